@@ -27,6 +27,19 @@ ALLOWED = {
 }
 # Crates that compile without DataFusion, dependencies included.
 STORAGE = ["taut-types", "taut-encoding", "taut-index", "taut-block", "taut-store", "taut-testkit"]
+# The folders of crates/query, from the bottom up. A folder imports only folders before it.
+FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "exec", "plan", "mover", "session"]
+# Modules of a crate that still import each other. No other circle is allowed.
+CIRCLES = {
+    "block": {"paths", "segment"},
+    "cli": {"shell", "sql"},
+    "encoding": {"codes", "numbers", "kernels", "native"},
+    "sql": {"parse", "statement"},
+    "store": {
+        *("backup", "catalog", "checkpoint", "directory", "incomplete", "log", "open", "read_only", "readers", "retention"),
+        *("store", "verify"),
+    },
+}
 # The parts of DataFusion that these crates name. Crates that are not here may name all of it.
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
 # What examples, which are measurements, may use in addition to the dependencies of their crate.
@@ -117,6 +130,52 @@ def sources(wrong):
             wrong.append(f"{place} has unsafe code, which is allowed in {', '.join(UNSAFE)}")
 
 
+def imports(src):
+    """Returns the modules at the top of a crate, each with the other ones that it imports. Tests do not count."""
+    modules = {}
+    for path in src.rglob("*.rs"):
+        name = list(path.relative_to(src).with_suffix("").parts)
+        modules[tuple(name[:-1] if name[-1] in ("mod", "lib", "main") else name)] = path
+    found = {}
+    for name, path in modules.items():
+        if not name or "tests" in name:
+            continue
+        code = re.sub(r"//.*", "", path.read_text()).split("\n#[cfg(test)]\nmod")[0]
+        for start, rest in re.findall(r"\b(crate|super(?:::super)*)::((?:[a-z_0-9]+::)*[a-z_0-9]+)", code):
+            above = name[: len(name) - start.count("super")] if start != "crate" else ()
+            other = (*above, *rest.split("::"))
+            if other[:1] != name[:1] and (other[:1] in modules or any(module[:1] == other[:1] for module in modules)):
+                found.setdefault(name[0], set()).add(other[0])
+    return found
+
+
+def reaches(graph, start):
+    seen, stack = set(), [start]
+    while stack:
+        for other in graph.get(stack.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
+def folders(wrong):
+    """Checks that the modules at the top of a crate import each other in one direction."""
+    for src in sorted([*(ROOT / "crates").glob("*/src"), *(ROOT / "bindings").glob("*/src")]):
+        crate, graph = src.parent.name, imports(src)
+        for module in sorted(graph):
+            if module in reaches(graph, module) and module not in CIRCLES.get(crate, set()):
+                wrong.append(f"{src.relative_to(ROOT)}: {module} imports modules that import it")
+    order = {name: number for number, name in enumerate(FOLDERS_OF_QUERY)}
+    for module, others in imports(ROOT / "crates/query/src").items():
+        # The SQLSTATEs of all errors.
+        if module == "sqlstate":
+            continue
+        for other in sorted(others):
+            if order.get(module, 0) <= order.get(other, 0):
+                wrong.append(f"crates/query/src: {module} imports {other}, which FOLDERS_OF_QUERY in tests/structure.py does not allow")
+
+
 def links(wrong):
     """Checks that every relative link of a document leads to a file."""
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -138,6 +197,7 @@ def main():
     without_datafusion(facts, wrong)
     compiled_once(wrong)
     sources(wrong)
+    folders(wrong)
     links(wrong)
     print("\n".join(wrong) or f"{len(ALLOWED)} crates have the structure that ARCHITECTURE.md draws")
     sys.exit(bool(wrong))

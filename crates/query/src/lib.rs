@@ -1,44 +1,38 @@
 //! SQL on Taut: runs the statements of `taut-sql` with DataFusion's planner and operators, and Taut's own scans, loads
 //! and table rewrites on top of the storage crates.
+//!
+//! ```text
+//! session       runs the statements of a user; transactions, the catalog that a statement sees, system tables
+//! mover         compaction in the background
+//! plan          from a statement to a physical plan: rules, tables as DataFusion sees them, cached plans, files
+//! exec          physical operators: scans, aggregation in scans, inserts, operators around DataFusion's own
+//! write         from rows to blocks: conversion to column types, partitions, rewriting of blocks
+//! constraints   declarations, check conditions, defaults
+//! expressions   types of expressions, options of the parser
+//! runtime       memory, threads, spill files, progress, cancellation
+//! error         errors; sqlstate gives each its SQLSTATE
+//! ```
+//!
+//! A folder imports only folders below it. `tests/structure.py` checks this.
 
-mod assign;
-mod batches;
-mod catalog;
-mod changes;
-mod conform;
 mod constraints;
 mod error;
-mod files;
-mod kept;
-mod live;
-mod load;
-mod memory;
+mod exec;
+mod expressions;
 mod mover;
-mod mutation;
-mod operators;
-mod parameters;
-mod prepared;
-mod progress;
-mod reads;
-mod repartition;
-mod rewrite;
-mod rules;
-mod scan;
+mod plan;
+mod runtime;
 mod session;
-mod settings;
-mod spill;
 mod sqlstate;
-mod system_tables;
-mod table;
-mod workers;
+mod write;
 
-pub use batches::Batches;
 pub use error::{QueryError, Result, Violation, with_causes};
-pub use files::ReadOptions;
+pub use exec::batches::Batches;
 pub use mover::{Mover, MoverOptions};
-pub use progress::{Progress, ProgressCallback};
+pub use plan::engine::Engine;
+pub use plan::files::ReadOptions;
+pub use runtime::progress::{Progress, ProgressCallback};
+pub use runtime::spill::SpillDirectory;
+pub use runtime::workers::Workers;
 pub use session::{Done, Outcome, QuerySession};
-pub use settings::Engine;
-pub use spill::SpillDirectory;
 pub use taut_sql::{FileFormat, Parameters, SqlError, Statement, Value, is_long, type_name};
-pub use workers::Workers;

@@ -11,7 +11,6 @@
 //! has either the old rows or the new ones. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
 
 mod options;
-mod pace;
 pub(crate) mod policy;
 pub(crate) mod status;
 mod thread;
@@ -28,20 +27,19 @@ use parking_lot::Mutex;
 use taut_store::{Catalog, Store, Table, TableId};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 
-use crate::settings::Engine;
+use crate::plan::engine::Engine;
 
 use status::Status;
 
 pub use options::MoverOptions;
-pub use pace::Pace;
 pub(crate) use policy::Thoroughness;
 pub(crate) use work::{Worker, is_conflict};
 
 /// Maximum wait for a maintenance lock whose holder may be waiting for this session.
-const TURN_WAIT: Duration = Duration::from_secs(10);
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Maintenance lock: exclusive right to rewrite the blocks of a table.
-pub(crate) type Turn = OwnedMutexGuard<()>;
+pub(crate) type MaintenanceLock = OwnedMutexGuard<()>;
 
 /// Runs compaction in the background, from the first change until it is dropped.
 pub struct Mover {
@@ -65,7 +63,7 @@ pub(crate) struct Shared {
     has_changed: AtomicBool,
     changed: Notify,
     stop: watch::Sender<bool>,
-    turns: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
+    maintenance_locks: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
     /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
     /// Notifies the thread to give up its current compaction.
@@ -82,7 +80,7 @@ impl Mover {
             has_changed: AtomicBool::new(false),
             changed: Notify::new(),
             stop: watch::channel(false).0,
-            turns: Mutex::default(),
+            maintenance_locks: Mutex::default(),
             waiting: Arc::default(),
             leave: Notify::new(),
         };
@@ -183,31 +181,31 @@ impl Shared {
     }
 
     /// Waits for the maintenance lock of a table.
-    pub async fn turn(&self, table: TableId) -> Turn {
+    pub async fn lock(&self, table: TableId) -> MaintenanceLock {
         let _waiting = Waiting::begin(&self.waiting);
         self.turn_of(table).lock_owned().await
     }
 
     /// As [`Shared::turn_soon`], but cancels the thread's compaction of the table. For statements that make this
     /// compaction useless.
-    pub async fn turn_at_once(&self, table: TableId) -> Option<Turn> {
-        let turn = self.turn_of(table).try_lock_owned();
-        if turn.is_err() && self.status.lock().is_running(table) {
+    pub async fn turn_at_once(&self, table: TableId) -> Option<MaintenanceLock> {
+        let lock = self.turn_of(table).try_lock_owned();
+        if lock.is_err() && self.status.lock().is_running(table) {
             self.leave.notify_one();
         }
-        match turn {
-            Ok(turn) => Some(turn),
+        match lock {
+            Ok(lock) => Some(lock),
             Err(_) => self.turn_soon(table).await,
         }
     }
 
-    /// As [`Shared::turn`], but with a time limit, because the holder may be waiting for this session.
-    pub async fn turn_soon(&self, table: TableId) -> Option<Turn> {
-        tokio::time::timeout(TURN_WAIT, self.turn(table)).await.ok()
+    /// As [`Shared::lock`], but with a time limit, because the holder may be waiting for this session.
+    pub async fn turn_soon(&self, table: TableId) -> Option<MaintenanceLock> {
+        tokio::time::timeout(LOCK_WAIT, self.lock(table)).await.ok()
     }
 
     fn turn_of(&self, table: TableId) -> Arc<AsyncMutex<()>> {
-        Arc::clone(self.turns.lock().entry(table).or_default())
+        Arc::clone(self.maintenance_locks.lock().entry(table).or_default())
     }
 
     /// Whether the delta of a table is so large that commits wait until it is written to blocks.

@@ -2,6 +2,7 @@
 //! newest.
 
 mod backup;
+mod catalog;
 mod constraints;
 mod ddl;
 mod explain;
@@ -12,8 +13,10 @@ mod keys;
 mod merge_join;
 mod merged;
 mod mutate;
+mod prepared;
 mod queries;
 mod staged_file;
+mod system_tables;
 mod transactions;
 mod upkeep;
 mod written;
@@ -47,16 +50,16 @@ use taut_sql::{CATALOG, Names, PUBLIC, Parameters, Statement, TableSource, inser
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::StatementCatalog;
 use crate::error::{QueryError, Result};
-use crate::files::ReadOptions;
-use crate::kept::Texts;
+use crate::exec::operators::Interrupt;
+use crate::exec::reads::create_physical_plan;
+use crate::exec::scan::TautTable;
 use crate::mover::Mover;
-use crate::operators::Interrupt;
-use crate::prepared::PreparedStatements;
-use crate::progress::{ProgressCallback, ProgressCounter};
-use crate::reads::create_physical_plan;
-use crate::table::TautTable;
+use crate::plan::cache::StatementCache;
+use crate::plan::files::ReadOptions;
+use crate::runtime::progress::{ProgressCallback, ProgressCounter};
+use crate::session::catalog::StatementCatalog;
+use crate::session::prepared::PreparedStatements;
 
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, memory_is_back};
@@ -95,7 +98,7 @@ impl Done {
 
 /// State of the running statement.
 #[derive(Default)]
-struct Running {
+struct RunningStatement {
     interrupt: Interrupt,
     /// Whether the statement runs a second time because its hash joins did not fit in memory.
     prefers_merge_joins: bool,
@@ -111,13 +114,13 @@ pub struct QuerySession {
     mover: Arc<Mover>,
     progress: Mutex<Option<ProgressCallback>>,
     prepared: PreparedStatements,
-    texts: Texts,
+    texts: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
     /// Cached result of [`QuerySession::defines_long`], with the catalog's `definitions` for which it was computed.
     defines_long: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
-    running: Mutex<Running>,
+    running: Mutex<RunningStatement>,
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
 }
@@ -140,7 +143,7 @@ impl QuerySession {
             mover,
             progress: Mutex::new(None),
             prepared: PreparedStatements::default(),
-            texts: Texts::default(),
+            texts: StatementCache::default(),
             planning: Planning::new(),
             insert_targets: InsertTargets::default(),
             defines_long: Mutex::default(),
@@ -155,7 +158,8 @@ impl QuerySession {
     /// `is_settled` becomes true when a statement begins to commit. The caller must then wait for it, because its
     /// changes may already be committed.
     pub fn interrupt_by(&self, token: CancellationToken, is_settled: Arc<AtomicBool>) {
-        *self.running.lock() = Running { interrupt: Interrupt::new(token, is_settled), prefers_merge_joins: false };
+        *self.running.lock() =
+            RunningStatement { interrupt: Interrupt::new(token, is_settled), prefers_merge_joins: false };
     }
 
     fn interrupt(&self) -> Interrupt {
@@ -236,7 +240,7 @@ impl QuerySession {
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         if let Some(done) = self.control(statement)? {
             if matches!(statement, Statement::Commit) {
-                self.interrupt().run_leftover(self.tend()).await;
+                self.interrupt().cancellation().run_leftover(self.tend()).await;
             }
             return Ok(done);
         }
@@ -253,7 +257,7 @@ impl QuerySession {
         unfinished.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
-            self.interrupt().run_leftover(self.tend()).await;
+            self.interrupt().cancellation().run_leftover(self.tend()).await;
         }
         Ok(outcome)
     }
@@ -266,7 +270,7 @@ impl QuerySession {
         let outcome = self.run_in_memory(statement, parameters).await?;
         self.control(&Statement::Commit)?;
         drop(alone);
-        self.interrupt().run_leftover(self.tend()).await;
+        self.interrupt().cancellation().run_leftover(self.tend()).await;
         Ok(outcome)
     }
 

@@ -10,7 +10,7 @@ use taut_store::CommitError;
 use taut_store::backup::BackupError;
 
 use crate::error::{QueryError, Violation};
-use crate::spill::SpillError;
+use crate::runtime::spill::SpillError;
 
 impl QueryError {
     /// SQLSTATE of this error, from the list in PostgreSQL's documentation.

@@ -10,20 +10,22 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, ExprSchemable, Volatility, cast};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::prelude::SessionConfig;
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::rules::floating_point_meets;
-use crate::settings::Engine;
-use crate::spill::SpillDirectory;
+use crate::expressions::{floating_point_meets, set_parser_options};
 
 /// Session state for planning only. No query runs in it.
-static STATE: LazyLock<datafusion::common::Result<SessionState>> =
-    LazyLock::new(|| Ok(Engine::new(1, 1 << 20, SpillDirectory::new(None))?.context().state()));
+static STATE: LazyLock<SessionState> = LazyLock::new(|| {
+    let mut config = SessionConfig::new();
+    set_parser_options(config.options_mut());
+    SessionStateBuilder::new().with_default_features().with_config(config).build()
+});
 
 /// Compiles a condition over the columns of a table.
 ///
@@ -43,14 +45,13 @@ pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
         ));
     }
     let meets = expression.transform_up(|expression| Ok(floating_point_meets(expression, &schema)))?.data;
-    let state = state()?;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
-        .with_config_options(Arc::clone(state.config_options()))
+        .with_config_options(Arc::clone(STATE.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
     let simple = simplifier.simplify(simplifier.coerce(meets, &schema)?)?;
-    Ok(state.create_physical_expr(simple, &schema)?)
+    Ok(STATE.create_physical_expr(simple, &schema)?)
 }
 
 /// Whether the functions of an expression always return the same results for the same arguments.
@@ -103,16 +104,12 @@ impl DefaultValues {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
         let batch = batch.map_err(DataFusionError::from)?;
-        Ok(state()?.create_physical_expr(simple, &nothing)?.evaluate(&batch)?.into_array(rows)?)
+        Ok(STATE.create_physical_expr(simple, &nothing)?.evaluate(&batch)?.into_array(rows)?)
     }
 }
 
 fn planned(sql: &str, schema: &DFSchema) -> Result<Expr> {
-    Ok(state()?.create_logical_expr(sql, schema)?)
-}
-
-fn state() -> Result<&'static SessionState> {
-    STATE.as_ref().map_err(|error| QueryError::Engine(DataFusionError::Internal(error.to_string())))
+    Ok(STATE.create_logical_expr(sql, schema)?)
 }
 
 /// Refuses parts that cannot be computed from one row, and parameters, which would never get values.

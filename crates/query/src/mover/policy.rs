@@ -19,7 +19,7 @@ const SEALED_ROWS_MIN: u64 = 4_096;
 
 /// Kind of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Work {
+pub(crate) enum CompactionKind {
     /// Writes delta rows to blocks.
     Seal,
     /// Rewrites blocks without their deleted rows.
@@ -28,7 +28,7 @@ pub(crate) enum Work {
     Merge,
 }
 
-impl Work {
+impl CompactionKind {
     /// All kinds, the most urgent first: sealing frees memory.
     pub const ALL: [Self; 3] = [Self::Seal, Self::Clean, Self::Merge];
 
@@ -44,7 +44,7 @@ impl Work {
 /// One compaction: rewrites these blocks and the first delta pages to new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    pub work: Work,
+    pub work: CompactionKind,
     /// Indexes of blocks in the table, ascending.
     pub places: Vec<usize>,
     /// Number of delta pages, from the first on.
@@ -64,11 +64,11 @@ pub(crate) enum Thoroughness {
 }
 
 /// Returns the next compaction of a kind, or `None` if none is due.
-pub(crate) fn next(table: &Table, work: Work, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+pub(crate) fn next(table: &Table, work: CompactionKind, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
     match work {
-        Work::Seal => seal(table, options, wanted),
-        Work::Clean => clean(table, options, wanted),
-        Work::Merge => merge(table, options),
+        CompactionKind::Seal => seal(table, options, wanted),
+        CompactionKind::Clean => clean(table, options, wanted),
+        CompactionKind::Merge => merge(table, options),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn renewal(table: &Table) -> Option<Piece> {
     let small = (0..table.blocks.len()).filter(|place| is_small(table, *place)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
     let places = || (0..table.blocks.len()).collect();
-    let all = || Piece { work: Work::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
+    let all = || Piece { work: CompactionKind::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
     (!table.design.sort_by.is_empty() && !is_fresh).then(all)
 }
 
@@ -97,7 +97,7 @@ fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<P
         _ if is_large => settled,
         _ => 0,
     };
-    (pages > 0).then_some(Piece { work: Work::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
+    (pages > 0).then_some(Piece { work: CompactionKind::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
 /// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
@@ -112,23 +112,23 @@ fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<
     };
     let first = (0..table.blocks.len()).find(is_due)?;
     let end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
-    let mut taken = Taken::default();
+    let mut taken = CompactionSize::default();
     let is_taken = |place: &usize| {
         is_due(place) && table.partition_of(*place) == table.partition_of(first) && taken.take(table, *place, options)
     };
     let places = (first..end).take_while(is_taken).collect();
-    Some(Piece { work: Work::Clean, places, pages: 0, order: RowOrder::Kept })
+    Some(Piece { work: CompactionKind::Clean, places, pages: 0, order: RowOrder::Kept })
 }
 
 /// Size of a compaction so far.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct CompactionSize {
     blocks: u64,
     rows: u64,
     bytes: u64,
 }
 
-impl Taken {
+impl CompactionSize {
     /// Adds a block. Returns whether it is within the limits; the first block always is.
     fn take(&mut self, table: &Table, place: usize, options: &MoverOptions) -> bool {
         let entry = table.blocks[place].entry();
@@ -145,17 +145,17 @@ fn merge(table: &Table, options: &MoverOptions) -> Option<Piece> {
         false => similar_runs(table, options)?,
     };
     places.sort_unstable();
-    Some(Piece { work: Work::Merge, places, pages: 0, order: RowOrder::Sorted })
+    Some(Piece { work: CompactionKind::Merge, places, pages: 0, order: RowOrder::Sorted })
 }
 
 /// A sort run or a small block, as an input of a merge.
-struct Part {
+struct MergeInput {
     blocks: Range<usize>,
     rows: u64,
     bytes: u64,
 }
 
-impl Part {
+impl MergeInput {
     fn of(table: &Table, blocks: Range<usize>) -> Self {
         let entries = || table.blocks[blocks.clone()].iter().map(|block| block.entry());
         let (rows, bytes) = (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.plain_bytes).sum());
@@ -166,7 +166,7 @@ impl Part {
 /// Number of parts, from the first on, that are worth merging: the largest number within the limits of a compaction.
 /// There must be enough parts, and none may be large, so that each merge multiplies the size of the part that holds a
 /// given row.
-fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
+fn worth_merging(parts: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merged_parts as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
     for (place, part) in parts.iter().enumerate() {
@@ -187,14 +187,14 @@ fn worth_merging(parts: &[Part], options: &MoverOptions) -> Option<usize> {
 /// are per partition.
 fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let follows = table.partitions.as_ref().is_none_or(|known| known.partitioning.follows(&table.design.sort_by));
-    let mut groups: BTreeMap<Option<u32>, Vec<Part>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<u32>, Vec<MergeInput>> = BTreeMap::new();
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {
         // Unpartitioned blocks are about to be partitioned.
         let is_divided = table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
         if is_divided {
             let group = if follows { None } else { table.partition_of(start) };
-            groups.entry(group).or_default().push(Part::of(table, start..end));
+            groups.entry(group).or_default().push(MergeInput::of(table, start..end));
         }
     }
     groups.into_values().find_map(|mut runs| {
@@ -206,11 +206,11 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
 
 /// Small blocks of an unsorted table to merge, which follow each other in a partition.
 fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
-    let mut stretches: BTreeMap<Option<u32>, Vec<Vec<Part>>> = BTreeMap::new();
+    let mut stretches: BTreeMap<Option<u32>, Vec<Vec<MergeInput>>> = BTreeMap::new();
     for place in 0..table.blocks.len() {
         let stretches = stretches.entry(table.partition_of(place)).or_insert_with(|| vec![Vec::new()]);
         match stretches.last_mut() {
-            Some(stretch) if is_small(table, place) => stretch.push(Part::of(table, place..place + 1)),
+            Some(stretch) if is_small(table, place) => stretch.push(MergeInput::of(table, place..place + 1)),
             _ => stretches.push(Vec::new()),
         }
     }
@@ -239,8 +239,8 @@ fn is_small(table: &Table, place: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn part(bytes: u64) -> Part {
-        Part { blocks: 0..0, rows: bytes, bytes }
+    fn part(bytes: u64) -> MergeInput {
+        MergeInput { blocks: 0..0, rows: bytes, bytes }
     }
 
     fn count(sizes: &[u64]) -> Option<usize> {
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn rows_are_written_few_times_and_few_runs_are_left() {
         let options = MoverOptions { piece_bytes: u64::MAX, piece_rows: u64::MAX, ..MoverOptions::default() };
-        let (mut runs, mut written, mut most): (Vec<Part>, u64, usize) = (Vec::new(), 0, 0);
+        let (mut runs, mut written, mut most): (Vec<MergeInput>, u64, usize) = (Vec::new(), 0, 0);
         const LOADS: u64 = 20_000;
         for load in 0..LOADS {
             runs.push(part(50 + load * 7 % 100));

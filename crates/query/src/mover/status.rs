@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use taut_store::{Catalog, TableId};
 
-use super::policy::Work;
+use super::policy::CompactionKind;
 
 /// Delay after a first failure. Doubles with each further failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -14,7 +14,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY_MAX_AFTER_CONFLICT: Duration = Duration::from_secs(1);
 
 /// One kind of compaction of a table; `None` for checkpoints.
-pub(crate) type Job = Option<(TableId, Work)>;
+pub(crate) type Job = Option<(TableId, CompactionKind)>;
 
 /// Amount of data read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,9 @@ impl Status {
 
     /// Whether a compaction of a table is running.
     pub fn is_running(&self, table: TableId) -> bool {
-        Work::ALL.iter().any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.doing.is_some()))
+        CompactionKind::ALL
+            .iter()
+            .any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.doing.is_some()))
     }
 
     pub fn begin(&mut self, job: Job, doing: String) {

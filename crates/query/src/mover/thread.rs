@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use datafusion::prelude::SessionContext;
 use futures::FutureExt;
 use taut_store::{Catalog, Store, Table, TableId};
 
-use super::policy::{Piece, Thoroughness, Work, next};
-use super::{Pace, Shared, Turn, Worker};
+use super::policy::{CompactionKind, Piece, Thoroughness, next};
+use super::{MaintenanceLock, MoverOptions, Shared, Worker};
+use crate::runtime::pace::Pace;
 
 /// Minimum time between two checks, however often something changes.
 const LOOK_APART: Duration = Duration::from_millis(50);
@@ -37,7 +38,9 @@ pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionCon
 }
 
 async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
-    let pace = Arc::new(Pace::new(Weak::clone(store), shared));
+    let (store_of_pace, options, waiting) =
+        (Weak::clone(store), Arc::clone(&shared.options), Arc::clone(&shared.waiting));
+    let pace = Arc::new(Pace::new(move || is_urgent(&store_of_pace, &options, &waiting)));
     let mut quiet = Quiet::default();
     loop {
         shared.has_changed.store(false, Ordering::Release);
@@ -73,10 +76,10 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
         let _ = shared.checkpoint(worker.store);
         return true;
     }
-    for work in Work::ALL {
+    for work in CompactionKind::ALL {
         for table in snapshot.tables() {
             let wanted = quiet.wanted(table.id);
-            if let Some((table, piece, _turn)) = take(shared, worker.store, table, (work, wanted)) {
+            if let Some((table, piece, _lock)) = take(shared, worker.store, table, (work, wanted)) {
                 // Clears a notification that was meant for an earlier compaction.
                 let _ = shared.leave.notified().now_or_never();
                 tokio::select! {
@@ -97,17 +100,17 @@ fn take(
     shared: &Shared,
     store: &Store,
     table: &Arc<Table>,
-    (work, wanted): (Work, Thoroughness),
-) -> Option<(Arc<Table>, Piece, Turn)> {
+    (work, wanted): (CompactionKind, Thoroughness),
+) -> Option<(Arc<Table>, Piece, MaintenanceLock)> {
     if shared.status.lock().must_wait(Some((table.id, work))) {
         return None;
     }
     next(table, work, &shared.options, wanted)?;
-    let turn = shared.turn_of(table.id).try_lock_owned().ok()?;
+    let lock = shared.turn_of(table.id).try_lock_owned().ok()?;
     // The previous holder of the lock may have changed the table.
     let table = Arc::clone(store.snapshot().table_of(table.id)?);
     let piece = next(&table, work, &shared.options, wanted)?;
-    Some((table, piece, turn))
+    Some((table, piece, lock))
 }
 
 /// For each table, the time since which it has been unchanged.
@@ -157,4 +160,17 @@ impl Quiet {
         let retry = shared.status.lock().retry_at();
         [idle, retry].into_iter().flatten().min()
     }
+}
+
+/// Whether a task waits for a maintenance lock, or the delta of a table exceeds half of the size at which commits wait.
+fn is_urgent(store: &Weak<Store>, options: &MoverOptions, waiting: &AtomicUsize) -> bool {
+    if waiting.load(Ordering::Relaxed) > 0 {
+        return true;
+    }
+    let Some(store) = store.upgrade() else { return true };
+    let factor = u64::from(options.hard_factor).div_ceil(2).max(1);
+    store.snapshot().tables().any(|table| {
+        table.delta.page_rows() > options.delta_rows.saturating_mul(factor)
+            || table.delta.page_bytes() as u64 > (options.delta_bytes as u64).saturating_mul(factor)
+    })
 }

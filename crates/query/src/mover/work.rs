@@ -14,13 +14,14 @@ use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use taut_store::{CommitError, Store, Table};
 
-use super::policy::{Piece, Work};
+use super::Shared;
+use super::policy::{CompactionKind, Piece};
 use super::status::{Amount, Job};
-use super::{Pace, Shared};
 use crate::error::{QueryError, Result};
-use crate::load::{Target, TargetTable};
-use crate::progress::ProgressCounter;
-use crate::table::TautTable;
+use crate::exec::insert::{Target, TargetTable};
+use crate::exec::scan::TautTable;
+use crate::runtime::pace::Pace;
+use crate::runtime::progress::ProgressCounter;
 
 /// Maximum rows of a compaction that records row relocations, at 8 bytes per row. In a larger compaction, a concurrent
 /// change of one of the rows is a conflict, and the compaction is tried again.
@@ -38,14 +39,14 @@ pub(crate) struct Worker<'a> {
 }
 
 /// Drop guard of a running job: records that the job was cancelled, unless it has ended.
-struct Running<'a> {
+struct RunningJob<'a> {
     shared: &'a Shared,
     job: Job,
     began: Instant,
     has_ended: bool,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningJob<'a> {
     fn begin(shared: &'a Shared, job: Job, doing: String) -> Self {
         shared.status.lock().begin(job, doing);
         Self { shared, job, began: Instant::now(), has_ended: false }
@@ -64,7 +65,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.shared.status.lock().end_cancelled(self.job);
@@ -84,7 +85,7 @@ impl Shared {
             blocks: part.blocks.len() as u64,
             bytes: part.file_bytes() + part.delta.page_bytes() as u64,
         };
-        let running = Running::begin(self, Some((table.id, piece.work)), doing(piece, before));
+        let running = RunningJob::begin(self, Some((table.id, piece.work)), doing(piece, before));
         match worker.move_rows(part, piece).await {
             Ok(after) => {
                 running.done(before, after);
@@ -103,7 +104,7 @@ impl Shared {
     /// If a file cannot be written. Nothing is lost then.
     pub fn checkpoint(&self, store: &Store) -> Result<()> {
         let bytes = store.log_bytes();
-        let running = Running::begin(self, None, format!("writes the catalog, and lets {bytes} bytes of log go"));
+        let running = RunningJob::begin(self, None, format!("writes the catalog, and lets {bytes} bytes of log go"));
         match store.checkpoint().map_err(QueryError::from) {
             Ok(()) => {
                 running.done(Amount { bytes, ..Amount::default() }, Amount::default());
@@ -120,9 +121,9 @@ impl Shared {
 fn doing(piece: &Piece, before: Amount) -> String {
     let Amount { rows, blocks, .. } = before;
     match piece.work {
-        Work::Seal => format!("puts {rows} rows of the delta into blocks"),
-        Work::Clean => format!("writes {rows} rows of {blocks} blocks anew, without the deleted ones"),
-        Work::Merge => format!("merges {rows} rows of {blocks} blocks"),
+        CompactionKind::Seal => format!("puts {rows} rows of the delta into blocks"),
+        CompactionKind::Clean => format!("writes {rows} rows of {blocks} blocks anew, without the deleted ones"),
+        CompactionKind::Merge => format!("merges {rows} rows of {blocks} blocks"),
     }
 }
 

@@ -16,11 +16,11 @@ use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::keys::{not_referenced, shown};
 use super::{Done, Outcome, QuerySession};
-use crate::changes::Changes;
 use crate::constraints::{Altered, altered, declared, index_keys};
 use crate::error::{QueryError, Result, Violation};
-use crate::operators::make_interruptible;
-use crate::table::TautTable;
+use crate::exec::operators::make_interruptible;
+use crate::exec::scan::TautTable;
+use crate::write::changes::Changes;
 
 /// Relation names in queries of checks. This one holds the rows to check, [`OTHERS`] the rows to compare them with, and
 /// [`PARENT`] the rows of the referenced table.
@@ -66,7 +66,7 @@ impl QuerySession {
         if changes.iter().any(without_nulls) && !table.delta.is_empty() && !self.is_in_transaction() {
             self.vacuum(true, &[name.to_owned()]).await?;
         }
-        let _turn = self.take_turn(table.id).await;
+        let _lock = self.lock_for_maintenance(table.id).await;
         let altered = self.in_transaction(async |to: Changes| {
             let snapshot = to.snapshot();
             let table = snapshot.table(name).ok_or_else(|| not_found(name))?;

@@ -15,11 +15,12 @@ use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
 use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
-use crate::load::{Target, partitioning_of};
-use crate::parameters::BindParameters;
-use crate::reads::withdraw_reads;
-use crate::repartition::{chosen_partitioning, complete_partitions, repartition};
-use crate::rewrite::rewrite_blocks;
+use crate::exec::insert::Target;
+use crate::exec::reads::withdraw_reads;
+use crate::plan::parameters::BindParameters;
+use crate::write::commit::partitioning_of;
+use crate::write::repartition::{chosen_partitioning, complete_partitions, repartition};
+use crate::write::rewrite::rewrite_blocks;
 
 impl QuerySession {
     pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
@@ -43,7 +44,7 @@ impl QuerySession {
     }
 
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
-        let _turn = self.take_turn(self.table(name)?.id).await;
+        let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let table = self.table(name)?;
         let mut design = table.design.with_options(pairs(options), &table.schema)?;
         index_keys(&mut design, &table.constraints, &self.snapshot())?;

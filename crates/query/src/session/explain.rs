@@ -18,10 +18,10 @@ use taut_store::Table;
 
 use super::mutate::{Asked, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
 use super::{Outcome, QuerySession, collected, ready};
-use crate::changes::Changes;
 use crate::error::{QueryError, Result};
-use crate::load::InsertExec;
-use crate::reads::withdraw_reads;
+use crate::exec::insert::InsertExec;
+use crate::exec::reads::withdraw_reads;
+use crate::write::changes::Changes;
 
 impl QuerySession {
     /// Returns the plan of a mutation without running it.

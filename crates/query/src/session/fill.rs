@@ -16,16 +16,16 @@ use taut_store::Table;
 use taut_types::{Schema, TableDesign};
 
 use super::{Done, QuerySession, count_of, pairs, start};
-use crate::batches::Batches;
-use crate::changes::Changes;
 use crate::constraints::default_expression;
 use crate::error::{QueryError, Result};
-use crate::files::{self, ReadOptions};
-use crate::load::{Target, TargetTable};
-use crate::parameters::BindParameters;
-use crate::repartition::complete_partitions;
-use crate::rewrite::rebuild_indexes;
-use crate::rules::implicit_sort;
+use crate::exec::batches::Batches;
+use crate::exec::insert::{Target, TargetTable};
+use crate::plan::files::{self, ReadOptions};
+use crate::plan::parameters::BindParameters;
+use crate::plan::rules::implicit_sort;
+use crate::write::changes::Changes;
+use crate::write::repartition::complete_partitions;
+use crate::write::rewrite::rebuild_indexes;
 
 /// Option of `CREATE TABLE ... AS` that sorts the rows of a join by columns that foreign keys imply.
 const IMPLICIT_SORT: &str = "implicit_sort";
@@ -91,7 +91,7 @@ impl QuerySession {
         design_options: &[(String, String)],
     ) -> Result<u64> {
         self.begin_load("INSERT")?;
-        let rows = crate::batches::plan_of(schema, partitions)?;
+        let rows = crate::exec::batches::plan_of(schema, partitions)?;
         let loaded = self.load_rows(name, rows, design_options).await;
         self.end_load(loaded)
     }
@@ -189,7 +189,7 @@ impl QuerySession {
                 let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
             }
         };
-        self.interrupt().run_leftover(leftover).await;
+        self.interrupt().cancellation().run_leftover(leftover).await;
     }
 
     pub(super) async fn load(

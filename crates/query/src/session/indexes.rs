@@ -9,7 +9,7 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::index_keys;
 use crate::error::{QueryError, Result};
-use crate::rewrite::rebuild_indexes;
+use crate::write::rewrite::rebuild_indexes;
 
 impl QuerySession {
     pub(super) async fn create_index(&self, new: &NewIndex) -> Result<Outcome> {
@@ -47,7 +47,7 @@ impl QuerySession {
             }
             Some((_, known)) => return Err(QueryError::Exists { kind: "index", name: known.name }),
         }
-        let _turn = self.take_turn(table.id).await;
+        let _lock = self.lock_for_maintenance(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         self.mover.wake();
         Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
@@ -74,7 +74,7 @@ impl QuerySession {
         }
         // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
         for table in &tables {
-            let _turn = self.take_turn(table.id).await;
+            let _lock = self.lock_for_maintenance(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         self.changes().commit(|edit| {
@@ -89,7 +89,7 @@ impl QuerySession {
         })?;
         // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
         for table in &tables {
-            let _turn = self.take_turn(table.id).await;
+            let _lock = self.lock_for_maintenance(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))

@@ -20,12 +20,13 @@ use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
 use super::{QuerySession, count_of};
-use crate::changes::{Changes, WrittenRows};
-use crate::conform::Conform;
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::Result;
-use crate::kept::exact;
-use crate::load::{InsertExec, check_constraints};
+use crate::exec::insert::InsertExec;
+use crate::plan::cache::exact;
+use crate::write::changes::{Changes, WrittenRows};
+use crate::write::coerce::Conform;
+use crate::write::commit::check_constraints;
 
 /// Maximum number of rows that always go to the delta. More rows may be written as blocks.
 const ROWS_MAX: usize = 256;
@@ -161,7 +162,7 @@ impl InsertTarget {
 
     /// Values that listed rows give each column of the table. `None` unless all of them are known and can be stored
     /// without a cast by the planner.
-    pub(super) fn given(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<Given> {
+    pub(super) fn given(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<GivenValues> {
         let Listed { columns: named, rows } = listed;
         if !table.design.encodings.is_empty() {
             return None;
@@ -194,12 +195,12 @@ impl InsertTarget {
         }
         let given = columns.into_iter().zip(&self.defaults);
         let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
-        Some(Given { columns, rows: rows.len(), parameters: used })
+        Some(GivenValues { columns, rows: rows.len(), parameters: used })
     }
 }
 
 /// Values of each column of a table.
-pub(super) struct Given {
+pub(super) struct GivenValues {
     columns: Vec<Column>,
     rows: usize,
     /// Number of parameters that the values refer to.
@@ -259,7 +260,7 @@ fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     })
 }
 
-impl Given {
+impl GivenValues {
     /// Builds the rows for a table.
     ///
     /// # Errors

@@ -25,10 +25,10 @@ use taut_store::{
 use taut_types::ColumnIndex;
 
 use super::QuerySession;
-use crate::changes::{Changes, Written, WrittenRows};
-use crate::conform::Conform;
 use crate::error::{QueryError, Result, Violation};
-use crate::live::read_rows;
+use crate::write::changes::{ChangedTable, Changes, WrittenRows};
+use crate::write::coerce::Conform;
+use crate::write::live::read_rows;
 
 /// Maximum number of keys in one lookup.
 const KEYS_AT_ONCE: usize = 4_096;
@@ -45,14 +45,14 @@ impl QuerySession {
             if written.is_empty() {
                 return Ok(());
             }
-            for Written { table, rows } in &written {
+            for ChangedTable { table, rows } in &written {
                 match rows {
                     WrittenRows::Deleted(rows) => self.release(changes, transaction, table, rows, false).await?,
                     WrittenRows::Replaced(rows) => self.release(changes, transaction, table, rows, true).await?,
                     WrittenRows::New(_) | WrittenRows::Blocks(_) => {}
                 }
             }
-            for Written { table, rows } in &written {
+            for ChangedTable { table, rows } in &written {
                 for key in &table.constraints.keys {
                     match rows {
                         WrittenRows::New(rows) => check_unique(transaction, table, key, rows).await?,
@@ -63,7 +63,7 @@ impl QuerySession {
                     }
                 }
             }
-            for Written { table, rows } in &written {
+            for ChangedTable { table, rows } in &written {
                 for key in &table.constraints.foreign_keys {
                     match rows {
                         WrittenRows::New(rows) => check_referenced(transaction, table, key, rows).await?,

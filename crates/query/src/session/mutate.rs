@@ -23,17 +23,17 @@ use taut_types::ColumnIndex;
 use super::insert_values::{InsertTarget, lists_few};
 use super::queries::positional;
 use super::transactions::is_conflict;
-use super::written::Written;
+use super::written::ReturnedRows;
 use super::{Done, Outcome, QuerySession, collected, count_of, ready};
-use crate::changes::{Changes, WrittenRows};
 use crate::error::{QueryError, Result, Violation};
-use crate::kept::{Basis, Found, FoundRows, KeptChange, Planned, Returning, Slot, Typed};
-use crate::load::{InsertExec, in_order, is_few};
-use crate::mutation::{Changed, ChangedRows, ChangedRowsExec};
-use crate::operators::make_interruptible;
-use crate::parameters::BindParameters;
-use crate::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
-use crate::table::TautTable;
+use crate::exec::insert::{InsertExec, in_order, is_few};
+use crate::exec::mutation::{Changed, ChangedRows, ChangedRowsExec};
+use crate::exec::operators::make_interruptible;
+use crate::exec::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
+use crate::exec::scan::TautTable;
+use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, FoundRows, PlannedDml, Returning, Typed};
+use crate::plan::parameters::BindParameters;
+use crate::write::changes::{Changes, WrittenRows};
 
 /// Maximum number of attempts to run a statement that meets write conflicts.
 const ATTEMPTS_MAX: usize = 1_000;
@@ -43,7 +43,7 @@ pub(super) struct Mutate<'a> {
     pub mutation: &'a Mutation,
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
-    pub plan: Slot<KeptChange>,
+    pub plan: CacheEntry<CachedDml>,
     /// Options of `EXPLAIN ANALYZE`, which returns the plan instead of the result.
     pub analyze: Option<&'a ExplainStatementOptions>,
 }
@@ -220,7 +220,7 @@ impl QuerySession {
             (_, Some(_)) => {
                 let batches: Vec<RecordBatch> =
                     execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-                Some(Written::of(batches, &rows.schema(), table, mutation.kind)?)
+                Some(ReturnedRows::of(batches, &rows.schema(), table, mutation.kind)?)
             }
             _ => None,
         };
@@ -306,7 +306,7 @@ impl QuerySession {
         changes: &Changes,
         mutate: &Mutate<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
-    ) -> Result<Option<Arc<KeptChange>>> {
+    ) -> Result<Option<Arc<CachedDml>>> {
         let Mutate { mutation, parameters, plan: slot, .. } = mutate;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
@@ -320,12 +320,12 @@ impl QuerySession {
         };
         let basis = self.planning.basis(snapshot);
         match slot.find(basis, snapshot) {
-            Found::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
-            Found::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
-            Found::Nothing => return Ok(None),
+            CacheLookup::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
+            CacheLookup::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
+            CacheLookup::Nothing => return Ok(None),
             // A null does not determine the type of later values.
-            Found::Plan(_) | Found::Wanted if values.contains(&Value::Null) => return Ok(None),
-            Found::Plan(_) | Found::Wanted => {}
+            CacheLookup::Plan(_) | CacheLookup::Wanted if values.contains(&Value::Null) => return Ok(None),
+            CacheLookup::Plan(_) | CacheLookup::Wanted => {}
         }
         let kept = Box::pin(self.keep_change(changes, mutate, (table, basis), values)).await?;
         Ok(kept.filter(|kept| kept.is_for(values)))
@@ -336,9 +336,9 @@ impl QuerySession {
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
-        (table, basis): (&Arc<Table>, Basis),
+        (table, basis): (&Arc<Table>, CacheKey),
         values: &[Value],
-    ) -> Result<Option<Arc<KeptChange>>> {
+    ) -> Result<Option<Arc<CachedDml>>> {
         let Mutate { mutation, names, plan: slot, parameters, .. } = mutate;
         let whole = asked(mutation, table)?;
         check_parameters(&engine_query(whole.query.query), mutation, parameters)?;
@@ -365,7 +365,7 @@ impl QuerySession {
             }
         };
         if mutation.kind == MutationKind::Insert && of_conflict.is_none() {
-            let kept = returning.map(|returning| Arc::new(KeptChange::inserting(returning, values.len(), basis)));
+            let kept = returning.map(|returning| Arc::new(CachedDml::inserting(returning, values.len(), basis)));
             slot.keep(basis, kept.as_ref());
             return Ok(kept);
         }
@@ -377,8 +377,8 @@ impl QuerySession {
         // Not recorded as uncacheable: with other values, all parameters may have types.
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
-        let planned = Planned { query: typed, outputs, assigned, given, is_deletion, returning };
-        let kept = KeptChange::of(planned, table, (&state, basis)).map(Arc::new);
+        let planned = PlannedDml { query: typed, outputs, assigned, given, is_deletion, returning };
+        let kept = CachedDml::of(planned, table, (&state, basis)).map(Arc::new);
         let kept = kept.filter(|kept| !kept.relies_on_keys || self.keys_hold());
         slot.keep(basis, kept.as_ref());
         Ok(kept)

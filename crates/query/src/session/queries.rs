@@ -24,15 +24,15 @@ use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
 use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start, verb_of};
-use crate::assign::without_cuts;
-use crate::changes::Changes;
 use crate::error::{QueryError, Result};
-use crate::kept::{Basis, Found, KeptChange, KeptPlan, Slot};
-use crate::operators::make_interruptible;
-use crate::parameters::BindParameters;
-use crate::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
-use crate::reads::{create_physical_plan, withdraw_reads};
-use crate::scan;
+use crate::exec::operators::make_interruptible;
+use crate::exec::reads::{create_physical_plan, withdraw_reads};
+use crate::exec::scan;
+use crate::plan::assignment_cast::without_cuts;
+use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
+use crate::plan::parameters::BindParameters;
+use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
+use crate::write::changes::Changes;
 
 /// Settings of DataFusion's own spill files, which Taut replaces by those of `spill.rs`.
 const SPILL_SETTINGS: [&str; 3] = [
@@ -61,9 +61,9 @@ impl Planning {
         Self { session, settings: AtomicU64::new(0), state: Mutex::new(None) }
     }
 
-    pub fn basis(&self, snapshot: &Catalog) -> Basis {
+    pub fn basis(&self, snapshot: &Catalog) -> CacheKey {
         let settings = self.settings.load(Ordering::Relaxed);
-        Basis { session: self.session, settings, definitions: snapshot.definitions() }
+        CacheKey { session: self.session, settings, definitions: snapshot.definitions() }
     }
 
     fn settings_change(&self) {
@@ -81,7 +81,7 @@ pub(super) struct Run<'a> {
     pub statement: &'a Arc<EngineStatement>,
     pub names: Option<&'a Arc<Names>>,
     pub is_long: bool,
-    pub plan: Slot,
+    pub plan: CacheEntry,
 }
 
 impl QuerySession {
@@ -103,9 +103,9 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
         match statement {
-            Statement::Engine { plan, .. } => plan.get_or_default::<Slot>().get(basis, &snapshot).is_some(),
+            Statement::Engine { plan, .. } => plan.get_or_default::<CacheEntry>().get(basis, &snapshot).is_some(),
             Statement::Mutation { plan, .. } => {
-                plan.get_or_default::<Slot<KeptChange>>().get(basis, &snapshot).is_some()
+                plan.get_or_default::<CacheEntry<CachedDml>>().get(basis, &snapshot).is_some()
             }
             _ => false,
         }
@@ -122,7 +122,7 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
         let (slot, parameters) = match statement {
-            Statement::Engine { plan, .. } => (plan.get_or_default::<Slot>(), parameters),
+            Statement::Engine { plan, .. } => (plan.get_or_default::<CacheEntry>(), parameters),
             Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
                 Ok(Statement::Engine { plan, .. }) => (plan.get_or_default(), values),
                 _ => return Ok(None),
@@ -246,8 +246,12 @@ impl QuerySession {
         if let Some(insert) = inserted_without_types(prepared.statement) {
             // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
             // columns.
-            let run =
-                Run { statement: &Arc::new(insert), names: None, is_long: prepared.is_long, plan: Slot::default() };
+            let run = Run {
+                statement: &Arc::new(insert),
+                names: None,
+                is_long: prepared.is_long,
+                plan: CacheEntry::default(),
+            };
             return self.run_engine(&run, values).await;
         }
         let planned = |snapshot| async {
@@ -266,7 +270,7 @@ impl QuerySession {
         if let Some(outcome) = self.run_kept(&prepared.plan, values, planned).await? {
             return Ok(outcome);
         }
-        let run = Run { statement, names: None, is_long: prepared.is_long, plan: Slot::default() };
+        let run = Run { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
         self.run_engine(&run, &Parameters::default()).await
     }
 
@@ -274,7 +278,7 @@ impl QuerySession {
     /// the query has no cached plan, or the plan cannot take these values.
     async fn run_kept<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
-        slot: &Slot,
+        slot: &CacheEntry,
         parameters: &Parameters,
         planned: impl FnOnce(Arc<Catalog>) -> F,
     ) -> Result<Option<Outcome>> {
@@ -282,12 +286,12 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let basis = self.planning.basis(&snapshot);
         let kept = match slot.find(basis, &snapshot) {
-            Found::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
-            Found::Plan(kept) => kept,
-            Found::Nothing => return Ok(None),
-            Found::Wanted => {
+            CacheLookup::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
+            CacheLookup::Plan(kept) => kept,
+            CacheLookup::Nothing => return Ok(None),
+            CacheLookup::Wanted => {
                 let (state, plan) = Box::pin(planned(Arc::clone(&snapshot))).await?;
-                let kept = KeptPlan::of(&plan, &state, basis).map(Arc::new);
+                let kept = CachedPlan::of(&plan, &state, basis).map(Arc::new);
                 if kept.as_ref().is_some_and(|kept| kept.relies_on_keys) && !self.keys_hold() {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
@@ -364,7 +368,7 @@ impl QuerySession {
             }
         };
         let outcome = run.await.map_err(|error| file.explained(error))?;
-        self.interrupt().settle(|| file.publish())?;
+        self.interrupt().cancellation().settle(|| file.publish())?;
         Ok(outcome)
     }
 
@@ -467,7 +471,7 @@ fn start_query(
         config = config.with_batch_size(rows);
     }
     if handed_on.is_some() {
-        config.set_extension(Arc::new(scan::Turn::ALONE));
+        config.set_extension(Arc::new(scan::TimeSlice::ALONE));
     }
     // Empty: this plan holds its functions. Only plans that come from elsewhere look them up by name.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));

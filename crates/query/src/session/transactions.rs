@@ -6,10 +6,10 @@ use taut_sql::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSo
 use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession, ddl};
-use crate::changes::Changes;
 use crate::error::{QueryError, Result, Violation};
-use crate::mover::Turn;
-use crate::reads::StatementReads;
+use crate::exec::reads::StatementReads;
+use crate::mover::MaintenanceLock;
+use crate::write::changes::Changes;
 
 /// Transaction state and settings of a session.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Current {
     /// Whether a statement has failed. The transaction can then only be rolled back.
     has_failed: bool,
     /// Maintenance locks of tables whose blocks the transaction replaces, held until it ends.
-    turns: Vec<(TableId, Arc<Turn>)>,
+    maintenance_locks: Vec<(TableId, Arc<MaintenanceLock>)>,
 }
 
 impl Default for Transactions {
@@ -65,14 +65,15 @@ impl QuerySession {
                 let isolation = isolation.unwrap_or(state.isolation);
                 transaction.serialize(isolation == IsolationLevel::Serializable);
                 let read_only = read_only.unwrap_or(state.read_only);
-                let (has_run, has_failed, turns) = (false, false, Vec::new());
-                state.current = Some(Current { transaction, isolation, read_only, has_run, has_failed, turns });
+                let (has_run, has_failed, maintenance_locks) = (false, false, Vec::new());
+                state.current =
+                    Some(Current { transaction, isolation, read_only, has_run, has_failed, maintenance_locks });
             }
             Statement::Commit => match state.current.take() {
                 None => done.notices.push("there is no transaction in progress".to_owned()),
                 Some(current) if current.has_failed => done = Done::of("ROLLBACK"),
                 Some(current) => {
-                    self.interrupt().settle(|| current.transaction.commit(state.synchronous))?;
+                    self.interrupt().cancellation().settle(|| current.transaction.commit(state.synchronous))?;
                 }
             },
             Statement::Rollback { savepoint: None } => {
@@ -209,7 +210,7 @@ impl QuerySession {
             Ok(value) if is_own => {
                 undo.mark = None;
                 let synchronous = self.transactions.lock().synchronous;
-                self.interrupt().settle(|| transaction.commit(synchronous))?;
+                self.interrupt().cancellation().settle(|| transaction.commit(synchronous))?;
                 Ok(value)
             }
             Ok(value) => {
@@ -221,20 +222,20 @@ impl QuerySession {
     }
 
     /// Whether the transaction in progress holds the maintenance lock of a table.
-    pub(super) fn has_turn(&self, table: TableId) -> bool {
+    pub(super) fn has_maintenance_lock(&self, table: TableId) -> bool {
         let state = self.transactions.lock();
-        state.current.as_ref().is_some_and(|current| current.turns.iter().any(|(kept, _)| *kept == table))
+        state.current.as_ref().is_some_and(|current| current.maintenance_locks.iter().any(|(kept, _)| *kept == table))
     }
 
     /// Holds a maintenance lock until the transaction in progress ends. Returns the lock to the caller if there is no
     /// transaction.
-    pub(super) fn keep_turn(&self, table: TableId, turn: Turn) -> Option<Turn> {
+    pub(super) fn keep_maintenance_lock(&self, table: TableId, lock: MaintenanceLock) -> Option<MaintenanceLock> {
         match &mut self.transactions.lock().current {
             Some(current) => {
-                current.turns.push((table, Arc::new(turn)));
+                current.maintenance_locks.push((table, Arc::new(lock)));
                 None
             }
-            None => Some(turn),
+            None => Some(lock),
         }
     }
 
@@ -250,7 +251,7 @@ impl QuerySession {
             Some((transaction, _)) => Changes::of(Arc::clone(&self.store), transaction),
             None => Changes::at_once(Arc::clone(&self.store)),
         };
-        changes.interrupted_by(self.interrupt())
+        changes.cancelled_by(self.interrupt().cancellation().clone())
     }
 
     /// Snapshot that a statement sees now.

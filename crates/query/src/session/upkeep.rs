@@ -9,8 +9,8 @@ use taut_store::{Synchronous, Table, TableId};
 
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
-use crate::mover::policy::{Piece, Work, next, renewal};
-use crate::mover::{MoverOptions, Thoroughness, Turn, Worker, is_conflict};
+use crate::mover::policy::{CompactionKind, Piece, next, renewal};
+use crate::mover::{MaintenanceLock, MoverOptions, Thoroughness, Worker, is_conflict};
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 10;
@@ -42,13 +42,13 @@ impl QuerySession {
         let options = if full { options.full() } else { options.as_ref().clone() };
         let mut damaged = None;
         for table in tables {
-            let turn = self.mover.shared().turn(table).await;
+            let lock = self.mover.shared().lock(table).await;
             match self.vacuum_table(table, full, &options).await {
                 // The other tables are intact.
                 Err(error) if error.is_damage() => damaged = damaged.or(Some(error)),
                 result => result?,
             }
-            drop(turn);
+            drop(lock);
         }
         self.mover.shared().checkpoint(&self.store)?;
         self.mover.wake();
@@ -57,11 +57,11 @@ impl QuerySession {
     }
 
     async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
-        self.move_again(id, |table| next(table, Work::Seal, options, Thoroughness::All)).await?;
+        self.move_again(id, |table| next(table, CompactionKind::Seal, options, Thoroughness::All)).await?;
         if full {
             self.move_again(id, renewal).await?;
         }
-        for work in [Work::Clean, Work::Merge] {
+        for work in [CompactionKind::Clean, CompactionKind::Merge] {
             for _ in 0..PIECES_MAX {
                 if !self.move_again(id, |table| next(table, work, options, Thoroughness::All)).await? {
                     break;
@@ -110,19 +110,19 @@ impl QuerySession {
         // Skips the loop over all tables after most statements.
         let overfull = shared.may_be_overfull(&snapshot).then(|| snapshot.tables());
         for table in overfull.into_iter().flatten().filter(|table| shared.is_overfull(table)) {
-            if shared.status.lock().must_wait(Some((table.id, Work::Seal))) {
+            if shared.status.lock().must_wait(Some((table.id, CompactionKind::Seal))) {
                 continue;
             }
-            let Some(_turn) = shared.turn_soon(table.id).await else {
+            let Some(_lock) = shared.turn_soon(table.id).await else {
                 // Postpones the next attempt, so that the next commits do not wait for the same lock.
                 let error = "a statement or transaction that replaces blocks of the table does not end".to_owned();
-                shared.status.lock().end_failed(Some((table.id, Work::Seal)), Duration::ZERO, Some(error));
+                shared.status.lock().end_failed(Some((table.id, CompactionKind::Seal)), Duration::ZERO, Some(error));
                 continue;
             };
             // The previous holder of the lock may have done the work.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
-            if let Some(piece) = next(&newest, Work::Seal, &shared.options, Thoroughness::Urgent) {
+            if let Some(piece) = next(&newest, CompactionKind::Seal, &shared.options, Thoroughness::Urgent) {
                 let _ = self.move_piece(&newest, &piece).await;
             }
         }
@@ -134,12 +134,12 @@ impl QuerySession {
     /// Acquires the maintenance lock of a table, for a statement that replaces blocks itself. The transaction in
     /// progress holds the lock until it ends. Without one, returns the lock, which the statement holds. Also returns
     /// `None` if the lock is not free within a time limit.
-    pub(super) async fn take_turn(&self, table: TableId) -> Option<Turn> {
-        if self.has_turn(table) {
+    pub(super) async fn lock_for_maintenance(&self, table: TableId) -> Option<MaintenanceLock> {
+        if self.has_maintenance_lock(table) {
             return None;
         }
-        let turn = self.mover.shared().turn_at_once(table).await?;
-        self.keep_turn(table, turn)
+        let lock = self.mover.shared().turn_at_once(table).await?;
+        self.keep_maintenance_lock(table, lock)
     }
 
     /// Sets the directory of spill files, for all sessions of the database.

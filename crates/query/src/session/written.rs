@@ -9,19 +9,19 @@ use datafusion::datasource::MemTable;
 use taut_sql::MutationKind;
 use taut_store::Table;
 
-use crate::conform::Conform;
 use crate::error::{QueryError, Result};
-use crate::mutation::split_by_action;
+use crate::exec::mutation::split_by_action;
+use crate::write::coerce::Conform;
 
 /// Rows of a mutation with `RETURNING`.
-pub(super) struct Written {
+pub(super) struct ReturnedRows {
     /// Rows that `RETURNING` reads.
     pub returned: MemTable,
     /// Rows that go into the table.
     pub inserted: MemTable,
 }
 
-impl Written {
+impl ReturnedRows {
     /// Converts the output of the operator above the mutation's query. `schema` is the schema of this output.
     ///
     /// # Errors

@@ -1,0 +1,531 @@
+//! Writes rows into blocks: the operator under `INSERT`, `COPY ... FROM` and `CREATE TABLE AS`.
+//!
+//! ```text
+//! input partition 0 ──> batches until a block is full ──┐ encode and write, as many at once as there are threads
+//! input partition 1 ──> batches until a block is full ──┤
+//!                                                       ▼
+//!                               all blocks, in order ──> one commit
+//! ```
+//!
+//! Nothing is visible before the commit. An error before the commit leaves nothing behind.
+//!
+//! Rows for a sorted table are checked for order as they are read. If they are out of order, they are sorted first: see
+//! `sorted.rs`. Rows for a partitioned table are merged into one stream and then grouped by partition: see `write/partitioner.rs`.
+
+mod small_insert;
+mod sorted;
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::{Distribution, EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, EvaluationType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning as OutputPartitioning,
+    PlanProperties,
+};
+use datafusion::prelude::SessionConfig;
+use futures::StreamExt;
+use taut_store::{CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
+use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
+
+use crate::runtime::pace::Pace;
+use crate::runtime::progress::ProgressCounter;
+use crate::write::blocks::{BlockWriter, Conformed, parts_of};
+use crate::write::changes::{Changes, WrittenRows};
+use crate::write::coerce::Conform;
+use crate::write::commit::{check_constraints, check_design, partitioning_of, replace_all};
+use crate::write::external;
+use crate::write::live::old_rows;
+use crate::write::repartition::complete_partitions;
+use crate::write::rewrite::rebuild_indexes;
+use crate::write::row_ids::{Moving, OldIds};
+
+pub(crate) use small_insert::is_few;
+use small_insert::{BufferedInput, gather, may_be_few};
+pub(crate) use sorted::in_order;
+use sorted::{InputOrder, PartitionEnds, SortKey, can_rerun, is_out_of_order};
+
+/// Destination of a load.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// An existing table.
+    Table(Arc<Table>),
+    /// A table that the commit creates.
+    NewTable {
+        /// Name of the table.
+        name: String,
+        /// Columns of the table.
+        schema: Arc<Schema>,
+        /// Design of the table.
+        design: Arc<TableDesign>,
+    },
+    /// A table in which new blocks, sorted by `design`, replace the delta rows and some blocks. The rows stay the same.
+    Sorted {
+        /// The table as the load reads it, with the replaced blocks only.
+        table: Arc<Table>,
+        /// Design of the table after the commit.
+        design: Arc<TableDesign>,
+        /// Partitions of the table after the commit, if they are known.
+        partitioning: Option<Arc<Partitioning>>,
+    },
+    /// A table in which new blocks of the same design replace some blocks and delta pages. The rows stay the same. If
+    /// the input has row ids after the columns, row relocations are stored, so that a row is still found by its old id.
+    Moved {
+        /// The table as the load reads it, with the replaced blocks and pages only.
+        part: Arc<Table>,
+        /// Order of the rows after the commit.
+        order: RowOrder,
+    },
+}
+
+impl Target {
+    fn name(&self) -> &str {
+        match self {
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.name,
+            Self::NewTable { name, .. } => name,
+        }
+    }
+
+    fn schema(&self) -> &Arc<Schema> {
+        match self {
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.schema,
+            Self::NewTable { schema, .. } => schema,
+        }
+    }
+
+    fn design(&self) -> &Arc<TableDesign> {
+        match self {
+            Self::Table(table) | Self::Moved { part: table, .. } => &table.design,
+            Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
+        }
+    }
+
+    /// Partitioning of the design, if any, and the partitions for the rows, if they are known.
+    fn partitions(&self) -> Option<(PartitionDesign, Option<Arc<Partitioning>>)> {
+        let known = match self {
+            Self::Table(table) | Self::Moved { part: table, .. } => partitioning_of(table),
+            Self::NewTable { .. } => None,
+            Self::Sorted { partitioning, .. } => partitioning.clone(),
+        };
+        self.design().partition_by.map(|design| (design, known))
+    }
+}
+
+/// The target of a load as an insert-only table, for logical plans that write to it.
+#[derive(Debug)]
+pub struct TargetTable {
+    /// The store of the target.
+    pub store: Arc<Store>,
+    /// Destination of the rows.
+    pub target: Target,
+}
+
+#[async_trait]
+impl TableProvider for TargetTable {
+    fn schema(&self) -> SchemaRef {
+        self.target.schema().arrow()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        _projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        datafusion::common::internal_err!("the target of an insert is not read")
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        _insert_op: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(InsertExec::new(Arc::clone(&self.store), self.target.clone(), input)))
+    }
+}
+
+/// Operator that writes the rows of its input to a table and commits them. Returns the number of rows as `count`.
+#[derive(Debug)]
+pub struct InsertExec {
+    store: Arc<Store>,
+    target: Target,
+    input: Arc<dyn ExecutionPlan>,
+    order: InputOrder,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl InsertExec {
+    /// Creates an insert into an existing table.
+    pub fn into_table(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(store, Target::Table(table), input)
+    }
+
+    /// Creates an insert into a table from a physical plan that is not optimized further. Sorts the rows if necessary,
+    /// unless `is_in_order`: then [`in_order`] made the plan.
+    pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>, is_in_order: bool) -> Self {
+        let target = Target::Table(table);
+        let order = match is_in_order {
+            true => InputOrder::required(&target),
+            false => InputOrder::of_planned(&target, &input),
+        };
+        Self { order, ..Self::new(store, target, input) }
+    }
+
+    /// Creates an insert. The columns of the input match those of the target by ordinal.
+    pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
+        let order = InputOrder::of(&target, &input);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(count_schema()),
+            OutputPartitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative)
+        .with_evaluation_type(EvaluationType::Eager);
+        Self { store, target, input, order, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for InsertExec {
+    fn fmt_as(&self, _format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let design = self.target.design();
+        write!(formatter, "InsertExec: table={}, layout={}", self.target.name(), design.layout.name())?;
+        match design.to_options(self.target.schema()).into_iter().find(|(option, _)| *option == "sort_by") {
+            Some((_, columns)) => write!(formatter, ", sort_by=[{columns}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for InsertExec {
+    fn name(&self) -> &str {
+        "InsertExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        // More partitions would break up the order in which rows arrive.
+        vec![false]
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        match self.order {
+            InputOrder::Required(_) => vec![Distribution::SinglePartition],
+            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => {
+                vec![Distribution::UnspecifiedDistribution]
+            }
+        }
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let requirement = match &self.order {
+            InputOrder::Required(key) => key.ordering(&self.input.schema()),
+            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => None,
+        };
+        vec![requirement.map(|ordering| OrderingRequirements::new(ordering.into()))]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.pop()) {
+            (Some(input), None) => {
+                let order = self.order.clone();
+                Ok(Arc::new(Self { order, ..Self::new(Arc::clone(&self.store), self.target.clone(), input) }))
+            }
+            _ => datafusion::common::internal_err!("an insert has one input"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let changes = context.session_config().get_extension::<Changes>();
+        let changes =
+            changes.map_or_else(|| Changes::at_once(Arc::clone(&self.store)), |changes| changes.as_ref().clone());
+        let (target, mut input) = (self.target.clone(), Arc::clone(&self.input));
+        let mut order = self.order.clone();
+        let bytes_written = MetricBuilder::new(&self.metrics).counter("bytes_written", 0);
+        let blocks_written = MetricBuilder::new(&self.metrics).counter("blocks_written", 0);
+        let rows_sorted = MetricBuilder::new(&self.metrics).counter("rows_sorted", 0);
+        let insert = async move {
+            let progress = context.session_config().get_extension::<ProgressCounter>();
+            if let (Target::Table(table), Some(transaction)) = (&target, changes.transaction())
+                && may_be_few(&input, table)
+            {
+                match gather(&input, table, &context).await? {
+                    BufferedInput::Few(batches) => {
+                        check_constraints(table, &transaction.snapshot()).map_err(external)?;
+                        let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+                        for batch in batches {
+                            transaction.insert_rows(table.id, &batch).map_err(external)?;
+                            changes.wrote(table, WrittenRows::New(batch));
+                        }
+                        return count_batch(rows);
+                    }
+                    BufferedInput::Many(rest) if matches!(order, InputOrder::Required(_)) => input = rest,
+                    BufferedInput::Many(rest) => {
+                        // Merged into one partition, so that rows of all partitions fill the same blocks.
+                        input = Arc::new(CoalescePartitionsExec::new(rest));
+                        order = InputOrder::of_planned(&target, &input);
+                    }
+                }
+            }
+            let written =
+                write_blocks(&changes, &target, input, order, Arc::clone(&context), progress.as_deref()).await?;
+            let WrittenBlocks { blocks, is_sorted, old_ids } = written;
+            let rows: u64 = blocks.iter().map(|block| block.entry().rows).sum();
+            rows_sorted.add(if is_sorted { rows as usize } else { 0 });
+            bytes_written.add(blocks.iter().map(|block| block.entry().file_bytes as usize).sum());
+            blocks_written.add(blocks.len());
+            let threads = context.session_config().target_partitions();
+            let files = blocks.iter().map(|block| Arc::clone(block.file())).collect();
+            let table = commit(&changes, &target, blocks, &old_ids)?;
+            if let Target::Table(table) = &target {
+                changes.wrote(table, WrittenRows::Blocks(files));
+            }
+            // The rows are committed, so errors here do not matter. Queries give the right results without this work.
+            // Missing work shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS,
+            // completes it.
+            if changes.transaction().is_none() {
+                let leftover = async {
+                    let _ = complete_partitions(&changes, table, threads).await;
+                    let _ = complete_indexes(&changes, &target, threads).await;
+                };
+                changes.run_leftover(leftover).await;
+            }
+            count_batch(rows)
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(count_schema(), futures::stream::once(insert).boxed())))
+    }
+}
+
+fn count_schema() -> SchemaRef {
+    Arc::new(ArrowSchema::new(vec![Field::new("count", DataType::UInt64, false)]))
+}
+
+fn count_batch(rows: u64) -> Result<RecordBatch> {
+    let count: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
+    Ok(RecordBatch::try_new(count_schema(), vec![count])?)
+}
+
+fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &OldIds) -> Result<TableId> {
+    let mut old = match target {
+        Target::Sorted { table: part, .. } | Target::Moved { part, .. } => {
+            old_rows(part, &part.blocks, true).map_err(external)?
+        }
+        Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
+    };
+    if matches!(target, Target::Moved { .. }) {
+        old.moves = old_ids.moves(&blocks).map_err(external)?.map(Arc::new);
+    }
+    changes
+        .commit_last(|edit| match target {
+            Target::Table(table) => {
+                // The catalog takes for granted that the new sort run has the table's current sort order.
+                let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+                let sort_by = &newest.design.sort_by;
+                if !sort_by.is_empty() && *sort_by != table.design.sort_by {
+                    return Err(CommitError::SortOrder { table: table.name.clone() });
+                }
+                check_constraints(table, edit.catalog())?;
+                edit.append_blocks(table.id, blocks).map(|()| table.id)
+            }
+            Target::NewTable { name, schema, design } => {
+                let table = edit.create_table(name, schema.as_ref().clone(), design.as_ref().clone())?;
+                edit.append_blocks(table, blocks)?;
+                Ok(table)
+            }
+            Target::Sorted { table, design, partitioning } => {
+                replace_all(edit, table, old, (design, partitioning.as_deref()), blocks)?;
+                Ok(table.id)
+            }
+            Target::Moved { part, order } => {
+                let newest = edit.catalog().table_of(part.id).ok_or(CommitError::NoTable { table: part.id })?;
+                check_design(part, newest)?;
+                edit.replace_rows(part.id, old, blocks, *order)?;
+                Ok(part.id)
+            }
+        })
+        .map_err(external)
+}
+
+/// Adds or drops indexes in the new blocks, for `CREATE INDEX` and `DROP INDEX` that committed while they were written.
+async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
+    let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { part: table, .. }) = target else {
+        return Ok(());
+    };
+    let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    match newest {
+        Some(indexes) if indexes != target.design().indexes => {
+            rebuild_indexes(changes, table.id, &indexes, threads, None).await.map_err(external)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Input of a load.
+struct Rows {
+    input: Arc<dyn ExecutionPlan>,
+    moving: Arc<Moving>,
+    schema: Arc<Schema>,
+    progress: Option<ProgressCounter>,
+}
+
+impl Rows {
+    /// Rows of one input partition, in the types of the table.
+    fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<Conformed> {
+        let (moving, progress) = (Arc::clone(&self.moving), self.progress.clone());
+        let pace = context.session_config().get_extension::<Pace>();
+        let paced = self.input.execute(partition, context)?.then(move |batch| {
+            let pace = pace.clone();
+            async move {
+                if let Some(pace) = pace {
+                    pace.rest().await;
+                }
+                batch
+            }
+        });
+        let conformed = paced.map(move |batch| {
+            let batch = moving.batch(&batch?)?;
+            if let Some(progress) = &progress {
+                progress.add(batch.num_rows() as u64);
+            }
+            Ok(batch)
+        });
+        Ok(conformed.boxed())
+    }
+}
+
+/// Result of writing a load.
+struct WrittenBlocks {
+    blocks: Vec<NewBlock>,
+    /// Whether the rows were sorted.
+    is_sorted: bool,
+    old_ids: OldIds,
+}
+
+/// Writes all rows of a plan as blocks, in the sort order of the table's design. Without a sort order, the blocks of
+/// one partition come before those of the next.
+async fn write_blocks(
+    changes: &Changes,
+    target: &Target,
+    input: Arc<dyn ExecutionPlan>,
+    order: InputOrder,
+    context: Arc<TaskContext>,
+    progress: Option<&ProgressCounter>,
+) -> Result<WrittenBlocks> {
+    let threads = context.session_config().target_partitions();
+    let context = in_order_of_files(&context);
+    let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
+    let old_ids = writer.old_ids.clone();
+    let schema = Arc::clone(target.schema());
+    let moving = match target {
+        Target::Table(table) => Moving::of(Conform::of_table(&input.schema(), table)?),
+        Target::Moved { .. } if input.schema().fields().len() > schema.len() => {
+            Moving::with_ids(&input.schema(), &schema, target.name())?
+        }
+        _ => Moving::of(Conform::new(&input.schema(), &schema, target.name())?),
+    };
+    let moving = Arc::new(moving);
+    let rows = Arc::new(Rows { input, moving, schema, progress: progress.cloned() });
+    let streams = || -> Result<Vec<Conformed>> {
+        let partitions = 0..rows.input.output_partitioning().partition_count();
+        partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
+    };
+    // Blocks that take rows of all input partitions are filled from one stream.
+    let design = target.design();
+    let is_one = design.partition_by.is_some() || design.block_size == BlockSize::File;
+    let watched = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<Conformed>)> {
+        let streams = if is_one { vec![futures::stream::iter(streams()?).flatten().boxed()] } else { streams()? };
+        let ends = PartitionEnds::new(key.clone(), streams.len());
+        let watch = |(partition, rows)| ends.watch(partition, rows);
+        let watched = streams.into_iter().enumerate().map(watch).collect();
+        Ok((ends, watched))
+    };
+    let (key, is_watched) = match order {
+        InputOrder::Any => {
+            let parts = parts_of(writer, &target.partitions(), streams()?).await?;
+            return Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
+        }
+        InputOrder::Required(key) => {
+            // Checked all the same, in case the plan is wrong about its order.
+            let (ends, watched) = watched(&key)?;
+            let parts = parts_of(writer, &target.partitions(), watched).await?;
+            return Ok(WrittenBlocks { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
+        }
+        // Planning may have added an operator to the input that can run only once.
+        InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
+        InputOrder::Sorted(key) => (key, false),
+    };
+    if is_watched {
+        let (ends, watched) = watched(&key)?;
+        let written = parts_of(writer.clone(), &target.partitions(), watched).await;
+        match written.and_then(|parts| ends.in_order(parts)) {
+            Err(error) if is_out_of_order(&error) => {}
+            result => return result.map(|blocks| WrittenBlocks { blocks, is_sorted: false, old_ids }),
+        }
+        if let Some(progress) = &rows.progress {
+            progress.restart();
+        }
+    }
+    let sorted = sorted::sorted(&key, &rows, context)?;
+    let parts = parts_of(writer, &target.partitions(), vec![sorted]).await?;
+    Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
+}
+
+/// Returns a context in which each stream reads only the files of its own partition. Rows then come in the order of the
+/// files, and the files can be read twice.
+fn in_order_of_files(context: &TaskContext) -> Arc<TaskContext> {
+    let mut config = context.session_config().clone();
+    config.options_mut().execution.enable_file_stream_work_stealing = false;
+    with_config(context, config)
+}
+
+fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        config,
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        context.runtime_env(),
+    ))
+}

@@ -1,0 +1,163 @@
+//! Small inserts, which are not worth a block: their rows go to the delta of the table.
+
+use std::fmt::{self, Debug, Formatter};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::common::spawn_buffered;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::StreamExt;
+use futures::stream::Fuse;
+use parking_lot::Mutex;
+use taut_store::Table;
+
+use crate::write::blocks::string_bytes;
+use crate::write::coerce::Conform;
+
+/// Maximum rows of a small insert, and maximum bytes of its text.
+const ROWS_MAX: usize = 4_096;
+const BYTES_MAX: u64 = 4 << 20;
+/// Maximum number of batches that are read ahead from each partition.
+const BUFFERED_BATCHES: usize = 1;
+
+/// Rows of a plan, after some or all have been read.
+pub(super) enum BufferedInput {
+    /// All rows, in the types of the table.
+    Few(Vec<RecordBatch>),
+    /// Plan that returns all rows. It can run only once.
+    Many(Arc<dyn ExecutionPlan>),
+}
+
+/// Whether rows are few enough for the delta.
+pub fn is_few(rows: &RecordBatch) -> bool {
+    rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
+}
+
+/// Whether a plan may return few enough rows for the delta, according to its statistics. False for a table whose design
+/// prescribes encodings: its rows go straight to blocks, which check whether the rows fit the encodings.
+pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
+    let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
+    let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
+    table.design.encodings.is_empty() && rows.is_none_or(|rows| rows <= ROWS_MAX)
+}
+
+/// Reads the rows of a plan until they are too many for the delta. Keeps the partitions apart.
+pub(super) async fn gather(
+    input: &Arc<dyn ExecutionPlan>,
+    table: &Table,
+    context: &Arc<TaskContext>,
+) -> Result<BufferedInput> {
+    let conform = Conform::of_table(&input.schema(), table)?;
+    let mut parts = Parts::of(input, context)?;
+    let mut conformed = Vec::new();
+    let (mut rows, mut bytes) = (0, 0);
+    while let Some((part, batch)) = parts.next().await {
+        let batch = batch?;
+        rows += batch.num_rows();
+        bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
+        let is_many = rows > ROWS_MAX || bytes > BYTES_MAX;
+        if !is_many {
+            conformed.push(conform.batch(&batch)?);
+        }
+        parts.0[part].seen.push(batch);
+        if is_many {
+            let schema = input.schema();
+            let once = parts.0.into_iter().map(|part| part.whole(&schema)).collect();
+            return Ok(BufferedInput::Many(Arc::new(StreamingTableExec::try_new(
+                schema,
+                once,
+                None,
+                [],
+                false,
+                None,
+            )?)));
+        }
+    }
+    conformed.retain(|batch| batch.num_rows() > 0);
+    Ok(BufferedInput::Few(conformed))
+}
+
+/// A partition that is being read.
+struct PartitionReader {
+    seen: Vec<RecordBatch>,
+    /// Rows after those in `seen`.
+    rest: Fuse<SendableRecordBatchStream>,
+}
+
+impl PartitionReader {
+    /// All rows of the partition.
+    fn whole(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
+        let all = futures::stream::iter(self.seen.into_iter().map(Ok)).chain(self.rest);
+        let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
+        Arc::new(Once { schema: Arc::clone(schema), rows: Mutex::new(Some(rows)) })
+    }
+}
+
+/// All partitions of a plan.
+struct Parts(Vec<PartitionReader>);
+
+impl Parts {
+    fn of(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Self> {
+        let count = input.output_partitioning().partition_count();
+        let part = |partition| {
+            let rows = input.execute(partition, Arc::clone(context))?;
+            // Several partitions run in parallel.
+            let rows = if count > 1 { spawn_buffered(rows, BUFFERED_BATCHES) } else { rows };
+            Ok(PartitionReader { seen: Vec::new(), rest: rows.fuse() })
+        };
+        Ok(Self((0..count).map(part).collect::<Result<_>>()?))
+    }
+
+    /// Returns the next batch of any partition, with the number of the partition. Returns `None` after the last batch
+    /// of the last partition.
+    async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
+        poll_fn(|context| {
+            let mut is_done = true;
+            for (place, part) in self.0.iter_mut().enumerate() {
+                match part.rest.poll_next_unpin(context) {
+                    Poll::Ready(Some(batch)) => return Poll::Ready(Some((place, batch))),
+                    Poll::Ready(None) => {}
+                    Poll::Pending => is_done = false,
+                }
+            }
+            if is_done { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    }
+}
+
+/// Stream of rows that can be read once.
+struct Once {
+    schema: SchemaRef,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl Debug for Once {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Once")
+    }
+}
+
+impl PartitionStream for Once {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        match self.rows.lock().take() {
+            Some(rows) => rows,
+            None => {
+                let error = datafusion::common::internal_datafusion_err!("rows are read a second time");
+                Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter([Err(error)])))
+            }
+        }
+    }
+}

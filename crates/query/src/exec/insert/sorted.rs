@@ -1,0 +1,396 @@
+//! Sort order of the rows that a load writes.
+//!
+//! ```text
+//! input partitions ──> checked as they arrive ──> blocks      while each row is in order
+//!                                  │
+//!                                  └ the first row out of order: the written blocks are dropped
+//! input partitions, again ──> sort ──> merge ──> blocks
+//! ```
+//!
+//! Each partition is checked separately. Partitions are then ordered by their first rows.
+//!
+//! Data that is loaded into a sorted table is mostly sorted already. Checking this takes one comparison of neighbouring
+//! rows. It saves a sort, which takes several times as long as the rest of the load, and needs memory for all rows.
+
+use std::cmp::Ordering;
+use std::fmt::{self, Debug, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicBool};
+use std::task::{Context, Poll, ready};
+
+use datafusion::arrow::array::{Array, ArrayRef, make_comparator};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::compute::kernels::cmp;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::SessionConfig;
+use futures::Stream;
+use parking_lot::Mutex;
+use taut_store::Table;
+use taut_types::SortColumn;
+
+use super::{Rows, Target, with_config};
+use crate::exec::scan::ScanSource;
+use crate::write::blocks::Conformed;
+
+/// Maximum rows of a batch in a sort, for tables without strings. For each batch that it produces, a merge visits each
+/// of the batches it holds, so few large batches are faster than many small ones.
+const BATCH_ROWS_MAX: usize = 65_536;
+/// Maximum bytes of such a batch. A sort that spills holds four, and reserves 10 MiB for them.
+const BATCH_BYTES_MAX: usize = 2 << 20;
+
+/// How the rows of a load get into the order of the table.
+#[derive(Clone, Debug)]
+pub(super) enum InputOrder {
+    /// The table has no sort order.
+    Any,
+    /// The planner ensures that the input returns its rows in order, with a sort if necessary. The input has one
+    /// partition, or several that follow one another.
+    Required(SortKey),
+    /// Rows are written as they arrive. If they turn out not to be in order, they are sorted instead.
+    Watched(SortKey),
+    /// Rows are sorted after conversion to the types of the table.
+    Sorted(SortKey),
+}
+
+impl InputOrder {
+    pub fn of(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
+        let Some(key) = SortKey::of(&target.design().sort_by) else { return Self::Any };
+        let (from, to) = (input.schema(), target.schema().arrow());
+        let type_of = |schema: &SchemaRef, place: usize| schema.fields().get(place).map(|f| f.data_type().clone());
+        // Text has another order than the numbers that it is cast to.
+        let is_cast = key.0.iter().any(|(place, _)| type_of(&from, *place) != type_of(&to, *place));
+        if can_rerun(input) {
+            Self::Watched(key)
+        } else if is_cast || reads_files(input) {
+            // The order that a file declares may be only the order within each of its parts.
+            Self::Sorted(key)
+        } else {
+            Self::Required(key)
+        }
+    }
+
+    /// The order of a plan from [`in_order`].
+    pub fn required(target: &Target) -> Self {
+        SortKey::of(&target.design().sort_by).map_or(Self::Any, Self::Required)
+    }
+
+    /// As [`InputOrder::of`], for an input that is not optimized further.
+    pub fn of_planned(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
+        match Self::of(target, input) {
+            Self::Required(key) => Self::Sorted(key),
+            other => other,
+        }
+    }
+}
+
+/// Columns that rows are sorted by, as ordinals, with their options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SortKey(Vec<(usize, SortOptions)>);
+
+impl SortKey {
+    /// Sort key of a design; `None` if it has no sort order.
+    fn of(sort_by: &[SortColumn]) -> Option<Self> {
+        let options = |sort: &SortColumn| SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
+        let columns: Vec<_> = sort_by.iter().map(|sort| (sort.column.index(), options(sort))).collect();
+        (!columns.is_empty()).then_some(Self(columns))
+    }
+
+    /// The sort order for rows with these columns.
+    pub fn ordering(&self, schema: &SchemaRef) -> Option<LexOrdering> {
+        self.ordering_behind(0, schema)
+    }
+
+    /// The sort order for rows whose columns are preceded by `others` other columns.
+    fn ordering_behind(&self, others: usize, schema: &SchemaRef) -> Option<LexOrdering> {
+        LexOrdering::new(self.0.iter().map(|(place, options)| {
+            let place = others + place;
+            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(place).name(), place));
+            PhysicalSortExpr { expr, options: *options }
+        }))
+    }
+
+    /// Whether each row of a batch sorts at or after the row before it.
+    fn ascends(&self, batch: &RecordBatch) -> Result<bool> {
+        let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
+        // Pairs of neighbours that are equal in the columns so far.
+        let mut tied = BooleanBuffer::new_set(pairs);
+        for (place, options) in &self.0 {
+            let column = batch.column(*place);
+            let (before, after) = (column.slice(0, pairs), column.slice(1, pairs));
+            let (wrong, same) = if column.logical_null_count() == 0 {
+                let wrong = if options.descending { cmp::lt(&before, &after) } else { cmp::gt(&before, &after) };
+                (wrong?.values().clone(), cmp::eq(&before, &after)?.values().clone())
+            } else {
+                let compare = make_comparator(&before, &after, *options)?;
+                let is = |wanted| BooleanBuffer::collect_bool(pairs, |pair| compare(pair, pair) == wanted);
+                (is(Ordering::Greater), is(Ordering::Equal))
+            };
+            if (&wrong & &tied).count_set_bits() > 0 {
+                return Ok(false);
+            }
+            tied = &same & &tied;
+            if tied.count_set_bits() == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+
+    fn row(&self, batch: &RecordBatch, row: usize) -> KeyRow {
+        self.0.iter().map(|(place, _)| batch.column(*place).slice(row, 1)).collect()
+    }
+
+    /// Whether a row sorts at or after another.
+    fn follows(&self, row: &[ArrayRef], before: &[ArrayRef]) -> Result<bool> {
+        for ((before, row), (_, options)) in before.iter().zip(row).zip(&self.0) {
+            match make_comparator(before, row, *options)?(0, 0) {
+                Ordering::Less => return Ok(true),
+                Ordering::Equal => {}
+                Ordering::Greater => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Error that ends an attempt to write rows as they arrive, when they are not in order.
+#[derive(Debug)]
+struct OutOfOrder;
+
+impl fmt::Display for OutOfOrder {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("rows are not in the order of the table")
+    }
+}
+
+impl std::error::Error for OutOfOrder {}
+
+fn out_of_order() -> DataFusionError {
+    DataFusionError::External(Box::new(OutOfOrder))
+}
+
+/// Whether an attempt failed only because the rows are not in order.
+pub(super) fn is_out_of_order(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::External(error) if error.is::<OutOfOrder>())
+}
+
+/// Values of a row in the columns of a sort key, as arrays of one value.
+type KeyRow = Vec<ArrayRef>;
+
+/// First and last row of each partition. Partitions are ordered by these rows.
+#[derive(Debug)]
+pub(super) struct PartitionEnds {
+    key: SortKey,
+    rows: Mutex<Vec<Option<(KeyRow, KeyRow)>>>,
+    /// Whether some partition is not in order, so that the others can stop.
+    has_failed: AtomicBool,
+}
+
+impl PartitionEnds {
+    pub fn new(key: SortKey, partitions: usize) -> Arc<Self> {
+        Arc::new(Self { key, rows: Mutex::new(vec![None; partitions]), has_failed: AtomicBool::new(false) })
+    }
+
+    /// Wraps the rows of a partition. The stream ends with an error at the first batch that is not in order.
+    pub fn watch(self: &Arc<Self>, partition: usize, rows: Conformed) -> Conformed {
+        Box::pin(Watched { ends: Arc::clone(self), partition, rows })
+    }
+
+    fn check(&self, partition: usize, batch: &RecordBatch) -> Result<()> {
+        if self.has_failed.load(atomic::Ordering::Relaxed) || !self.continues(partition, batch)? {
+            self.has_failed.store(true, atomic::Ordering::Relaxed);
+            return Err(out_of_order());
+        }
+        Ok(())
+    }
+
+    fn continues(&self, partition: usize, batch: &RecordBatch) -> Result<bool> {
+        let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(true) };
+        if !self.key.ascends(batch)? {
+            return Ok(false);
+        }
+        let (first, last) = (self.key.row(batch, 0), self.key.row(batch, last));
+        let mut rows = self.rows.lock();
+        let (begin, follows) = match rows[partition].take() {
+            Some((begin, before)) => (begin, self.key.follows(&first, &before)?),
+            None => (first, true),
+        };
+        rows[partition] = Some((begin, last));
+        Ok(follows)
+    }
+
+    /// Concatenates the results of the partitions, in the order of their rows.
+    ///
+    /// # Errors
+    /// If rows of one partition sort between rows of another.
+    pub fn in_order<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
+        let rows = self.rows.lock();
+        let mut order: Vec<(usize, &(KeyRow, KeyRow))> = Vec::with_capacity(parts.len());
+        for (partition, ends) in rows.iter().enumerate().filter_map(|(place, ends)| Some((place, ends.as_ref()?))) {
+            let mut at = order.len();
+            while at > 0 && !self.key.follows(&ends.0, &order[at - 1].1.0)? {
+                at -= 1;
+            }
+            order.insert(at, (partition, ends));
+        }
+        for pair in order.windows(2) {
+            if !self.key.follows(&pair[1].1.0, &pair[0].1.1)? {
+                return Err(out_of_order());
+            }
+        }
+        Ok(order.into_iter().flat_map(|(partition, _)| std::mem::take(&mut parts[partition])).collect())
+    }
+}
+
+struct Watched {
+    ends: Arc<PartitionEnds>,
+    partition: usize,
+    rows: Conformed,
+}
+
+impl Stream for Watched {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let batch = ready!(self.rows.as_mut().poll_next(context)).transpose()?;
+        if let Some(batch) = &batch {
+            self.ends.check(self.partition, batch)?;
+        }
+        Poll::Ready(batch.map(Ok))
+    }
+}
+
+/// Whether a plan returns its rows in partitions that follow each other, and returns the same rows when it runs again.
+/// True for files and for rows listed in the statement.
+pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        let source = scan.data_source();
+        return source.downcast_ref::<FileScanConfig>().is_some()
+            || source.downcast_ref::<MemorySourceConfig>().is_some();
+    }
+    let passes = plan.downcast_ref::<ProjectionExec>().is_some()
+        || plan.downcast_ref::<FilterExec>().is_some()
+        || plan.downcast_ref::<CooperativeExec>().is_some();
+    passes && plan.children().into_iter().all(can_rerun)
+}
+
+/// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
+/// another. `others` other columns precede the columns of the table. Returns `None` if a scan of the whole table cannot
+/// provide the order.
+///
+/// # Errors
+/// If DataFusion cannot compute the plan.
+pub(crate) fn in_order(
+    plan: &Arc<dyn ExecutionPlan>,
+    table: &Table,
+    others: usize,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let key = SortKey::of(&table.design.sort_by);
+    let Some(ordering) = key.and_then(|key| key.ordering_behind(others, &plan.schema())) else { return Ok(None) };
+    let Some(stored) = scanned_whole(plan) else { return Ok(None) };
+    let SortOrderPushdownResult::Exact { inner } = plan.try_pushdown_sort(&ordering)? else { return Ok(None) };
+    // A single sort run is divided between partitions at block boundaries; several sort runs overlap.
+    let is_one_run = stored.runs.len() <= 1;
+    Ok(Some(if is_one_run { inner } else { Arc::new(SortPreservingMergeExec::new(ordering, inner)) }))
+}
+
+/// Returns the table if a plan reads all its rows, partition by partition. Returns `None` if an operator redistributes
+/// rows, which would break up the order. Also returns `None` for a scan with conditions, which may leave few rows:
+/// threads then share the work better without an order.
+fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
+    match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
+        (Some(scan), _) => {
+            let source = scan.data_source().downcast_ref::<ScanSource>()?;
+            (!source.has_conditions()).then(|| Arc::clone(source.table().stored()))
+        }
+        (None, [input]) => {
+            let passes =
+                plan.downcast_ref::<ProjectionExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
+            if passes { scanned_whole(input) } else { None }
+        }
+        (None, _) => None,
+    }
+}
+
+fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let scan = plan.downcast_ref::<DataSourceExec>();
+    scan.is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some())
+        || plan.children().into_iter().any(reads_files)
+}
+
+/// Returns all rows sorted, in one stream.
+pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<Conformed> {
+    let schema = &rows.moving.schema;
+    let Some(ordering) = key.ordering(schema) else {
+        return datafusion::common::internal_err!("a sort key has a column");
+    };
+    let partition = |partition| Arc::new(Partition { rows: Arc::clone(rows), partition }) as Arc<dyn PartitionStream>;
+    let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
+    let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
+    let mut config = context.session_config().clone();
+    // Keeps a batch size that the user has set.
+    if config.batch_size() == SessionConfig::new().batch_size() {
+        let pool = context.memory_pool().memory_limit();
+        config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));
+    }
+    let context = with_config(&context, config);
+    let sorted = Arc::new(SortExec::new(ordering.clone(), unsorted).with_preserve_partitioning(true));
+    let merged = SortPreservingMergeExec::new(ordering, sorted);
+    Ok(Box::pin(merged.execute(0, context)?))
+}
+
+fn batch_rows(rows: &Rows, pool: &MemoryLimit) -> usize {
+    let widths = rows.schema.columns().iter().map(|column| column.logical_type.plain_bytes());
+    let Some(row_bytes) = widths.sum::<Option<usize>>() else { return 0 };
+    let partitions = rows.input.output_partitioning().partition_count();
+    let bytes = match pool {
+        MemoryLimit::Finite(bytes) => BATCH_BYTES_MAX.min(bytes / (16 * partitions.max(1))),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => BATCH_BYTES_MAX,
+    };
+    (bytes / row_bytes.max(1)).min(BATCH_ROWS_MAX)
+}
+
+/// A partition of the rows of a load, in the types of the table.
+struct Partition {
+    rows: Arc<Rows>,
+    partition: usize,
+}
+
+impl Debug for Partition {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Partition({})", self.partition)
+    }
+}
+
+impl PartitionStream for Partition {
+    fn schema(&self) -> &SchemaRef {
+        &self.rows.moving.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let schema = Arc::clone(self.schema());
+        match self.rows.partition(self.partition, context) {
+            Ok(rows) => Box::pin(RecordBatchStreamAdapter::new(schema, rows)),
+            Err(error) => Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter([Err(error)]))),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Operators that end when their statement is cancelled.
+//!
+//! The engine's operators yield only where a task awaits something that is not ready. A join that finds batch after
+//! batch of matches, a merge of sorted runs or an aggregation over either never does. Therefore each operator of a plan
+//! is wrapped before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time
+//! to time it yields to other tasks of the runtime. A join may compute for long without returning a batch if its
+//! condition holds for few pairs of rows, so join conditions check too.
+//!
+//! A wrapped operator displays its name, metrics and children as without the wrapper.
+
+use std::any::Any;
+use std::fmt::{self, Debug, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinSide, Result, Statistics};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+    ReplaceChildrenOptions,
+};
+use futures::{Stream, StreamExt};
+use tokio::task::coop;
+use tokio_util::sync::CancellationToken;
+
+use super::checked_filter::with_checked_filter;
+use super::distinct_keys::DistinctKeys;
+use super::join_keys::{Collector, JoinKeys};
+use super::string_views;
+use crate::runtime::cancellation::Cancellation;
+
+/// Shared state of the operators of a statement. It is an extension of the configuration for planning and execution.
+/// Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt {
+    cancellation: Cancellation,
+    has_hash_join: Arc<AtomicBool>,
+    join_keys: Arc<JoinKeys>,
+}
+
+impl Interrupt {
+    /// Ends a statement when `token` is cancelled. `is_settled` becomes true when the statement begins to commit.
+    pub fn new(token: CancellationToken, is_settled: Arc<AtomicBool>) -> Self {
+        Self { cancellation: Cancellation::new(token, is_settled), ..Self::default() }
+    }
+
+    /// Whether the statement was cancelled.
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.cancellation
+    }
+
+    /// Whether a plan of the statement had a hash join.
+    pub fn has_hash_join(&self) -> bool {
+        self.has_hash_join.load(Ordering::Relaxed)
+    }
+
+    /// Keys on the build sides of the statement's hash joins.
+    pub fn join_keys(&self) -> &Arc<JoinKeys> {
+        &self.join_keys
+    }
+
+    /// Checks that the statement was not cancelled.
+    ///
+    /// # Errors
+    /// If the statement was cancelled before it began to commit.
+    pub fn check(&self) -> Result<()> {
+        self.cancellation.check()
+    }
+}
+
+/// Wraps the operators of a plan so that they end when the statement is cancelled.
+///
+/// # Errors
+/// If an operator does not accept its wrapped children.
+pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        // Sources end with the task that reads them: they await between the parts of a table.
+        if node.children().is_empty() {
+            return Ok(Transformed::no(node));
+        }
+        let mut collector = None;
+        if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+            interrupt.has_hash_join.store(true, Ordering::Relaxed);
+            collector = Collector::of(join, interrupt.join_keys())?;
+        }
+        let node = with_wrapped_sides(node, collector.as_ref(), interrupt)?;
+        let node = with_checked_filter(node, interrupt)?;
+        let wrapped =
+            InterruptibleExec { keys: collector.map(KeysRole::Held), ..InterruptibleExec::around(node, interrupt) };
+        Ok(Transformed::yes(Arc::new(wrapped) as _))
+    })?;
+    Ok(plan.data)
+}
+
+/// Wraps the inputs of a join so that its build side collects its keys and its inner side drops duplicates of them.
+/// Other operators are returned unchanged.
+fn with_wrapped_sides(
+    node: Arc<dyn ExecutionPlan>,
+    collector: Option<&Arc<Collector>>,
+    interrupt: &Interrupt,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let distinct = DistinctKeys::of(&node);
+    if collector.is_none() && distinct.is_none() {
+        return Ok(node);
+    }
+    let (distinct_side, distinct_keys) = distinct.unzip();
+    let wrapped = |input: &Arc<dyn ExecutionPlan>, side: JoinSide| {
+        let keys =
+            collector.filter(|_| side == JoinSide::Left).map(|collector| KeysRole::Collected(Arc::clone(collector)));
+        let distinct_keys = distinct_keys.clone().filter(|_| distinct_side == Some(side));
+        if keys.is_none() && distinct_keys.is_none() {
+            return Arc::clone(input);
+        }
+        let around = InterruptibleExec::around(Arc::clone(input), interrupt);
+        Arc::new(InterruptibleExec { keys, distinct_keys, ..around }) as _
+    };
+    let sides = [JoinSide::Left, JoinSide::Right];
+    let children = node.children().into_iter().zip(sides).map(|(input, side)| wrapped(input, side)).collect();
+    node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// Role of an operator in collecting the keys of a join.
+#[derive(Clone, Debug)]
+enum KeysRole {
+    /// The operator is the build side.
+    Collected(Arc<Collector>),
+    /// The operator is the join. Scans use its keys until its rows are read.
+    Held(Arc<Collector>),
+}
+
+/// Wrapper that checks before each batch whether its statement was cancelled.
+#[derive(Debug)]
+struct InterruptibleExec {
+    inner: Arc<dyn ExecutionPlan>,
+    interrupt: Interrupt,
+    keys: Option<KeysRole>,
+    /// Set for the inner side of a join.
+    distinct_keys: Option<Arc<DistinctKeys>>,
+}
+
+impl InterruptibleExec {
+    fn around(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
+        Self { inner, interrupt: interrupt.clone(), keys: None, distinct_keys: None }
+    }
+
+    fn around_other(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let (keys, distinct_keys) = (self.keys.clone(), self.distinct_keys.clone());
+        Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys, distinct_keys })
+    }
+}
+
+impl DisplayAs for InterruptibleExec {
+    fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as(format, formatter)
+    }
+}
+
+impl ExecutionPlan for InterruptibleExec {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.inner.as_ref())
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn check_invariants(&self, check: InvariantLevel) -> Result<()> {
+        self.inner.check_invariants(check)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.inner.dynamic_expressions_produced()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.inner.input_distribution_requirements()
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        self.inner.required_input_ordering()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.inner.maintains_input_order()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        self.inner.benefits_from_input_partitioning()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inner.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        apply: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(apply)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.around_other(Arc::clone(&self.inner).replace_children(children, options)?))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.around_other(Arc::clone(&self.inner).reset_state()?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let pool = Arc::clone(context.memory_pool());
+        let mut inner = self.inner.execute(partition, context)?;
+        if let Some(keys) = &self.distinct_keys {
+            inner = keys.without_duplicates(inner, &pool);
+        }
+        let (inner, held) = match &self.keys {
+            Some(KeysRole::Collected(collector)) => (collector.collecting(inner, &pool), None),
+            Some(KeysRole::Held(collector)) => (inner, Some(Arc::clone(collector))),
+            None => (inner, None),
+        };
+        let stream = InterruptibleStream { inner, interrupt: self.interrupt.clone(), is_over: false, _held: held };
+        Ok(Box::pin(stream))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.inner.metrics()
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.inner.statistics_from_inputs(inputs, arguments)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.inner.child_stats_requests(partition)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.inner.supports_limit_pushdown()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.inner.fetch()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.inner.cardinality_effect()
+    }
+
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(self.around_other(self.inner.with_new_state(state)?))
+    }
+}
+
+struct InterruptibleStream {
+    inner: SendableRecordBatchStream,
+    interrupt: Interrupt,
+    is_over: bool,
+    _held: Option<Arc<Collector>>,
+}
+
+impl Stream for InterruptibleStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Err(cancelled) = self.interrupt.check() {
+            self.is_over = true;
+            return Poll::Ready(Some(Err(cancelled)));
+        }
+        let turn = ready!(coop::poll_proceed(context));
+        let next = self.inner.poll_next_unpin(context);
+        if next.is_ready() {
+            turn.made_progress();
+        }
+        match next {
+            Poll::Ready(Some(Ok(batch))) => Poll::Ready(Some(string_views::compact(batch))),
+            other => other,
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl RecordBatchStream for InterruptibleStream {
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+}
+
+impl Debug for InterruptibleStream {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("InterruptibleStream")
+    }
+}

@@ -1,0 +1,360 @@
+//! Integer keys on the build side of a hash join, for scans of its probe side.
+//!
+//! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup
+//! hashes the key and misses the cache. Therefore the build side of a join also collects its integer keys in a bitmap:
+//!
+//! ```text
+//!   keys 3, 4, 9 of a build side       bit  0 1 2 3 4 5 6 7 8 9      of 64 from `base` on
+//!                                           0 0 0 1 1 0 0 0 0 1
+//! ```
+//!
+//! Scans check one bit instead of the lookup. Keys that are too sparse get no bitmap. A key of several columns has a
+//! bitmap for each column; rows that pass these are still looked up.
+//!
+//! The identifier of the dynamic filter connects a bitmap with its join.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
+
+use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::datatypes::{DataType, Date32Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{NullEquality, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+
+/// Maximum number of values in the list that a join passes to the scan of its other side. Indexes, zone maps and Bloom
+/// filters can use such a list. An index never searches for more values than this.
+pub const JOIN_VALUES_MAX: usize = 2048;
+/// Maximum bits of a bitmap: 128 MiB.
+const BITS_MAX: u64 = 1 << 30;
+/// Maximum bits of a bitmap for each key. With more, the bitmap takes more memory than the join's hash table.
+const BITS_PER_KEY: u64 = 256;
+
+/// Set of integers as a bitmap whose first bit is the smallest of them.
+#[derive(Debug, Default)]
+pub struct KeySet {
+    /// The integer of the first bit.
+    base: i64,
+    words: Vec<u64>,
+    /// Share of the integers between the least and the greatest that are in the set.
+    density: f64,
+    _reserved: Option<MemoryReservation>,
+}
+
+impl KeySet {
+    /// Builds the set of these integers, with memory from a pool. Returns `None` if they are too sparse or the pool has
+    /// no memory left.
+    fn of(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
+        let all = || keys.iter().flatten().copied();
+        let (least, greatest) = (all().min()?, all().max()?);
+        let count: usize = keys.iter().map(Vec::len).sum();
+        let range = u64::try_from(i128::from(greatest) - i128::from(least)).ok()?;
+        if range >= BITS_MAX.min(BITS_PER_KEY.saturating_mul(count as u64)) {
+            return None;
+        }
+        let words = (range / 64 + 1) as usize;
+        let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
+        reserved.try_grow(8 * words).ok()?;
+        let mut words = vec![0_u64; words];
+        for key in all() {
+            let bit = key.wrapping_sub(least) as u64;
+            words[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
+        let held: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        Some(Self { base: least, words, density: held as f64 / (range + 1) as f64, _reserved: Some(reserved) })
+    }
+
+    /// Share of the integers between the least and the greatest that are in the set.
+    pub fn density(&self) -> f64 {
+        self.density
+    }
+
+    /// Returns for each value of an array of integers whether it is in the set, and null for null. Returns `None` for
+    /// other types.
+    pub fn contains(&self, values: &ArrayRef) -> Option<BooleanArray> {
+        let found = match values.data_type() {
+            DataType::Int16 => self.find::<Int16Type>(values),
+            DataType::Int32 => self.find::<Int32Type>(values),
+            DataType::Int64 => self.find::<Int64Type>(values),
+            DataType::Date32 => self.find::<Date32Type>(values),
+            _ => return None,
+        };
+        Some(BooleanArray::new(found, values.nulls().cloned()))
+    }
+
+    fn find<T: ArrowPrimitiveType<Native: Into<i64>>>(&self, values: &ArrayRef) -> BooleanBuffer {
+        let (values, words, base) = (values.as_primitive::<T>().values(), self.words.as_slice(), self.base);
+        BooleanBuffer::collect_bool(values.len(), |row| {
+            let value: i64 = values[row].into();
+            // Beyond either end of the set, the difference is beyond the last bit.
+            let bit = value.wrapping_sub(base) as u64;
+            words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+        })
+    }
+}
+
+/// Appends the values of an array of integers that are not null. Returns false for other types.
+fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
+    fn add<T: ArrowPrimitiveType<Native: Into<i64>>>(values: &ArrayRef, keys: &mut Vec<i64>) {
+        let values = values.as_primitive::<T>();
+        match values.null_count() {
+            0 => keys.extend(values.values().iter().map(|value| (*value).into())),
+            _ => keys.extend(values.iter().flatten().map(Into::<i64>::into)),
+        }
+    }
+    match values.data_type() {
+        DataType::Int16 => add::<Int16Type>(values, keys),
+        DataType::Int32 => add::<Int32Type>(values, keys),
+        DataType::Int64 => add::<Int64Type>(values, keys),
+        DataType::Date32 => add::<Date32Type>(values, keys),
+        _ => return false,
+    }
+    true
+}
+
+/// Keys of a build side, one entry per column of the key. `None` for a column without a bitmap.
+pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
+
+/// Keys of the build sides of a statement's joins that have been read completely, by the identifier of the dynamic
+/// filter. The keys live as long as the rows of their join are read.
+#[derive(Debug, Default)]
+pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
+
+impl JoinKeys {
+    /// Keys of the join that filled a dynamic filter.
+    pub fn of(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
+        self.0.lock().get(&filter.expression_id()?)?.upgrade()
+    }
+}
+
+/// Collects and holds the keys of one join.
+#[derive(Debug)]
+pub(super) struct Collector {
+    filter: u64,
+    /// Indexes of the build side's columns that make up the key.
+    columns: Vec<usize>,
+    joins: Arc<JoinKeys>,
+    collected: Mutex<Collected>,
+    keys: OnceLock<Arc<BuildKeys>>,
+}
+
+#[derive(Debug)]
+struct Collected {
+    /// Partitions that are not yet read completely.
+    partitions: usize,
+    /// Integers of each partition, one entry per column of the key. `None` for a column without a bitmap.
+    keys: Vec<Option<Vec<Vec<i64>>>>,
+    reserved: Vec<MemoryReservation>,
+}
+
+/// Keys of one partition of a build side.
+struct PartitionKeys {
+    keys: Vec<Option<Vec<i64>>>,
+    reserved: MemoryReservation,
+}
+
+impl PartitionKeys {
+    fn add(&mut self, batch: &RecordBatch, columns: &[usize]) {
+        for (keys, column) in self.keys.iter_mut().zip(columns) {
+            let is_kept = keys.as_mut().is_some_and(|keys| {
+                let has_room = self.reserved.try_grow(8 * batch.num_rows()).is_ok();
+                has_room && add_integers(batch.column(*column), keys)
+            });
+            if !is_kept {
+                *keys = None;
+            }
+        }
+    }
+}
+
+impl Collector {
+    /// Returns the collector of a join if a scan uses the join's dynamic filter and its keys are integers.
+    ///
+    /// # Errors
+    /// If the expressions of the probe side cannot be visited.
+    pub fn of(join: &HashJoinExec, joins: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
+        // If nulls match or matter, the filter depends on more than the set of keys.
+        if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
+            return Ok(None);
+        }
+        let filters = join.dynamic_expressions_produced();
+        let Some(filter) = filters.iter().find_map(|filter| filter.expression_id()) else { return Ok(None) };
+        let columns = join.on().iter().map(|(key, _)| Some(key.downcast_ref::<Column>()?.index()));
+        let Some(columns) = columns.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let schema = join.left().schema();
+        if !columns.iter().any(|column| is_integer(&schema, *column)) || !uses(join.right(), filter)? {
+            return Ok(None);
+        }
+        let partitions = join.left().output_partitioning().partition_count();
+        let keys = columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
+        let collected = Mutex::new(Collected { partitions, keys, reserved: Vec::new() });
+        Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected, keys: OnceLock::new() })))
+    }
+
+    /// Wraps a partition of the build side to collect its keys while it is read.
+    pub fn collecting(
+        self: &Arc<Self>,
+        rows: SendableRecordBatchStream,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> SendableRecordBatchStream {
+        let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
+        let schema = rows.schema();
+        let keys = self.columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
+        let keys = Some(PartitionKeys { keys, reserved });
+        Box::pin(Collecting { rows, keys, collector: Arc::clone(self), pool: Arc::clone(pool) })
+    }
+
+    /// Adds the keys of a partition that has been read completely.
+    fn take(&self, partition: PartitionKeys, pool: &Arc<dyn MemoryPool>) {
+        let mut collected = self.collected.lock();
+        let Some(partitions) = collected.partitions.checked_sub(1) else { return };
+        collected.partitions = partitions;
+        for (all, keys) in collected.keys.iter_mut().zip(partition.keys) {
+            match (all.as_mut(), keys) {
+                (Some(all), Some(keys)) => all.push(keys),
+                _ => *all = None,
+            }
+        }
+        collected.reserved.push(partition.reserved);
+        if partitions > 0 {
+            return;
+        }
+        let columns = std::mem::take(&mut collected.keys);
+        let set = |keys: Option<Vec<Vec<i64>>>| {
+            // With fewer keys, the dynamic filter of the join is a list of them.
+            let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
+            KeySet::of(&keys, pool).map(Arc::new)
+        };
+        let keys = self.keys.get_or_init(|| Arc::new(columns.into_iter().map(set).collect()));
+        collected.reserved.clear();
+        self.joins.0.lock().insert(self.filter, Arc::downgrade(keys));
+    }
+}
+
+/// Whether an operator of a plan has an expression with this identifier.
+fn uses(plan: &Arc<dyn ExecutionPlan>, expression: u64) -> Result<bool> {
+    plan.exists(|node| {
+        let mut is_used = false;
+        node.apply_expressions(&mut |root| {
+            is_used |= root.exists(|part| Ok(part.expression_id() == Some(expression)))?;
+            Ok(if is_used { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(is_used)
+    })
+}
+
+fn is_integer(schema: &Schema, column: usize) -> bool {
+    matches!(schema.field(column).data_type(), DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32)
+}
+
+struct Collecting {
+    rows: SendableRecordBatchStream,
+    /// Collected keys. `None` after the last row.
+    keys: Option<PartitionKeys>,
+    collector: Arc<Collector>,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Stream for Collecting {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.rows.poll_next_unpin(context);
+        let Self { keys, collector, pool, .. } = &mut *self;
+        match &next {
+            Poll::Ready(Some(Ok(batch))) => {
+                if let Some(keys) = keys {
+                    keys.add(batch, &collector.columns);
+                }
+            }
+            Poll::Ready(None) => {
+                if let Some(keys) = keys.take() {
+                    collector.take(keys, pool);
+                }
+            }
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        next
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl RecordBatchStream for Collecting {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use datafusion::arrow::array::{Int32Array, Int64Array, StringViewArray};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
+
+    use super::*;
+
+    fn set(keys: &[Vec<i64>]) -> Option<KeySet> {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        KeySet::of(keys, &pool)
+    }
+
+    fn has(set: &KeySet, values: &[i64]) -> Vec<bool> {
+        let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+        set.contains(&values).into_iter().flat_map(|found| found.values().iter().collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn a_set_has_its_keys_and_no_others() {
+        let keys: Vec<Vec<i64>> =
+            vec![vec![100, 130, -70], vec![], (400..440).collect(), vec![-64, -1, 0, 100, 63, 64]];
+        let set = set(&keys).unwrap_or_default();
+        let expected: BTreeSet<i64> = keys.iter().flatten().copied().collect();
+        let asked: Vec<i64> = (-300..700).chain([i64::MIN, i64::MAX]).collect();
+        assert_eq!(has(&set, &asked), asked.iter().map(|value| expected.contains(value)).collect::<Vec<_>>());
+        assert!((set.density() - expected.len() as f64 / 510.0).abs() < 1e-9, "{}", set.density());
+    }
+
+    #[test]
+    fn the_ends_of_64_bits_have_their_places() {
+        for ends in [[i64::MAX - 3, i64::MAX], [i64::MIN, i64::MIN + 3]] {
+            let set = set(&[ends.to_vec()]).unwrap_or_default();
+            assert_eq!(has(&set, &[ends[0], ends[0] + 1, ends[1], 0, i64::MIN / 2]), [true, false, true, false, false]);
+        }
+    }
+
+    #[test]
+    fn keys_too_far_apart_have_no_set() {
+        assert!(set(&[vec![i64::MIN, i64::MAX]]).is_none());
+        assert!(set(&[vec![0, 512]]).is_none() && set(&[vec![0, 511]]).is_some());
+        assert!(set(&[]).is_none() && set(&[vec![]]).is_none());
+        let little: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(7));
+        assert!(KeySet::of(&[vec![1, 2]], &little).is_none());
+    }
+
+    #[test]
+    fn nulls_and_other_types_are_not_collected() {
+        let mut keys = vec![];
+        assert!(add_integers(&(Arc::new(Int32Array::from(vec![Some(7), None])) as ArrayRef), &mut keys));
+        assert!(!add_integers(&(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), &mut keys));
+        assert_eq!(keys, [7]);
+        let set = set(&[keys]).unwrap_or_default();
+        let asked: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(0)]));
+        let found = set.contains(&asked).map(|found| found.iter().collect::<Vec<_>>());
+        assert_eq!(found, Some(vec![Some(true), None, Some(false)]));
+    }
+}

@@ -1,0 +1,12 @@
+//! Wrappers of physical operators, added to every plan before it runs. A cancelled statement ends in each operator.
+//! Strings in batches between operators hold only the memory that they need. Hash joins give scans the set of their
+//! keys, and semi joins read each key of their inner side once.
+
+mod checked_filter;
+mod distinct_keys;
+mod interruptible;
+mod join_keys;
+mod string_views;
+
+pub use interruptible::{Interrupt, make_interruptible};
+pub use join_keys::{BuildKeys, JOIN_VALUES_MAX, JoinKeys, KeySet};

@@ -1,0 +1,129 @@
+//! Read set of a statement, for serializable transactions.
+//!
+//! ```text
+//! a name is looked up     all rows of the table count as read, until more is known
+//! a scan is planned       counted
+//! the plan is complete    the predicates of its scans count as read instead, if no scan is missing
+//! ```
+//!
+//! A caller that plans without [`create_physical_plan`] keeps whole tables in the read set.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use parking_lot::Mutex;
+use taut_store::{TableId, Transaction};
+use taut_types::ColumnTest;
+
+use crate::exec::operators::{Interrupt, make_interruptible};
+use crate::exec::scan::scan_source;
+
+/// Tables that a statement reads, as far as it is planned. An extension of the session configuration used for planning.
+#[derive(Debug)]
+pub struct StatementReads {
+    /// A weak reference: rows that are still being read do not keep a transaction from ending.
+    transaction: Weak<Transaction>,
+    tables: Mutex<BTreeMap<TableId, PlannedScans>>,
+}
+
+#[derive(Debug, Default)]
+struct PlannedScans {
+    look_ups: usize,
+    scans: usize,
+    is_target: bool,
+}
+
+impl StatementReads {
+    /// Creates the recorder for a statement of a transaction; `None` unless the transaction is serializable.
+    pub fn of(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
+        let reads = || Self { transaction: Arc::downgrade(transaction), tables: Mutex::default() };
+        transaction.is_serializable().then(|| Arc::new(reads()))
+    }
+
+    /// Records the lookup of a table by name. Until more is known, all its rows count as read.
+    pub fn look_up(&self, table: TableId) {
+        if let Some(transaction) = self.transaction.upgrade() {
+            transaction.reads(table);
+        }
+        self.tables.lock().entry(table).or_default().look_ups += 1;
+    }
+
+    /// Records that a scan of a table was planned.
+    pub fn scan(&self, table: TableId) {
+        self.tables.lock().entry(table).or_default().scans += 1;
+    }
+
+    /// Records that rows are inserted into a table. This reads no rows of the table; key lookups are recorded
+    /// elsewhere.
+    pub fn insert_into(&self, table: TableId) {
+        self.tables.lock().entry(table).or_default().is_target = true;
+    }
+
+    fn withdraw(&self) {
+        let Some(transaction) = self.transaction.upgrade() else { return };
+        for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
+            transaction.reads_less(table, planned.look_ups);
+        }
+    }
+
+    /// Narrows the read set to the predicates of the scans in a plan. If a planned scan is no longer in the plan, the
+    /// planner may have used its data, and the whole table stays in the read set.
+    ///
+    /// # Errors
+    /// If traversing the plan fails.
+    pub fn narrow(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+        let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
+        let mut found: BTreeMap<TableId, Vec<Vec<ColumnTest>>> = BTreeMap::new();
+        plan.apply(|node| {
+            if let Some(source) = scan_source(node) {
+                found.entry(source.table().stored().id).or_default().push(source.tests_at_planning());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
+            let scans = found.remove(&table).unwrap_or_default();
+            if scans.len() != planned.scans || scans.is_empty() && !planned.is_target {
+                continue;
+            }
+            scans.into_iter().for_each(|tests| transaction.reads_where(table, tests));
+            transaction.reads_less(table, planned.look_ups);
+        }
+        Ok(())
+    }
+}
+
+/// Removes the reads of a plan that will not run.
+pub fn withdraw_reads(state: &SessionState) {
+    if let Some(reads) = state.config().get_extension::<StatementReads>() {
+        reads.withdraw();
+    }
+}
+
+/// Plans a statement that will run, narrows its read set, and makes the plan interruptible.
+///
+/// # Errors
+/// If the statement cannot be planned.
+pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let physical = create_bare_plan(state, plan).await?;
+    match state.config().get_extension::<Interrupt>() {
+        Some(interrupt) => make_interruptible(physical, &interrupt),
+        None => Ok(physical),
+    }
+}
+
+/// As [`create_physical_plan`], for callers that change the plan before they make it interruptible.
+///
+/// # Errors
+/// If the statement cannot be planned.
+pub async fn create_bare_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let physical = state.create_physical_plan(plan).await?;
+    if let Some(reads) = state.config().get_extension::<StatementReads>() {
+        reads.narrow(&physical)?;
+    }
+    Ok(physical)
+}

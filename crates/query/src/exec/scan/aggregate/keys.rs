@@ -1,0 +1,397 @@
+//! Mapping of rows to groups.
+//!
+//! ```text
+//! l_returnflag   codes 0..3    ┐
+//! l_linestatus   codes 0..2    ┘ index = returnflag * 2 + linestatus, 0..6
+//!                                  table of the segment: index -> group of the partition, or none yet
+//! ```
+//!
+//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small index. When an
+//! index first occurs, the values of its group are looked up in the hash table of the partition. This happens once per
+//! segment and group, or only once if all keys are numbers in small ranges in the whole table. In other segments each
+//! row is looked up.
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::logical_expr::EmitTo;
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use taut_block::{BlockError, ScanReport, SegmentReader, Selection};
+use taut_types::ColumnIndex;
+
+use super::sums::Groups;
+
+/// Maximum indexes of a segment. With more, rows are looked up by hash, because the table of indexes is rebuilt for
+/// each segment.
+const SEGMENT_INDEXES_MAX: usize = 1 << 17;
+/// Maximum indexes of the whole table, four bytes each.
+pub const TABLE_INDEXES_MAX: usize = 1 << 21;
+/// Entry of an index without a group.
+const NONE: u32 = u32::MAX;
+/// Minimum average rows of a run. Shorter runs are read as rows.
+const RUN_ROWS_MIN: usize = 8;
+
+/// An error of storage or of the engine.
+pub enum Failure {
+    Block(BlockError),
+    Engine(datafusion::common::DataFusionError),
+}
+
+impl From<BlockError> for Failure {
+    fn from(error: BlockError) -> Self {
+        Self::Block(error)
+    }
+}
+
+impl From<datafusion::common::DataFusionError> for Failure {
+    fn from(error: datafusion::common::DataFusionError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// Conversion of a key column to a number below `count`. The last number stands for null, if there are nulls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    Codes { count: usize },
+    Distance { low: i64, count: usize },
+}
+
+impl KeyPart {
+    /// Conversion of a column whose numbers have these bounds.
+    pub fn of_bounds((low, high): (i128, i128)) -> Option<Self> {
+        let count = usize::try_from(high.checked_sub(low)?).ok()?.checked_add(2)?;
+        Some(Self::Distance { low: i64::try_from(low).ok()?, count })
+    }
+
+    /// Number of possible values.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Codes { count } | Self::Distance { count, .. } => count,
+        }
+    }
+}
+
+/// Method by which the rows of a segment find their groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SegmentKeys {
+    /// There are no keys, and one group.
+    None,
+    /// By an index into the table of the segment or of the whole table.
+    Indexed { parts: Vec<KeyPart>, is_of_table: bool },
+    /// By their values.
+    Hashed,
+}
+
+/// Groups of the rows of a batch.
+#[derive(Debug, Default)]
+pub struct BatchGroups {
+    runs: Vec<(u32, usize)>,
+    rows: Vec<u32>,
+    is_in_runs: bool,
+}
+
+impl BatchGroups {
+    /// The groups, as runs or by row.
+    pub fn get(&self) -> Groups<'_> {
+        if self.is_in_runs { Groups::Runs(&self.runs) } else { Groups::Rows(&self.rows) }
+    }
+
+    /// Whether the groups are in runs.
+    pub fn is_in_runs(&self) -> bool {
+        self.is_in_runs
+    }
+}
+
+/// Groups of a partition.
+pub struct PartitionGroups {
+    columns: Vec<ColumnIndex>,
+    values: Box<dyn GroupValues>,
+    /// Group of each index, for the segment.
+    of_segment: Vec<u32>,
+    /// Group of each index, for the whole table. Empty without `parts_of_table`.
+    of_table: Vec<u32>,
+    parts_of_table: Option<Vec<KeyPart>>,
+    scratch: Vec<usize>,
+}
+
+impl PartitionGroups {
+    /// Starts without groups. `parts_of_table` must hold for all segments, if given.
+    pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, parts_of_table: Option<Vec<KeyPart>>) -> Result<Self> {
+        let values = new_group_values(schema, &GroupOrdering::None)?;
+        let (of_segment, of_table) = (Vec::new(), Vec::new());
+        let mut keys = Self { columns, values, of_segment, of_table, parts_of_table, scratch: Vec::new() };
+        keys.clear_table();
+        Ok(keys)
+    }
+
+    fn clear_table(&mut self) {
+        self.of_table.clear();
+        if let Some(parts) = &self.parts_of_table {
+            self.of_table.resize(parts.iter().map(|part| part.count()).product(), NONE);
+        }
+    }
+
+    /// Number of groups.
+    pub fn count(&self) -> usize {
+        if self.columns.is_empty() { 1 } else { self.values.len() }
+    }
+
+    /// Size in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.values.size() + (self.of_segment.capacity() + self.of_table.capacity()) * size_of::<u32>()
+    }
+
+    /// Returns the values of all groups, and starts again without groups.
+    pub fn take(&mut self) -> Result<Vec<ArrayRef>> {
+        if self.columns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arrays = self.values.emit(EmitTo::All)?;
+        // With several columns, the hashes of emitted groups are still stored and would lead to groups that no longer
+        // exist.
+        self.values.clear_shrink(0);
+        self.clear_table();
+        Ok(arrays)
+    }
+
+    /// Chooses the method by which the rows of a segment find their groups.
+    pub fn begin_segment(&mut self, reader: &mut SegmentReader<'_>) -> Result<SegmentKeys, Failure> {
+        if self.columns.is_empty() {
+            return Ok(SegmentKeys::None);
+        }
+        if let Some(parts) = &self.parts_of_table
+            && !self.are_in_runs(reader)?
+        {
+            for (column, part) in self.columns.iter().zip(parts) {
+                if !holds(part, reader, *column)? {
+                    return Ok(SegmentKeys::Hashed);
+                }
+            }
+            return Ok(SegmentKeys::Indexed { parts: parts.clone(), is_of_table: true });
+        }
+        let (mut parts, mut indexes) = (Vec::with_capacity(self.columns.len()), 1_usize);
+        for column in &self.columns {
+            let part = match reader.code_count(*column)? {
+                Some(count) => Some(KeyPart::Codes { count }),
+                None => match reader.number_summary(*column)? {
+                    Some(summary) => KeyPart::of_bounds(summary.bounds.unwrap_or((0, 0))),
+                    None => None,
+                },
+            };
+            let Some(part) = part else { return Ok(SegmentKeys::Hashed) };
+            indexes = indexes.saturating_mul(part.count());
+            if indexes > SEGMENT_INDEXES_MAX {
+                return Ok(SegmentKeys::Hashed);
+            }
+            parts.push(part);
+        }
+        self.of_segment.clear();
+        self.of_segment.resize(indexes, NONE);
+        Ok(SegmentKeys::Indexed { parts, is_of_table: false })
+    }
+
+    /// Whether all keys are stored in few runs.
+    fn are_in_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, Failure> {
+        let all = Selection::All(reader.rows());
+        let mut indexes = 1_usize;
+        for column in &self.columns {
+            let Some(count) = reader.code_count(*column)? else { return Ok(false) };
+            indexes = indexes.saturating_mul(count);
+            if reader.code_runs(&all, 0..1, *column)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(indexes.saturating_mul(RUN_ROWS_MIN) <= reader.rows())
+    }
+
+    /// Finds the groups of some selected rows. Creates new groups as needed.
+    pub fn find(
+        &mut self,
+        keys: &SegmentKeys,
+        reader: &mut SegmentReader<'_>,
+        (selection, rows): (&Selection, std::ops::Range<usize>),
+        groups: &mut BatchGroups,
+        report: &mut ScanReport,
+    ) -> Result<(), Failure> {
+        groups.runs.clear();
+        groups.rows.clear();
+        groups.is_in_runs = false;
+        match keys {
+            SegmentKeys::None => {
+                groups.is_in_runs = true;
+                groups.runs.push((0, rows.len()));
+            }
+            SegmentKeys::Indexed { parts, is_of_table } => {
+                if self.runs(parts, reader, (selection, rows.clone()), groups)? {
+                    groups.is_in_runs = true;
+                } else {
+                    self.indexes(parts, reader, (selection, rows.clone()), groups)?;
+                }
+                self.look_up(*is_of_table, reader, (selection, rows), groups, report)?;
+            }
+            SegmentKeys::Hashed => {
+                let arrays = reader.project(selection, rows, &self.columns, report)?;
+                self.values.intern(&arrays, &mut self.scratch)?;
+                // There are at most as many groups as rows.
+                groups.rows.extend(self.scratch.iter().map(|group| *group as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes indexes in runs. Returns false unless all keys are stored in long runs.
+    fn runs(
+        &self,
+        parts: &[KeyPart],
+        reader: &mut SegmentReader<'_>,
+        (selection, rows): (&Selection, std::ops::Range<usize>),
+        groups: &mut BatchGroups,
+    ) -> Result<bool, Failure> {
+        if parts.iter().any(|part| matches!(part, KeyPart::Distance { .. })) {
+            return Ok(false);
+        }
+        let mut merged: Vec<(u32, usize)> = vec![(0, rows.len())];
+        for (column, part) in self.columns.iter().zip(parts) {
+            let Some(runs) = reader.code_runs(selection, rows.clone(), *column)? else { return Ok(false) };
+            merged = merge(&merged, &runs, part.count());
+            if merged.len() * RUN_ROWS_MIN > rows.len() {
+                return Ok(false);
+            }
+        }
+        groups.runs = merged;
+        Ok(true)
+    }
+
+    /// Computes the index of each row.
+    fn indexes(
+        &self,
+        parts: &[KeyPart],
+        reader: &mut SegmentReader<'_>,
+        (selection, rows): (&Selection, std::ops::Range<usize>),
+        groups: &mut BatchGroups,
+    ) -> Result<(), Failure> {
+        let indexes = &mut groups.rows;
+        indexes.resize(rows.len(), 0);
+        for (column, part) in self.columns.iter().zip(parts) {
+            // At most 2^21 indexes.
+            let count = part.count() as u32;
+            match part {
+                KeyPart::Codes { .. } => {
+                    let codes = reader.codes(selection, rows.clone(), *column)?.unwrap_or_default();
+                    indexes.iter_mut().zip(codes).for_each(|(index, code)| *index = *index * count + u32::from(code));
+                }
+                KeyPart::Distance { low, .. } => {
+                    let (numbers, nulls) = reader.numbers(selection, rows.clone(), *column)?.unwrap_or_default();
+                    let last = count - 1;
+                    // Corrupt numbers may lie outside their bounds.
+                    let place = |number: i64| (number.wrapping_sub(*low) as u64).min(u64::from(last)) as u32;
+                    match nulls {
+                        None => indexes
+                            .iter_mut()
+                            .zip(numbers)
+                            .for_each(|(index, number)| *index = *index * count + place(number)),
+                        Some(nulls) => {
+                            for ((index, number), is_valid) in indexes.iter_mut().zip(numbers).zip(nulls.iter()) {
+                                *index = *index * count + if is_valid { place(number) } else { last };
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces indexes by groups. Creates new groups as needed.
+    fn look_up(
+        &mut self,
+        is_of_table: bool,
+        reader: &mut SegmentReader<'_>,
+        (selection, rows): (&Selection, std::ops::Range<usize>),
+        groups: &mut BatchGroups,
+        report: &mut ScanReport,
+    ) -> Result<(), Failure> {
+        // First rows of new groups, and their indexes.
+        let (mut positions, mut new) = (Vec::new(), Vec::new());
+        let mut row = rows.start;
+        let table = if is_of_table { &mut self.of_table } else { &mut self.of_segment };
+        let mut meet = |index: u32, row: usize| {
+            let group = &mut table[index as usize];
+            if *group == NONE {
+                *group = 0;
+                positions.push(selection.position(row));
+                new.push(index);
+            }
+        };
+        match groups.is_in_runs {
+            true => groups.runs.iter().for_each(|(index, length)| {
+                meet(*index, row);
+                row += length;
+            }),
+            false => groups.rows.iter().zip(rows).for_each(|(index, row)| meet(*index, row)),
+        }
+        if !new.is_empty() {
+            let count = positions.len();
+            let arrays = reader.project(&Selection::Positions(positions), 0..count, &self.columns, report)?;
+            self.values.intern(&arrays, &mut self.scratch)?;
+            for (index, group) in new.iter().zip(&self.scratch) {
+                // There are at most as many groups as rows.
+                table[*index as usize] = *group as u32;
+            }
+        }
+        match groups.is_in_runs {
+            true => groups.runs.iter_mut().for_each(|(index, _)| *index = table[*index as usize]),
+            false => groups.rows.iter_mut().for_each(|index| *index = table[*index as usize]),
+        }
+        Ok(())
+    }
+}
+
+/// Whether the numbers of a segment are within the range of a part for the whole table.
+fn holds(part: &KeyPart, reader: &SegmentReader<'_>, column: ColumnIndex) -> Result<bool, BlockError> {
+    let KeyPart::Distance { low, count } = part else { return Ok(false) };
+    let Some(summary) = reader.number_summary(column)? else { return Ok(false) };
+    // The last number stands for null.
+    let (low, high) = (i128::from(*low), i128::from(*low) + *count as i128 - 2);
+    Ok(summary.bounds.is_none_or(|(least, greatest)| low <= least && greatest <= high))
+}
+
+/// Splits runs of indexes by the runs of a further key.
+fn merge(outer: &[(u32, usize)], inner: &[(u16, usize)], count: usize) -> Vec<(u32, usize)> {
+    let mut merged: Vec<(u32, usize)> = Vec::with_capacity(outer.len() + inner.len());
+    let mut inner = inner.iter().copied();
+    let mut current = inner.next();
+    for (index, rows) in outer {
+        let mut left = *rows;
+        while left > 0
+            && let Some((code, length)) = &mut current
+        {
+            let taken = left.min(*length);
+            // At most 2^17 indexes.
+            merged.push((index * count as u32 + u32::from(*code), taken));
+            (left, *length) = (left - taken, *length - taken);
+            if *length == 0 {
+                current = inner.next();
+            }
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_two_keys_meet() {
+        assert_eq!(merge(&[(0, 6)], &[(1, 2), (0, 4)], 2), [(1, 2), (0, 4)]);
+        assert_eq!(merge(&[(1, 2), (0, 4)], &[(2, 3), (0, 3)], 3), [(5, 2), (2, 1), (0, 3)]);
+    }
+
+    #[test]
+    fn bounds_have_a_place_for_null() {
+        assert_eq!(KeyPart::of_bounds((5, 7)), Some(KeyPart::Distance { low: 5, count: 4 }));
+        assert_eq!(KeyPart::of_bounds((i128::MIN, i128::MAX)), None);
+    }
+}

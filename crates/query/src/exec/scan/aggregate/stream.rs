@@ -1,0 +1,257 @@
+//! Stream of the partial states of one partition.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_stream::try_stream;
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use roaring::RoaringBitmap;
+use taut_block::SegmentReader;
+use taut_store::OpenBlock;
+use taut_types::{ColumnIndex, Key, LogicalType};
+
+use super::super::metrics::ScanMetrics;
+use super::super::source::ScanSource;
+use super::super::stream::{Conditions, TimeSlice, block_error, join_keys, open_block};
+use super::super::work::{Morsel, Morsels, WorkQueue};
+use super::keys::{Failure, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
+use super::plan::AggregatePlan;
+use super::segment::{Into, SegmentCounts, aggregate, subtracts};
+use super::states::States;
+use crate::runtime::progress::ScanProgress;
+use crate::runtime::workers::Workers;
+
+/// Metrics of one partition.
+struct Metrics {
+    baseline: BaselineMetrics,
+    counts: SegmentCounts,
+    shown: [Count; 6],
+}
+
+impl Metrics {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let names = [
+            "segments_by_codes",
+            "segments_in_runs",
+            "segments_by_hash",
+            "segments_in_64_bits",
+            "segments_decoded",
+            "segments_by_statistics",
+        ];
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            counts: SegmentCounts::default(),
+            shown: names.map(|name| MetricBuilder::new(metrics).counter(name, partition)),
+        }
+    }
+
+    fn publish(&mut self) {
+        let SegmentCounts { indexed, in_runs, hashed, narrow, decoded, summarized } = std::mem::take(&mut self.counts);
+        for (shown, count) in self.shown.iter().zip([indexed, in_runs, hashed, narrow, decoded, summarized]) {
+            shown.add(count);
+        }
+    }
+}
+
+/// Groups and states of one partition, and their memory reservation.
+struct Table {
+    plan: Arc<AggregatePlan>,
+    keys: PartitionGroups,
+    states: States,
+    /// Contribution of deleted rows to `states`.
+    deleted: States,
+    reservation: MemoryReservation,
+    batch_rows: usize,
+}
+
+impl Table {
+    fn new(plan: Arc<AggregatePlan>, source: &ScanSource, context: &TaskContext) -> Result<Self> {
+        let parts = parts_of_table(&plan.keys, source);
+        let keys = PartitionGroups::new(plan.keys.clone(), Arc::clone(&plan.key_schema), parts)?;
+        let reservation = MemoryConsumer::new("TautAggregate").with_can_spill(true).register(context.memory_pool());
+        let (states, deleted) = (States::new(Arc::clone(&plan))?, States::new(Arc::clone(&plan))?);
+        Ok(Self { plan, keys, states, deleted, reservation, batch_rows: context.session_config().batch_size() })
+    }
+
+    /// Whether the memory pool has room for the current size.
+    fn fits(&mut self) -> bool {
+        self.reservation.try_resize(self.keys.bytes() + self.states.bytes() + self.deleted.bytes()).is_ok()
+    }
+
+    /// Returns all groups and states, and starts again without any.
+    fn take(&mut self) -> Result<Vec<RecordBatch>> {
+        let groups = self.keys.count();
+        if groups == 0 {
+            return Ok(Vec::new());
+        }
+        let has_rows = match self.plan.can_subtract() {
+            true => self.states.subtract(&mut self.deleted, groups),
+            false => None,
+        };
+        let mut arrays = self.keys.take()?;
+        arrays.extend(self.states.take(groups)?);
+        self.reservation.free();
+        let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(groups));
+        let mut all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
+        // All rows of a group may be deleted. Without keys there is always one group.
+        if let Some(has_rows) = has_rows.filter(|_| !self.plan.keys.is_empty()) {
+            all = filter_record_batch(&all, &has_rows)?;
+        }
+        let groups = all.num_rows();
+        let start = (0..groups).step_by(self.batch_rows.max(1));
+        Ok(start.map(|start| all.slice(start, self.batch_rows.min(groups - start))).collect())
+    }
+}
+
+/// Conversion of keys to indexes for the whole table. Returns `None` unless all keys are numbers in small ranges, and
+/// there are enough rows for these ranges.
+fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPart>> {
+    let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
+    for column in keys {
+        let known = source.table().stored().statistics.get(column.index())?;
+        let number = |key: &Option<Key>| key.as_ref().and_then(Key::number);
+        let logical_type = source.table().stored().schema.column(*column).logical_type;
+        if logical_type.is_bytes() || matches!(logical_type, LogicalType::Real | LogicalType::Double) {
+            return None;
+        }
+        let part = KeyPart::of_bounds((number(&known.min)?, number(&known.max)?))?;
+        indexes = indexes.saturating_mul(part.count());
+        parts.push(part);
+    }
+    // A table of indexes does not pay off for few rows.
+    let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
+    (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
+}
+
+/// A segment before any row is excluded.
+struct Segment<'a> {
+    plan: &'a AggregatePlan,
+    block: &'a OpenBlock,
+    reader: SegmentReader<'a>,
+}
+
+impl<'a> Segment<'a> {
+    /// Aggregates the rows that are not deleted and pass the conditions. Returns their number.
+    fn take_in(
+        mut self,
+        deleted: Option<&'a RoaringBitmap>,
+        conditions: &mut Conditions<'_>,
+        table: &mut Table,
+        (scan, counts): (&mut ScanMetrics, &mut SegmentCounts),
+    ) -> Result<usize> {
+        let error_of = |failure| match failure {
+            Failure::Block(error) => block_error(self.block, error),
+            Failure::Engine(error) => error,
+        };
+        let Conditions { predicate, history, .. } = conditions;
+        let mut subtracted = None;
+        if let Some(deleted) = deleted {
+            // Row predicates may fail on deleted rows.
+            if predicate.row_tests.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
+                subtracted = Some(deleted);
+            } else {
+                self.reader.exclude(deleted);
+            }
+        }
+        let reader = &mut self.reader;
+        let selection = reader.filter_in_order(predicate, history, scan.report());
+        let selection = selection.map_err(|error| block_error(self.block, error))?;
+        let deleted = subtracted.map(|deleted| selection.places(deleted)).unwrap_or_default();
+        let Table { keys, states, deleted: deleted_states, .. } = table;
+        let into = Into { keys, states, deleted: deleted_states };
+        aggregate(self.plan, reader, (&selection, &deleted), into, (scan.report(), counts)).map_err(error_of)?;
+        scan.report().rows_out -= deleted.len() as u64;
+        Ok(selection.len() - deleted.len())
+    }
+}
+
+/// Work of a partition.
+pub struct PartitionWork {
+    /// Remaining segments.
+    pub segments: Arc<WorkQueue>,
+    /// The engine's aggregation of the rows in pages.
+    pub of_pages: Option<Arc<dyn ExecutionPlan>>,
+}
+
+/// Opens the stream of one partition. It reads nothing, dynamic filters included, before it is polled.
+pub fn open(
+    plan: Arc<AggregatePlan>,
+    source: &ScanSource,
+    work: PartitionWork,
+    (metrics, partition): (&ExecutionPlanMetricsSet, usize),
+    context: Arc<TaskContext>,
+) -> SendableRecordBatchStream {
+    let schema = Arc::clone(&plan.schema);
+    let source = source.clone();
+    let mut metrics = Metrics::new(metrics, partition);
+    let stream = try_stream! {
+        let config = context.session_config();
+        let (progress, turn) = (config.get_extension::<ScanProgress>(), TimeSlice::of(config));
+        if let Some(workers) = config.get_extension::<Workers>() {
+            workers.make_way();
+        }
+        let stored = Arc::clone(source.table().stored());
+        let mut scan = ScanMetrics::new(&source.metrics, &stored, partition);
+        let mut conditions = Conditions::new(&source, join_keys(config))?;
+        let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
+        let mut current = None;
+        let mut yielded = Instant::now();
+        let mut morsels = Morsels::new(work.segments, Arc::clone(&stored), progress);
+        while let Some(Morsel::Segment(place)) = morsels.take() {
+            {
+                let elapsed = metrics.baseline.elapsed_compute().clone();
+                let _timer = elapsed.timer();
+                conditions.refresh()?;
+                if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
+                    current = Some((place.block, open_block(&conditions, place, &mut scan)?));
+                }
+                let tests = &conditions.predicate.column_tests;
+                if let Some((_, Some(block))) = &current
+                    && !morsels.is_ruled_out(block, place, tests, scan.report())?
+                {
+                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, place.segment) };
+                    let deleted = stored.deleted_of_segment(block, place.segment);
+                    let rows = segment.take_in(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
+                    scan.baseline.record_output(rows);
+                }
+                scan.publish(place.block);
+                metrics.publish();
+            }
+            if !table.fits() {
+                // The final aggregation merges repeated states of a group.
+                for batch in table.take()? {
+                    yield batch.record_output(&metrics.baseline);
+                }
+                yielded = Instant::now();
+            }
+            // Yielding lets cancellation and other tasks of this thread proceed.
+            if turn.is_over(yielded) {
+                tokio::task::yield_now().await;
+                yielded = Instant::now();
+            }
+        }
+        for batch in table.take()? {
+            yield batch.record_output(&metrics.baseline);
+        }
+        // Groups that are also in blocks are repeated; the final aggregation merges them.
+        if let Some(of_pages) = &work.of_pages {
+            let mut states = of_pages.execute(partition, context)?;
+            while let Some(batch) = states.next().await {
+                let batch = batch?;
+                yield batch.record_output(&metrics.baseline);
+            }
+        }
+        metrics.baseline.done();
+    };
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream)) as SendableRecordBatchStream
+}

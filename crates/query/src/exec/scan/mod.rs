@@ -1,0 +1,36 @@
+//! Table scans: planning, access to blocks and delta pages, and metrics.
+//!
+//! ```text
+//! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
+//!                          │ open(partition)
+//!                          ▼
+//!                       WorkQueue ──> ScanStream          takes one segment or page at a time, or several
+//!                                        │                   if indexes rule out most of them
+//!                                        │ filter, project
+//!                                        ├─> taut_block::Block   chooses the access path and reports it
+//!                                        └─> PageReader          rows in no block: the same predicate on Arrow
+//! ```
+
+mod aggregate;
+mod gathered;
+mod metrics;
+mod order;
+mod page;
+mod predicate;
+mod reader;
+mod size;
+mod source;
+mod stream;
+mod table;
+#[cfg(test)]
+pub mod tests;
+mod work;
+
+pub use aggregate::TautAggregateExec;
+pub use page::PageReader;
+pub use predicate::{add_test, comparison, key_of, list_test, map_columns, translate};
+pub use reader::{Output, Reader};
+pub use size::{batch_rows_of, rows_of};
+pub use source::{ScanSource, scan_source};
+pub use stream::{TimeSlice, block_error};
+pub use table::TautTable;

@@ -1,0 +1,504 @@
+//! Translation of DataFusion's expressions to predicates that storage evaluates.
+//!
+//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnTest`], which
+//! blocks evaluate on encoded data. Any other conjunct becomes a [`RowTest`] that evaluates the expression itself on
+//! decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a disjunction,
+//! the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists become an
+//! additional column predicate for indexes, zone maps and partitions.
+//!
+//! The dynamic filter of a join is a hint: the join checks the rows again. If its keys are integers, scans check a
+//! bitmap of the keys instead of its hash table. The engine's filter compares floating point bit by bit, but in SQL the
+//! two zeros are one number. Therefore a hint on floating point is used only as far as it becomes column predicates.
+//! The filter of a sort needs no such exception: the sort itself also compares bit by bit.
+//!
+//! A sort with nulls first pushes down `c IS NULL OR ...`. It becomes a row predicate, with a column predicate that
+//! replaces it in rows where `c` is not null.
+
+mod implied;
+
+use std::ops::{Bound, RangeInclusive};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal, NotExpr,
+};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::PhysicalExpr;
+use datafusion::physical_plan::joins::HashTableLookupExpr;
+use taut_types::{
+    ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, UnlessNull, equal_numbers, key_at,
+};
+
+use self::implied::{both_of, implied_tests, unless_null};
+use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
+
+/// Translates expressions over the columns of a table to the predicate that holds if all of them are true.
+///
+/// Dynamic filters are translated in their current state. Those of hash joins become bitmaps of their keys, if there
+/// are any.
+///
+/// # Errors
+/// If an expression names a column that the table does not have, which is a bug of the planner.
+pub fn translate(
+    expressions: &[Arc<dyn PhysicalExpr>],
+    schema: &Schema,
+    arrow: &SchemaRef,
+    join_keys: Option<&JoinKeys>,
+) -> Result<Predicate> {
+    let mut translation =
+        Translation { schema, arrow, join_keys, predicate: Predicate::default(), key_tests: Vec::new() };
+    for expression in expressions {
+        translation.add(expression, &ConditionSource::Statement)?;
+    }
+    Ok(translation.finish())
+}
+
+/// Source of a condition.
+enum ConditionSource {
+    /// The statement, or an operator that compares with a row that it holds.
+    Statement,
+    /// A join, which checks the rows again, with the keys of its build side if they are known.
+    Join(Option<Arc<BuildKeys>>),
+}
+
+struct Translation<'a> {
+    schema: &'a Schema,
+    arrow: &'a SchemaRef,
+    join_keys: Option<&'a JoinKeys>,
+    predicate: Predicate,
+    key_tests: Vec<KeyTest>,
+}
+
+impl Translation<'_> {
+    /// Returns the predicate. Bitmaps of keys come before other row predicates, because they are fast and cannot fail.
+    /// The bitmaps with the lowest density come first.
+    fn finish(self) -> Predicate {
+        let Self { mut predicate, mut key_tests, .. } = self;
+        key_tests.sort_by(|one, other| one.keys.density().total_cmp(&other.keys.density()));
+        let key_tests = key_tests.into_iter().map(|test| Arc::new(test) as Arc<dyn RowTest>);
+        predicate.row_tests.splice(0..0, key_tests);
+        predicate
+    }
+
+    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, origin: &ConditionSource) -> Result<()> {
+        if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            let current = dynamic.current()?;
+            let origin = match comes_from_join(&current)? {
+                true => ConditionSource::Join(self.join_keys.and_then(|keys| keys.of(dynamic))),
+                false => ConditionSource::Statement,
+            };
+            return self.add(&current, &origin);
+        }
+        if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
+            && *binary.op() == Operator::And
+        {
+            self.add(binary.left(), origin)?;
+            return self.add(binary.right(), origin);
+        }
+        if let Some(literal) = expression.downcast_ref::<Literal>()
+            && *literal.value() == ScalarValue::Boolean(Some(true))
+        {
+            return Ok(());
+        }
+        if let Some(test) = column_test(expression, self.schema) {
+            add_test(&mut self.predicate.column_tests, test);
+            return Ok(());
+        }
+        for (column, test) in implied_tests(expression, self.schema) {
+            add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
+        }
+        if let ConditionSource::Join(keys) = origin {
+            let are_tested = keys.as_ref().map(|keys| self.add_keys(expression, keys)).transpose()?;
+            if are_tested == Some(true) || compares_floating_point(expression, self.arrow)? {
+                return Ok(());
+            }
+        }
+        let test = ExpressionTest {
+            unless_null: unless_null(expression, self.schema),
+            ..ExpressionTest::new(expression, self.arrow)?
+        };
+        self.predicate.row_tests.push(Arc::new(test));
+        Ok(())
+    }
+
+    /// Adds the bitmaps of a join's keys, if an expression looks columns up in the join's hash table. There may be one
+    /// such table per partition. Returns whether the bitmaps are equivalent to the expression.
+    fn add_keys(&mut self, expression: &Arc<dyn PhysicalExpr>, keys: &Arc<BuildKeys>) -> Result<bool> {
+        let mut columns = None;
+        expression.apply(|node| {
+            let Some(lookup) = node.downcast_ref::<HashTableLookupExpr>() else {
+                return Ok(TreeNodeRecursion::Continue);
+            };
+            columns = Some(lookup.children().into_iter().map(|key| compared(key, self.schema)).collect::<Vec<_>>());
+            Ok(TreeNodeRecursion::Stop)
+        })?;
+        let Some(columns) = columns.filter(|columns| columns.len() == keys.len()) else { return Ok(false) };
+        let is_only = columns.len() == 1;
+        let mut is_tested = true;
+        for (column, set) in columns.into_iter().zip(keys.iter()) {
+            match (column, set) {
+                (Some((column, _)), Some(set)) => {
+                    if set.density() < FULL {
+                        self.key_tests.push(KeyTest { columns: [column], keys: Arc::clone(set) });
+                    }
+                }
+                _ => is_tested = false,
+            }
+        }
+        Ok(is_tested && is_only)
+    }
+}
+
+/// Density from which a bitmap is not checked: it rules out few rows that the bounds of the keys do not rule out.
+const FULL: f64 = 0.95;
+
+/// Row predicate: a column has one of the keys of a join's build side.
+#[derive(Debug)]
+struct KeyTest {
+    columns: [ColumnIndex; 1],
+    keys: Arc<KeySet>,
+}
+
+impl RowTest for KeyTest {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], _rows: usize) -> Result<BooleanArray, ArrowError> {
+        let [values] = columns else {
+            return Err(ArrowError::ComputeError(format!("a key of {} columns in place of one", columns.len())));
+        };
+        let found = self.keys.contains(values);
+        found.ok_or_else(|| ArrowError::ComputeError(format!("a key of type {}", values.data_type())))
+    }
+}
+
+/// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the hash table of all
+/// keys, or one of these per partition. The filters of sorts and aggregates compare with a row that the operator holds.
+fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+    filter.exists(|node| {
+        Ok(node.downcast_ref::<InListExpr>().is_some()
+            || node.downcast_ref::<HashTableLookupExpr>().is_some()
+            || node.downcast_ref::<CaseExpr>().is_some())
+    })
+}
+
+/// Whether an operator or a list in an expression has a floating-point left operand, alone or as a field of a struct.
+fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<bool> {
+    fn is_floating(data_type: &DataType) -> bool {
+        match data_type {
+            DataType::Struct(fields) => fields.iter().any(|field| is_floating(field.data_type())),
+            DataType::Dictionary(_, values) => is_floating(values),
+            data_type => data_type.is_floating(),
+        }
+    }
+    expression.exists(|node| {
+        let operand = match (node.downcast_ref::<BinaryExpr>(), node.downcast_ref::<InListExpr>()) {
+            (Some(binary), _) => binary.left(),
+            (_, Some(list)) => list.expr(),
+            _ => return Ok(false),
+        };
+        Ok(is_floating(&operand.data_type(arrow)?))
+    })
+}
+
+/// Adds a predicate to a conjunction. Bounds and lists of one column become one predicate: the bounds of `BETWEEN` are
+/// then one range for an index, and the column is read once.
+pub fn add_test(tests: &mut Vec<ColumnTest>, test: ColumnTest) {
+    for other in tests.iter_mut().filter(|other| other.column == test.column && !other.negated && !test.negated) {
+        if let Some(both) = both_of(&other.test, &test.test) {
+            other.test = both;
+            return;
+        }
+    }
+    tests.push(test);
+}
+
+/// Column predicate that is equivalent to an expression, if there is one.
+fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnTest> {
+    if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
+        if let (Some(compared), Some(literal)) = (compared(binary.left(), schema), literal_of(binary.right())) {
+            return comparison_as(compared, *binary.op(), literal);
+        }
+        if let (Some(literal), Some(compared)) = (literal_of(binary.left()), compared(binary.right(), schema)) {
+            return comparison_as(compared, binary.op().swap()?, literal);
+        }
+        return None;
+    }
+    if let Some(not) = expression.downcast_ref::<NotExpr>() {
+        let inner = column_test(not.arg(), schema)?;
+        return Some(ColumnTest { negated: !inner.negated, ..inner });
+    }
+    if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
+        return Some(ColumnTest::new(column_of(is_null.arg())?, Test::Null));
+    }
+    if let Some(is_not_null) = expression.downcast_ref::<IsNotNullExpr>() {
+        return Some(ColumnTest { column: column_of(is_not_null.arg())?, test: Test::Null, negated: true });
+    }
+    if let Some(list) = expression.downcast_ref::<InListExpr>() {
+        let literals = list.list().iter().map(literal_of);
+        return list_test_as(compared(list.expr(), schema)?, literals, list.negated());
+    }
+    if let Some(like) = expression.downcast_ref::<LikeExpr>() {
+        return like_test(like, schema);
+    }
+    let column = column_of(expression)?;
+    (schema.column(column).logical_type == LogicalType::Boolean)
+        .then(|| ColumnTest::new(column, Test::Range { low: 1, high: 1 }))
+}
+
+fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
+    expression.downcast_ref::<Column>().map(|column| column.index().into())
+}
+
+/// A column, and the type that it is compared as: its own, or a wider integer type with the same numbers. The planner
+/// keeps such a cast if a literal is outside the range of the column's type, or in a join of both types.
+fn compared(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
+    let Some(cast) = expression.downcast_ref::<CastExpr>() else {
+        let column = column_of(expression)?;
+        return Some((column, schema.column(column).logical_type));
+    };
+    let column = column_of(cast.expr())?;
+    let (from, to) = (schema.column(column).logical_type, LogicalType::from_arrow(cast.cast_type())?);
+    let is_wider = match to {
+        LogicalType::Integer => from == LogicalType::SmallInt,
+        LogicalType::BigInt => matches!(from, LogicalType::SmallInt | LogicalType::Integer),
+        _ => false,
+    };
+    is_wider.then_some((column, to))
+}
+
+fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+    expression.downcast_ref::<Literal>().map(Literal::value)
+}
+
+/// A predicate that no value passes, for comparisons with null.
+fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
+    ColumnTest::one_of(column, logical_type, [])
+}
+
+/// Converts a literal to a comparable datum of a type. The inner `None` is null. The outer `None` is a literal of
+/// another type.
+pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
+    if let ScalarValue::Dictionary(_, inner) = value {
+        return key_of(inner, logical_type);
+    }
+    if value.is_null() {
+        return Some(None);
+    }
+    Some(key_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
+}
+
+/// Casts an array of a type to the representation that datums are read from. `None` if the array has another type.
+fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
+    let wanted = logical_type.arrow();
+    let same = LogicalType::from_arrow(array.data_type()) == Some(logical_type);
+    match () {
+        () if *array.data_type() == wanted => Some(Arc::clone(array)),
+        () if same && logical_type.is_bytes() => cast(array, &wanted).ok(),
+        () => None,
+    }
+}
+
+/// Converts `column operator literal` to a column predicate. Returns `None` if the operator is not a comparison, or if
+/// the literal does not have the column's type.
+pub fn comparison(
+    column: ColumnIndex,
+    operator: Operator,
+    literal: &ScalarValue,
+    schema: &Schema,
+) -> Option<ColumnTest> {
+    comparison_as((column, schema.column(column).logical_type), operator, literal)
+}
+
+/// Like [`comparison`], with a literal of type `logical_type`.
+fn comparison_as(
+    (column, logical_type): (ColumnIndex, LogicalType),
+    operator: Operator,
+    literal: &ScalarValue,
+) -> Option<ColumnTest> {
+    let comparable = matches!(
+        operator,
+        Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
+    );
+    if !comparable {
+        return None;
+    }
+    let test = match key_of(literal, logical_type)? {
+        None => return Some(never(column, logical_type)),
+        Some(Key::Number(number)) => number_test(operator, equal_numbers(number, logical_type)),
+        Some(Key::Bytes(bytes)) => bytes_test(operator, bytes),
+    };
+    Some(ColumnTest { column, test, negated: operator == Operator::NotEq })
+}
+
+fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
+    let (first, last) = equal.into_inner();
+    let (low, high) = match operator {
+        // No datum is i128::MIN or i128::MAX: the widest type has 38 digits.
+        Operator::Lt => (i128::MIN, first.saturating_sub(1)),
+        Operator::LtEq => (i128::MIN, last),
+        Operator::Gt => (last.saturating_add(1), i128::MAX),
+        Operator::GtEq => (first, i128::MAX),
+        _ => (first, last),
+    };
+    Test::Range { low, high }
+}
+
+fn bytes_test(operator: Operator, bytes: Box<[u8]>) -> Test {
+    let (low, high) = match operator {
+        Operator::Lt => (Bound::Unbounded, Bound::Excluded(bytes)),
+        Operator::LtEq => (Bound::Unbounded, Bound::Included(bytes)),
+        Operator::Gt => (Bound::Excluded(bytes), Bound::Unbounded),
+        Operator::GtEq => (Bound::Included(bytes), Bound::Unbounded),
+        _ => return Test::BytesOneOf(Arc::from([bytes])),
+    };
+    Test::BytesRange { low, high }
+}
+
+/// Converts `column IN (literals)` or `NOT IN` to a column predicate. Returns `None` if a literal does not have the
+/// column's type.
+pub fn list_test<'a>(
+    column: ColumnIndex,
+    literals: impl Iterator<Item = Option<&'a ScalarValue>>,
+    negated: bool,
+    schema: &Schema,
+) -> Option<ColumnTest> {
+    list_test_as((column, schema.column(column).logical_type), literals, negated)
+}
+
+/// Like [`list_test`], with literals of type `logical_type`.
+fn list_test_as<'a>(
+    (column, logical_type): (ColumnIndex, LogicalType),
+    literals: impl Iterator<Item = Option<&'a ScalarValue>>,
+    negated: bool,
+) -> Option<ColumnTest> {
+    let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
+    if negated && keys.contains(&None) {
+        // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
+        return Some(never(column, logical_type));
+    }
+    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
+}
+
+/// Converts `LIKE 'prefix%'` to a range and `LIKE 'word'` to an equality. Returns `None` for other patterns.
+fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
+    let column = column_of(like.expr())?;
+    if like.case_insensitive() || schema.column(column).logical_type != LogicalType::Varchar {
+        return None;
+    }
+    let pattern = literal_of(like.pattern())?.try_as_str()??;
+    let (prefix, is_prefix) = match pattern.strip_suffix('%') {
+        Some(prefix) => (prefix, true),
+        None => (pattern, false),
+    };
+    if prefix.contains(['%', '_', '\\']) {
+        return None;
+    }
+    let test = if is_prefix {
+        let low: Box<[u8]> = prefix.as_bytes().into();
+        let high = successor_of_prefix(prefix.as_bytes()).map_or(Bound::Unbounded, Bound::Excluded);
+        Test::BytesRange { low: Bound::Included(low), high }
+    } else {
+        Test::BytesOneOf(Arc::from([prefix.as_bytes().into()]))
+    };
+    Some(ColumnTest { column, test, negated: like.negated() })
+}
+
+/// Least string that is greater than all strings with a prefix. `None` if the prefix has only bytes 0xff.
+fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor.into())
+}
+
+/// Row predicate that evaluates an expression on decoded columns.
+#[derive(Debug)]
+struct ExpressionTest {
+    columns: Vec<ColumnIndex>,
+    /// Expression over a batch of exactly `columns`.
+    expression: Arc<dyn PhysicalExpr>,
+    schema: SchemaRef,
+    unless_null: Option<UnlessNull>,
+}
+
+impl ExpressionTest {
+    fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
+        let (expression, places, schema) = over_own_columns(expression, arrow)?;
+        let columns = places.into_iter().map(ColumnIndex::from).collect();
+        Ok(Self { columns, expression, schema, unless_null: None })
+    }
+}
+
+impl RowTest for ExpressionTest {
+    fn columns(&self) -> &[ColumnIndex] {
+        &self.columns
+    }
+
+    fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        // The values of a dictionary may include null even if the column is declared without nulls.
+        let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()));
+        let batch = RecordBatch::try_new_with_options(schema, columns.to_vec(), &options)?;
+        let result = self.expression.evaluate(&batch).and_then(|value| value.into_array(rows));
+        match result {
+            Ok(array) => match array.as_boolean_opt() {
+                Some(flags) => Ok(flags.clone()),
+                None => Err(ArrowError::ComputeError(format!("a filter of type {}", array.data_type()))),
+            },
+            Err(error) => Err(ArrowError::ExternalError(Box::new(error))),
+        }
+    }
+
+    fn unless_null(&self) -> Option<&UnlessNull> {
+        self.unless_null.as_ref()
+    }
+}
+
+/// Rewrites an expression over the columns of a table to one over a batch of only the columns that it uses. Returns it
+/// with the indexes of these columns and their schema.
+pub fn over_own_columns(
+    expression: &Arc<dyn PhysicalExpr>,
+    arrow: &SchemaRef,
+) -> Result<(Arc<dyn PhysicalExpr>, Vec<usize>, SchemaRef)> {
+    let mut places: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
+    places.sort_unstable();
+    let schema = Arc::new(arrow.project(&places)?);
+    let expression = map_columns(expression, |column| {
+        let place = places.binary_search(&column.index()).ok()?;
+        Some(Column::new(column.name(), place))
+    })?;
+    Ok((expression, places, schema))
+}
+
+/// Replaces every column of an expression. Dynamic filters stay connected to their producers.
+///
+/// # Errors
+/// If there is no replacement for a column.
+pub fn map_columns(
+    expression: &Arc<dyn PhysicalExpr>,
+    replacement: impl Fn(&Column) -> Option<Column>,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let mapped = Arc::clone(expression).transform_up(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        match replacement(column) {
+            Some(column) => Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)),
+            None => internal_err!("column {column} of a pushed filter is not in the scan"),
+        }
+    })?;
+    Ok(mapped.data)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Remaining work of a scan: segments of blocks, and pages of rows that are in no block yet.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::Result;
+use taut_block::{RuledOut, ScanReport};
+use taut_store::{OpenBlock, Table};
+use taut_types::ColumnTest;
+
+use super::stream::block_error;
+use crate::runtime::progress::ScanProgress;
+
+/// Morsel: the unit of work that a partition takes from a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Morsel {
+    /// A segment of a block.
+    Segment(SegmentPlace),
+    /// A page of the table's delta, by ordinal.
+    Page(usize),
+}
+
+/// Address of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentPlace {
+    /// Ordinal of the block in the table.
+    pub block: usize,
+    pub segment: usize,
+}
+
+/// Remaining morsels, in order. Partitions that share a queue take from it until it is empty, so that none is idle
+/// while another has much work. A partition holds several segments only after it has checked their indexes together;
+/// few of their rows match.
+#[derive(Debug)]
+pub struct WorkQueue {
+    morsels: Vec<Morsel>,
+    next: AtomicUsize,
+}
+
+impl WorkQueue {
+    /// Queue of the segments of some of a table's blocks.
+    pub fn new(table: &Table, blocks: Range<usize>) -> Self {
+        Self::of(segments(table, blocks).collect())
+    }
+
+    /// Queue of the segments of all of a table's blocks.
+    pub fn blocks(table: &Table) -> Self {
+        Self::new(table, 0..table.blocks.len())
+    }
+
+    /// Queue of the delta pages of a table.
+    pub fn pages(table: &Table) -> Self {
+        Self::of(pages(table).collect())
+    }
+
+    /// Queue of all segments and pages of a table. Pages come last: they are small, so that partitions end at about the
+    /// same time.
+    pub fn all(table: &Table) -> Self {
+        Self::of(segments(table, 0..table.blocks.len()).chain(pages(table)).collect())
+    }
+
+    /// An empty queue.
+    pub fn empty() -> Self {
+        Self::of(Vec::new())
+    }
+
+    fn of(morsels: Vec<Morsel>) -> Self {
+        Self { morsels, next: AtomicUsize::new(0) }
+    }
+
+    /// Number of remaining morsels.
+    fn left(&self) -> usize {
+        self.morsels.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
+    fn take(&self) -> Option<Morsel> {
+        self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+
+    /// Takes the next morsels as long as they are segments of `block`, at most `most`.
+    fn take_of_block(&self, block: usize, most: usize) -> &[Morsel] {
+        let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(place) if place.block == block);
+        let taken = |next: usize| {
+            let following = self.morsels.get(next..).unwrap_or_default();
+            &following[..following.iter().take(most).take_while(is_of_block).count()]
+        };
+        let before =
+            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some(next + taken(next).len()));
+        before.map_or(&[], taken)
+    }
+}
+
+/// Number of segments for which indexes are first checked together.
+const TOGETHER_AT_FIRST: usize = 2;
+
+/// Morsels that one partition takes from a queue.
+pub(super) struct Morsels {
+    queue: Arc<WorkQueue>,
+    table: Arc<Table>,
+    progress: Option<Arc<ScanProgress>>,
+    /// Segments that were taken together and not ruled out by indexes.
+    left: VecDeque<SegmentPlace>,
+    /// Whether the segment that was taken last comes from `left`, so that its indexes have been checked.
+    is_asked: bool,
+    /// Number of segments for which indexes are checked together. It is small at first, because other partitions cannot
+    /// take these segments, and grows as long as most are ruled out.
+    together: usize,
+}
+
+impl Morsels {
+    pub fn new(queue: Arc<WorkQueue>, table: Arc<Table>, progress: Option<Arc<ScanProgress>>) -> Self {
+        Self { queue, table, progress, left: VecDeque::new(), is_asked: false, together: TOGETHER_AT_FIRST }
+    }
+
+    pub fn take(&mut self) -> Option<Morsel> {
+        let left = self.left.pop_front();
+        self.is_asked = left.is_some();
+        if let Some(place) = left {
+            return Some(Morsel::Segment(place));
+        }
+        let morsel = self.queue.take()?;
+        self.count(&[morsel]);
+        Some(morsel)
+    }
+
+    /// Number of remaining morsels: those of the queue, and those that this partition has already taken from it.
+    pub fn left(&self) -> usize {
+        self.queue.left() + self.left.len()
+    }
+
+    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `tests`. The same
+    /// search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then returns
+    /// those that are not ruled out before all others.
+    ///
+    /// # Errors
+    /// If an index cannot be read.
+    pub fn is_ruled_out(
+        &mut self,
+        open: &OpenBlock,
+        place: SegmentPlace,
+        tests: &[ColumnTest],
+        report: &mut ScanReport,
+    ) -> Result<bool> {
+        let failed = |error| block_error(open, error);
+        let questions = if self.is_asked { None } else { open.block().questions(open, tests).map_err(failed)? };
+        let Some(questions) = questions.filter(|questions| questions.expect_none(place.segment)) else {
+            return Ok(false);
+        };
+        let following = self.queue.take_of_block(place.block, self.together - 1);
+        self.count(following);
+        let of_following = following.iter().filter_map(|morsel| match morsel {
+            Morsel::Segment(place) => Some(place.segment),
+            Morsel::Page(_) => None,
+        });
+        let asked = std::iter::once(place.segment).chain(of_following);
+        let ruled_out = questions.rule_out(asked).map_err(failed)?;
+        ruled_out.report(report);
+        self.together = match ruled_out.are_most() {
+            true => RuledOut::SEGMENTS_MAX.min(self.together * 4),
+            false => 1.max(self.together / 4),
+        };
+        let mut left = ruled_out.left().peekable();
+        let is_left = left.next_if_eq(&place.segment).is_some();
+        self.left.extend(left.map(|segment| SegmentPlace { segment, ..place }));
+        Ok(!is_left)
+    }
+
+    fn count(&self, morsels: &[Morsel]) {
+        if let Some(progress) = self.progress.as_ref().filter(|_| !morsels.is_empty()) {
+            progress.0.add(morsels.iter().map(|morsel| rows_of(&self.table, *morsel)).sum());
+        }
+    }
+}
+
+fn segments(table: &Table, blocks: Range<usize>) -> impl Iterator<Item = Morsel> {
+    let of_block = |block: usize| {
+        let segments = 0..table.blocks[block].entry().segments as usize;
+        segments.map(move |segment| Morsel::Segment(SegmentPlace { block, segment }))
+    };
+    blocks.flat_map(of_block)
+}
+
+fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
+    (0..table.delta.pages().len()).map(Morsel::Page)
+}
+
+/// Rows of a morsel, deleted rows included. For a segment the rows of its block are divided evenly, because they are
+/// counted before the block is opened.
+fn rows_of(table: &Table, morsel: Morsel) -> u64 {
+    match morsel {
+        Morsel::Segment(SegmentPlace { block, segment }) => {
+            let entry = table.blocks[block].entry();
+            let (segment, segments) = (segment as u64, entry.segments.max(1));
+            let before = |segment: u64| (u128::from(entry.rows) * u128::from(segment) / u128::from(segments)) as u64;
+            before(segment + 1) - before(segment)
+        }
+        Morsel::Page(page) => table.delta.pages()[page].rows() as u64,
+    }
+}
+
+/// Rows of all morsels of a table.
+pub(super) fn rows_of_all(table: &Table) -> u64 {
+    table.block_rows() + table.delta.pages().iter().map(|page| page.rows() as u64).sum::<u64>()
+}

@@ -1,0 +1,15 @@
+//! Options of the parser.
+
+use datafusion::common::config::{ConfigOptions, Dialect};
+
+/// Sets PostgreSQL's grammar, and exact decimal literals.
+pub fn set_parser_options(options: &mut ConfigOptions) {
+    options.sql_parser.dialect = Dialect::PostgreSQL;
+    // The literal 0.05 is an exact decimal, so comparisons with decimal columns are exact.
+    options.sql_parser.parse_float_as_decimal = true;
+    // A timestamp with time zone is an instant, shown in UTC. Without this setting it would be a timestamp without time
+    // zone.
+    options.execution.time_zone = Some("+00:00".to_owned());
+    // Spans give the position of an unknown name in error messages.
+    options.sql_parser.collect_spans = true;
+}

@@ -1,0 +1,459 @@
+//! Lookups: queries that select rows of one table by comparisons with values. They run on the calling thread, without
+//! a planner.
+//!
+//! Such a query often returns a handful of rows. A sorted column or an index finds them in less time than planning and
+//! starting a query takes. The number of rows is known only when the query runs, so the lookup is tried first. If it
+//! finds too many rows, it gives up and the query is planned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
+use taut_block::{RuledOut, SEGMENT_ROWS, ScanReport, Selection, TestHistory};
+use taut_sql::place_of;
+use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction, UnitId};
+use taut_types::{ColumnIndex, ColumnTest, Predicate};
+
+use super::TableShape;
+use crate::exec::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
+use crate::write::blocks::string_bytes;
+
+/// Maximum number of values that a lookup may compare.
+const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
+/// Maximum number of values in the result, rows times columns. Values that are far apart in memory take 0.1 us each.
+/// Above about this number, the threads of a planned query make up for the cost of planning.
+const VALUES_MAX: u64 = 8_192;
+/// Maximum number of delta rows that a lookup may read.
+const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
+/// Maximum number of segments that a lookup may search. Each takes some microseconds.
+const SEARCHED_MAX: u64 = 64;
+/// Maximum number of segments that a lookup may check against zone maps and indexes. Also the maximum number of blocks
+/// that it may open.
+const ASKED_MAX: u64 = 1_024;
+/// Maximum bytes that a lookup may read from disk, on one thread.
+const READ_MAX: u64 = 32 << 20;
+/// Maximum bytes of text in the result.
+const BYTES_MAX: u64 = 16 << 20;
+/// Number of failures in a row after which a lookup is tried only in one of [`RETRY_EVERY`] executions.
+const FAILURES_MAX: u32 = 4;
+/// Number of executions per attempt, after too many failures.
+const RETRY_EVERY: u32 = 64;
+
+/// A query that can run as a lookup.
+#[derive(Debug)]
+pub struct Lookup {
+    table: TableId,
+    output: Output,
+    conditions: Vec<Condition>,
+    /// Columns of the conditions, if each condition is `column = value` and no column occurs twice.
+    equal: Option<Vec<usize>>,
+    limit: usize,
+    failures: AtomicU32,
+}
+
+/// `column operator value`, or `column IN (values)`.
+#[derive(Debug)]
+struct Condition {
+    column: ColumnIndex,
+    /// `None` for a list.
+    operator: Option<Operator>,
+    operands: Vec<Operand>,
+}
+
+#[derive(Debug)]
+enum Operand {
+    Value(ScalarValue),
+    /// Index of a parameter.
+    Parameter(usize),
+}
+
+impl Lookup {
+    /// Converts a cached plan to a lookup. Returns `None` if the plan does anything but compare columns with values,
+    /// select columns and limit the rows.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        let mut limit = usize::MAX;
+        let (scan, columns) = picked(plan, &mut limit)?;
+        let shape = TableShape::of(&scan.source)?;
+        let schema = DFSchema::try_from(Arc::clone(&shape.schema)).ok()?;
+        let conditions = scan.filters.iter().flat_map(split_conjunction);
+        let conditions: Vec<_> =
+            conditions.map(|condition| condition_of(condition, &schema, shape)).collect::<Option<_>>()?;
+        if conditions.is_empty() || columns.is_empty() {
+            return None;
+        }
+        let output = Output::new(&columns, shape.table_columns, Arc::clone(plan.schema().inner()));
+        let equal = equal_columns(&conditions);
+        Some(Self { table: shape.id, output, conditions, equal, limit, failures: AtomicU32::new(0) })
+    }
+
+    /// Schema of the result.
+    pub fn output(&self) -> &SchemaRef {
+        self.output.schema()
+    }
+
+    /// Ordinals of the result's columns in the table, and the schema of the result. `None` if the query has a limit.
+    pub fn columns(&self) -> Option<(Vec<usize>, &SchemaRef)> {
+        let places = self.output.places().filter(|_| self.limit == usize::MAX)?;
+        Some((places, self.output.schema()))
+    }
+
+    /// Runs the lookup in a snapshot, with values for the parameters. Returns `None` if it gives up.
+    ///
+    /// # Errors
+    /// If a block cannot be read.
+    pub fn run(&self, snapshot: &Catalog, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
+        let failures = self.failures.load(Ordering::Relaxed);
+        if failures >= FAILURES_MAX && !failures.is_multiple_of(RETRY_EVERY) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
+        let Some(column_tests) = self.tests(table, values) else { return Ok(None) };
+        let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() }, values)?;
+        match found {
+            Some(_) => self.failures.store(0, Ordering::Relaxed),
+            None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
+        }
+        Ok(found)
+    }
+
+    /// Adds the predicates of the lookup to the read set of a serializable transaction.
+    pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
+        if transaction.is_serializable() {
+            let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
+            // Without predicates, all rows count as read.
+            transaction.reads_where(self.table, tests.unwrap_or_default());
+        }
+    }
+
+    /// Predicates of the lookup. `None` if a value cannot be used in a predicate.
+    fn tests(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnTest>> {
+        let mut tests = Vec::new();
+        for condition in &self.conditions {
+            add_test(&mut tests, condition.test(values, table)?);
+        }
+        Some(tests)
+    }
+
+    /// Returns at most one batch: processing a batch costs more than a row.
+    fn find(&self, table: &Table, predicate: &Predicate, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
+        let Some(batches) = self.batches(table, predicate, values)? else { return Ok(None) };
+        match batches.len() {
+            0 | 1 => Ok(Some(batches)),
+            _ => Ok(Some(vec![concat_batches(self.output.schema(), &batches)?])),
+        }
+    }
+
+    fn batches(
+        &self,
+        table: &Table,
+        predicate: &Predicate,
+        values: &[ScalarValue],
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let counters = ReadCounters::new();
+        let (mut report, mut history) = (ScanReport::default(), TestHistory::default());
+        let (mut given, mut opened, mut passed_over) =
+            (LookupResult { wanted: self.limit, ..LookupResult::default() }, 0, 0);
+        for place in table.blocks_that_may_match(&predicate.column_tests) {
+            let block =
+                table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            opened += 1;
+            if opened > ASKED_MAX {
+                return Ok(None);
+            }
+            let may_match = block.block().may_match(&block, &predicate.column_tests);
+            if !may_match.map_err(|error| block_error(&block, error))? {
+                continue;
+            }
+            let segments: Vec<usize> = (0..block.block().segments()).collect();
+            for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
+                let ruled_out = block.block().rule_out(&block, &predicate.column_tests, together.iter().copied());
+                let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
+                passed_over += ruled_out.count() as u64;
+                if passed_over > ASKED_MAX || counters.disk_bytes() > READ_MAX {
+                    return Ok(None);
+                }
+                for segment in ruled_out.left() {
+                    let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
+                    if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+                        return Ok(None);
+                    }
+                    if given.wanted == 0 {
+                        return Ok(Some(given.batches));
+                    }
+                }
+            }
+        }
+        if let Some(rows) = self.rows_by_key(table, values)? {
+            for (page, rows) in rows {
+                let mut reader = Reader::Page(PageReader::new(table, page));
+                let selection = Selection::Positions(rows);
+                let Some(rows) = given.take(&selection, self.output.schema().fields().len()) else { return Ok(None) };
+                if !given.add(reader.batch(&selection, 0..rows, &self.output, &mut report)?) {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(given.batches));
+        }
+        let mut page_rows = 0;
+        for page in table.delta.pages() {
+            if given.wanted == 0 {
+                break;
+            }
+            page_rows += page.rows();
+            let reader = Reader::Page(PageReader::new(table, page));
+            if page_rows > PAGE_ROWS_MAX || !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(given.batches))
+    }
+
+    /// Delta rows found through a key index in memory, by page. Returns `None` if the conditions are not equalities on
+    /// the columns of such an index.
+    fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
+        let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
+        let mut keys = Vec::with_capacity(columns.len());
+        for (condition, column) in self.conditions.iter().zip(columns) {
+            let value = condition.operands.first().and_then(|operand| operand.value(values));
+            let arrow = table.schema.column(ColumnIndex::from(*column)).logical_type.arrow();
+            // A literal may have another type. NaN and signed zeros are left to comparisons.
+            match value.filter(|value| value.data_type() == arrow && !value.is_null() && !arrow.is_floating()) {
+                Some(value) => keys.push(value.to_array()?),
+                None => return Ok(None),
+            }
+        }
+        let Some(found) = KeySearch::new(table, columns).find_outside_of_blocks(&keys) else { return Ok(None) };
+        let mut pages: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        for (_, row) in found {
+            pages.entry(row.unit()).or_default().push(row.row().into());
+        }
+        Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
+    }
+
+    /// Adds the matching rows of one segment or page. Returns false if the lookup must give up.
+    fn read(
+        &self,
+        mut reader: Reader<'_>,
+        predicate: &Predicate,
+        history: &mut TestHistory,
+        (given, report): (&mut LookupResult, &mut ScanReport),
+    ) -> Result<bool> {
+        let selection = reader.filter(predicate, history, report)?;
+        let Some(rows) = given.take(&selection, self.output.schema().fields().len()).filter(|_| !is_much(report))
+        else {
+            return Ok(false);
+        };
+        Ok(rows == 0 || given.add(reader.batch(&selection, 0..rows, &self.output, report)?))
+    }
+}
+
+/// A page, and positions of rows in it, ascending.
+type RowsOfPage<'a> = (&'a DeltaPage, Vec<u32>);
+
+/// Result of a lookup so far.
+#[derive(Default)]
+struct LookupResult {
+    batches: Vec<RecordBatch>,
+    /// Number of rows that are still wanted.
+    wanted: usize,
+    values: u64,
+    bytes: u64,
+}
+
+impl LookupResult {
+    /// Counts the selected rows as read and returns their number, at most the number still wanted. Returns `None` if
+    /// the result would be too large.
+    fn take(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
+        let rows = selection.len().min(self.wanted);
+        self.values += (rows * columns) as u64;
+        self.wanted -= rows;
+        (self.values <= VALUES_MAX).then_some(rows)
+    }
+
+    /// Adds rows. Returns false if the result is too large.
+    fn add(&mut self, batch: RecordBatch) -> bool {
+        self.bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
+        self.batches.push(batch);
+        self.bytes <= BYTES_MAX
+    }
+}
+
+/// Whether the work so far takes longer than planning the query.
+fn is_much(report: &ScanReport) -> bool {
+    let searched = report.segments - report.segments_skipped - report.segments_skipped_by_bloom;
+    report.values_tested > TESTED_MAX || searched > SEARCHED_MAX || report.segments > ASKED_MAX
+}
+
+impl Operand {
+    fn value<'a>(&'a self, values: &'a [ScalarValue]) -> Option<&'a ScalarValue> {
+        match self {
+            Self::Parameter(place) => values.get(*place),
+            Self::Value(value) => Some(value),
+        }
+    }
+}
+
+impl Condition {
+    fn test(&self, values: &[ScalarValue], table: &Table) -> Option<ColumnTest> {
+        let mut values = self.operands.iter().map(|operand| operand.value(values));
+        match self.operator {
+            Some(operator) => comparison(self.column, operator, values.next()??, &table.schema),
+            None => list_test(self.column, values, false, &table.schema),
+        }
+    }
+}
+
+/// The scan below a plan that only selects columns and the first rows, and the ordinals of these columns in the stored
+/// table.
+fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            *limit = scan.fetch.unwrap_or(usize::MAX).min(*limit);
+            let visible = &TableShape::of(&scan.source)?.visible;
+            let columns = match &scan.projection {
+                Some(places) => places.iter().map(|place| visible.get(*place).copied()).collect::<Option<_>>()?,
+                None => visible.clone(),
+            };
+            Some((scan, columns))
+        }
+        LogicalPlan::SubqueryAlias(alias) => picked(&alias.input, limit),
+        LogicalPlan::Projection(projection) => {
+            let (scan, columns) = picked(&projection.input, limit)?;
+            let place = |expression: &Expr| {
+                let Expr::Column(column) = expression.clone().unalias() else { return None };
+                columns.get(projection.input.schema().index_of_column(&column).ok()?).copied()
+            };
+            let columns = projection.expr.iter().map(place).collect::<Option<_>>()?;
+            Some((scan, columns))
+        }
+        LogicalPlan::Limit(rows) => {
+            let (SkipType::Literal(0), FetchType::Literal(fetch)) =
+                (rows.get_skip_type().ok()?, rows.get_fetch_type().ok()?)
+            else {
+                return None;
+            };
+            *limit = fetch.unwrap_or(usize::MAX).min(*limit);
+            picked(&rows.input, limit)
+        }
+        _ => None,
+    }
+}
+
+fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Option<Condition> {
+    let place = |column: &Column| {
+        let place = *shape.visible.get(schema.index_of_column_by_name(None, &column.name)?)?;
+        (place < shape.table_columns).then(|| ColumnIndex::from(place))
+    };
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (column, operator, operand) = match (left.as_ref(), right.as_ref()) {
+                (Expr::Column(column), operand) => (column, *op, operand),
+                (operand, Expr::Column(column)) => (column, op.swap()?, operand),
+                _ => return None,
+            };
+            let operands = vec![operand_of(operand)?];
+            Some(Condition { column: place(column)?, operator: Some(operator), operands })
+        }
+        Expr::InList(list) if !list.negated => {
+            let Expr::Column(column) = list.expr.as_ref() else { return None };
+            let operands = list.list.iter().map(operand_of).collect::<Option<_>>()?;
+            Some(Condition { column: place(column)?, operator: None, operands })
+        }
+        _ => None,
+    }
+}
+
+/// Columns of conditions, if each condition is `column = value` and no column occurs twice.
+fn equal_columns(conditions: &[Condition]) -> Option<Vec<usize>> {
+    let column = |condition: &Condition| (condition.operator == Some(Operator::Eq)).then(|| condition.column.index());
+    let columns: Vec<usize> = conditions.iter().map(column).collect::<Option<_>>()?;
+    let distinct: BTreeSet<&usize> = columns.iter().collect();
+    (distinct.len() == columns.len()).then_some(columns)
+}
+
+fn operand_of(expression: &Expr) -> Option<Operand> {
+    match expression {
+        Expr::Literal(value, _) => Some(Operand::Value(value.clone())),
+        Expr::Placeholder(placeholder) => Some(Operand::Parameter(place_of(&placeholder.id)?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::datatypes::Int64Type;
+    use taut_store::Store;
+
+    use super::*;
+    use crate::exec::scan::tests::{create, database, rows, stored};
+
+    #[test]
+    fn segments_that_bounds_rule_out_cost_little() {
+        let report = |segments, segments_skipped| ScanReport { segments, segments_skipped, ..ScanReport::default() };
+        assert!(!is_much(&report(64, 0)) && is_much(&report(65, 0)));
+        assert!(!is_much(&report(1_000, 999)) && is_much(&report(1_025, 1_024)));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rows_are_found_in_blocks_and_pages_unless_they_are_deleted() {
+        let store = database(true).await;
+        let table = stored(&store, "t");
+        let column = |place: usize, operator| Condition {
+            column: ColumnIndex::from(place),
+            operator,
+            operands: vec![Operand::Parameter(place)],
+        };
+        let output = Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap()));
+        let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];
+        let mut lookup =
+            Lookup { table: table.id, output, conditions, equal: None, limit: 3, failures: AtomicU32::new(0) };
+        let found = |lookup: &Lookup, id: i64, x: f64| {
+            let (id, x) = (ScalarValue::Int64(Some(id)), ScalarValue::Float64(Some(x)));
+            let batches = lookup.run(&store.snapshot(), &[id, ScalarValue::Null, x]).unwrap().unwrap();
+            let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+            batches.iter().flat_map(values).collect::<Vec<_>>()
+        };
+        // Zero matches zeros of both signs. Multiples of 5 and the second block are deleted.
+        assert_eq!(found(&lookup, 69_983, 0.0), [69_984, 69_993, 69_994]);
+        assert_eq!(found(&lookup, 69_994, 0.0), [69_994, 73_008, 73_009]);
+        assert_eq!(found(&lookup, 75_270, -0.0), [75_276, 75_277, 75_286]);
+        assert_eq!(found(&lookup, 75_297, f64::NAN), Vec::<i64>::new());
+        lookup.limit = usize::MAX;
+        assert_eq!(found(&lookup, 75_270, f64::NAN), [75_278, 75_287, 75_296]);
+    }
+
+    #[test]
+    fn a_lookup_ends_with_the_last_row_that_is_asked_for() {
+        let store = Arc::new(Store::in_memory().unwrap());
+        // Four segments of one block, no index.
+        create(&store, "l", &[rows(0..4 * SEGMENT_ROWS as i64)]);
+        let table = stored(&store, "l");
+        let mut lookup = Lookup {
+            table: table.id,
+            output: Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap())),
+            conditions: vec![Condition {
+                column: ColumnIndex(1),
+                operator: Some(Operator::Eq),
+                operands: vec![Operand::Value(ScalarValue::Int32(Some(3)))],
+            }],
+            equal: None,
+            limit: 1,
+            failures: AtomicU32::new(0),
+        };
+        let mut found = |limit| {
+            lookup.limit = limit;
+            lookup.run(&store.snapshot(), &[]).unwrap().map(|batches| batches.iter().map(RecordBatch::num_rows).sum())
+        };
+        assert_eq!(found(1), Some(1));
+        // Without a limit, the lookup gives up.
+        assert_eq!(found(usize::MAX), None::<usize>);
+    }
+}

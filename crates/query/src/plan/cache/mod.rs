@@ -1,0 +1,452 @@
+//! Plan cache: plans that later executions of the same statement reuse.
+//!
+//! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
+//! as placeholders. The plan holds no rows of any table, so the cache keeps no blocks alive. Each execution binds the
+//! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
+//! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+
+mod change;
+mod exact;
+pub mod lookup;
+mod returning;
+mod texts;
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::default_table_source::{provider_as_source, source_as_provider};
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{ParamValues, Result, ScalarValue, internal_datafusion_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, TableSource, Volatility};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
+use parking_lot::Mutex;
+use taut_sql::Value;
+use taut_store::{Catalog, Store, TableId};
+
+pub use self::change::{CachedDml, FoundRows, PlannedDml, Typed};
+pub use self::exact::exact;
+use self::lookup::Lookup;
+pub use self::returning::Returning;
+use crate::exec::scan::TautTable;
+
+pub use texts::StatementCache;
+
+/// A table in a cached plan, without rows: only the columns of a stored table that the statement sees. The rows are
+/// bound when the plan runs.
+pub struct TableShape {
+    id: TableId,
+    /// Number of columns of the stored table. This is also the ordinal that stands for row ids.
+    table_columns: usize,
+    /// Ordinals of the visible columns in the stored table.
+    visible: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl TableSource for TableShape {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+impl TableShape {
+    /// Returns the shape behind a table source of a cached plan.
+    fn of(source: &Arc<dyn TableSource>) -> Option<&Self> {
+        let source: &dyn TableSource = source.as_ref();
+        (source as &dyn std::any::Any).downcast_ref()
+    }
+}
+
+/// State that a cached plan was made for. The plan is invalid in any other state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    /// Number of the session.
+    pub session: u64,
+    /// Number of changes to the session's settings so far.
+    pub settings: u64,
+    /// See [`Catalog::definitions`].
+    pub definitions: u64,
+}
+
+/// A plan that a statement can cache.
+pub trait Cached {
+    /// Whether the plan is valid in a state and for the tables of a snapshot.
+    fn holds(&self, basis: CacheKey, snapshot: &Catalog) -> bool;
+}
+
+/// Plan cache entry of one statement.
+#[derive(Debug)]
+pub struct CacheEntry<P = CachedPlan>(Arc<Mutex<EntryState<P>>>);
+
+#[derive(Debug)]
+enum EntryState<P> {
+    /// The statement has not run yet.
+    New,
+    /// The statement has run once.
+    Seen,
+    /// The plan of the statement cannot be cached.
+    NotCached(CacheKey),
+    Cached(Arc<P>),
+}
+
+/// Result of a plan cache lookup for a statement that is about to run.
+pub enum CacheLookup<P> {
+    /// A valid plan.
+    Plan(Arc<P>),
+    /// No valid plan. The caller should plan the statement and cache the plan.
+    Wanted,
+    /// No plan, and the caller should not cache one.
+    Nothing,
+}
+
+impl<P> Clone for CacheEntry<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P> Default for CacheEntry<P> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(EntryState::New)))
+    }
+}
+
+impl<P: Cached> CacheEntry<P> {
+    /// Returns the cached plan if it is valid.
+    pub fn get(&self, basis: CacheKey, snapshot: &Catalog) -> Option<Arc<P>> {
+        match &*self.0.lock() {
+            EntryState::Cached(plan) if plan.holds(basis, snapshot) => Some(Arc::clone(plan)),
+            _ => None,
+        }
+    }
+
+    /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::Wanted`] only from the second execution
+    /// on, because most statements run once.
+    pub fn find(&self, basis: CacheKey, snapshot: &Catalog) -> CacheLookup<P> {
+        let mut state = self.0.lock();
+        match &*state {
+            EntryState::New => {
+                *state = EntryState::Seen;
+                CacheLookup::Nothing
+            }
+            EntryState::Cached(plan) if plan.holds(basis, snapshot) => CacheLookup::Plan(Arc::clone(plan)),
+            EntryState::NotCached(found) if *found == basis => CacheLookup::Nothing,
+            _ => CacheLookup::Wanted,
+        }
+    }
+
+    /// Caches a plan; `None` records that the plan cannot be cached.
+    pub fn keep(&self, basis: CacheKey, plan: Option<&Arc<P>>) {
+        *self.0.lock() = plan.map_or(EntryState::NotCached(basis), |plan| EntryState::Cached(Arc::clone(plan)));
+    }
+}
+
+/// An optimized plan without rows.
+pub struct CachedPlan {
+    basis: CacheKey,
+    plan: LogicalPlan,
+    /// Types of the parameters `$1`, `$2` and so on.
+    parameters: Vec<DataType>,
+    /// The tables that the plan reads, with their numbers of rows at planning time.
+    tables: Vec<(TableId, u64)>,
+    /// Lookup that runs the plan without a planner, if it is simple enough.
+    pub lookup: Option<Lookup>,
+    /// See [`relies_on_keys`].
+    pub relies_on_keys: bool,
+}
+
+impl CachedPlan {
+    /// Optimizes a query for the plan cache. Returns `None` if the plan cannot be cached, for one of these reasons:
+    ///
+    /// - It is not a query.
+    /// - It reads row ids, or anything other than stored tables.
+    /// - A function may return another result in a later execution.
+    /// - The best order of its joins may depend on parameter values.
+    /// - The type of a parameter is unknown.
+    /// - A parameter is used for anything but a comparison with a column. Its value may then determine types, and what
+    ///   the optimizer does.
+    pub fn of(plan: &LogicalPlan, state: &SessionState, basis: CacheKey) -> Option<Self> {
+        if !is_query(plan) || !is_immutable(plan).ok()? || !is_stored(plan).ok()? {
+            return None;
+        }
+        let parameters = parameters_of(plan)?;
+        let optimized = state.optimize(plan).ok()?;
+        if !parameters.is_empty() && !compares_parameters(&optimized).ok()? {
+            return None;
+        }
+        let relies_on_keys = relies_on_keys(plan);
+        let (plan, tables) = without_rows(optimized).ok()?;
+        if tables.len() > 1 && !parameters.is_empty() {
+            return None;
+        }
+        let lookup = Lookup::of(&plan);
+        Some(Self { basis, plan, parameters, tables, lookup, relies_on_keys })
+    }
+
+    /// The tables that the plan reads.
+    pub fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
+        self.tables.iter().map(|(table, _)| *table)
+    }
+
+    /// Converts values to the types of the parameters. Returns `None` if a value would change its meaning, or if the
+    /// number of values is wrong.
+    pub fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
+        if values.len() != self.parameters.len() {
+            return None;
+        }
+        values.iter().zip(&self.parameters).map(|(value, wanted)| exact(value, wanted)).collect()
+    }
+
+    /// Binds the rows of a snapshot and the values of the parameters.
+    ///
+    /// # Errors
+    /// If DataFusion refuses the plan, which is a bug.
+    pub fn bind(&self, store: &Arc<Store>, snapshot: &Catalog, values: &[ScalarValue]) -> Result<LogicalPlan> {
+        let plan = self.plan.clone().transform_up_with_subqueries(|node| {
+            let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+            let shape = TableShape::of(&scan.source).ok_or_else(|| internal_datafusion_err!("a kept plan has rows"))?;
+            let stored = snapshot.table_of(shape.id);
+            let stored = stored.ok_or_else(|| internal_datafusion_err!("a kept plan outlives its table"))?;
+            let table = TautTable::of_shape(Arc::clone(store), Arc::clone(stored), shape);
+            scan.source = provider_as_source(Arc::new(table));
+            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+        })?;
+        if values.is_empty() {
+            return Ok(plan.data);
+        }
+        let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
+        plan.data.replace_params_with_values(&ParamValues::List(values))
+    }
+
+    /// Returns the physical plan for a bound plan that is a single scan, which needs no optimization. It equals the
+    /// planner's own. Returns `None` for other plans.
+    ///
+    /// # Errors
+    /// If DataFusion refuses the plan, which is a bug.
+    pub fn scan(&self, bound: &LogicalPlan, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some((columns, output)) = self.lookup.as_ref().and_then(Lookup::columns) else { return Ok(None) };
+        let mut node = bound;
+        while let [input] = node.inputs().as_slice() {
+            node = *input;
+        }
+        let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
+        let provider = source_as_provider(&scan.source)?;
+        let Some(table) = provider.downcast_ref::<TautTable>() else { return Ok(None) };
+        let filters = unnormalize_cols(scan.filters.iter().cloned());
+        let source = table.source(state, columns, &filters, None)?.with_output(output);
+        Ok(Some(Arc::new(CooperativeExec::new(DataSourceExec::from_data_source(source)))))
+    }
+}
+
+impl Cached for CachedPlan {
+    /// A plan of several tables is invalid if one of them has grown or shrunk much, because another join order may be
+    /// better.
+    fn holds(&self, basis: CacheKey, snapshot: &Catalog) -> bool {
+        const CHANGE_MAX: u64 = 2;
+        let is_like = |(id, rows): &(TableId, u64)| {
+            let now = snapshot.table_of(*id).map(|table| table.rows());
+            now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
+        };
+        // A single table has no order of joins.
+        self.basis == basis && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
+    }
+}
+
+impl Debug for CachedPlan {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "CachedPlan({:?}, {})", self.basis, self.plan.display())
+    }
+}
+
+impl TautTable {
+    fn shape(&self) -> TableShape {
+        let (visible, schema) = self.visible();
+        TableShape {
+            id: self.stored().id,
+            table_columns: self.stored().schema.len(),
+            visible: visible.to_vec(),
+            schema: Arc::clone(schema),
+        }
+    }
+
+    fn of_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
+        Self::with_visible(store, stored, shape.visible.clone(), Arc::clone(&shape.schema))
+    }
+}
+
+/// Whether the optimizer may have relied on keys of the rows. Plans that read a single table row by row do not depend
+/// on keys.
+fn relies_on_keys(plan: &LogicalPlan) -> bool {
+    let is_of_rows = |node: &LogicalPlan| {
+        matches!(
+            node,
+            LogicalPlan::TableScan(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::Limit(_)
+        )
+    };
+    // This also visits subqueries in expressions. Their nodes are of other kinds.
+    let reads = plan.apply_with_subqueries(|node| match is_of_rows(node) {
+        true => Ok(TreeNodeRecursion::Continue),
+        false => Ok(TreeNodeRecursion::Stop),
+    });
+    !reads.is_ok_and(|seen| seen == TreeNodeRecursion::Continue)
+}
+
+/// Replaces the tables of a plan by shapes without rows. Returns the plan, and the tables with their numbers of rows.
+fn without_rows(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)> {
+    let mut tables = Vec::new();
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+        let provider = source_as_provider(&scan.source)?;
+        let table = provider.downcast_ref::<TautTable>();
+        let table = table.ok_or_else(|| internal_datafusion_err!("a table that is not stored"))?;
+        tables.push((table.stored().id, table.rows()));
+        scan.source = Arc::new(table.shape());
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok((plan.data, tables))
+}
+
+/// Whether a plan only returns rows.
+fn is_query(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Ddl(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+            | LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::DescribeTable(_)
+    )
+}
+
+/// Whether all functions of a plan are immutable. Others, such as `now()`, are evaluated during optimization.
+fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
+    let mut immutable = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                let volatility = match part {
+                    Expr::ScalarFunction(function) => function.func.signature().volatility,
+                    Expr::AggregateFunction(function) => function.func.signature().volatility,
+                    Expr::WindowFunction(function) => function.fun.signature().volatility,
+                    Expr::ScalarVariable(..) => Volatility::Stable,
+                    _ => Volatility::Immutable,
+                };
+                immutable &= volatility == Volatility::Immutable;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(immutable)
+}
+
+/// Whether all tables of a plan are stored tables, and none returns row ids, which are valid in one snapshot only. Must
+/// see the plan before optimization, because the optimizer removes some tables.
+fn is_stored(plan: &LogicalPlan) -> Result<bool> {
+    let mut stored = true;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let provider = source_as_provider(&scan.source)?;
+            stored &= provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(stored)
+}
+
+/// Whether all parameters of an optimized plan are compared directly with a column.
+fn compares_parameters(plan: &LogicalPlan) -> Result<bool> {
+    let mut compared = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                compared &= !matches!(part, Expr::Placeholder(_));
+                Ok(if is_comparison(part) { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
+            })
+        })
+    })?;
+    Ok(compared)
+}
+
+/// Whether an expression compares a column with literals and parameters.
+fn is_comparison(expression: &Expr) -> bool {
+    let is_column = |expression: &Expr| matches!(expression, Expr::Column(_));
+    let is_operand = |expression: &Expr| matches!(expression, Expr::Placeholder(_) | Expr::Literal(..));
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let both = |one, other| is_column(one) && is_operand(other);
+            op.supports_propagation() && (both(left, right) || both(right, left))
+        }
+        Expr::InList(list) => is_column(&list.expr) && list.list.iter().all(is_operand),
+        Expr::Between(between) => is_column(&between.expr) && is_operand(&between.low) && is_operand(&between.high),
+        Expr::Like(like) => is_column(&like.expr) && is_operand(&like.pattern),
+        _ => false,
+    }
+}
+
+/// Types of the parameters `$1`, `$2` and so on. `None` unless the type is known wherever a parameter is used.
+fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
+    let mut is_typed = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                is_typed &= !matches!(part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })
+    .ok()?;
+    let mut types = plan.get_parameter_types().ok().filter(|_| is_typed)?;
+    (1..=types.len()).map(|number| types.remove(&format!("${number}")).flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::scan::tests::{database, session};
+    use datafusion::physical_plan::displayable;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_plan_that_is_a_scan_is_the_one_that_the_planner_makes() {
+        let store = database(true).await;
+        let context = session(&store);
+        let (state, snapshot) = (context.state(), store.snapshot());
+        let basis = CacheKey { session: 0, settings: 0, definitions: snapshot.definitions() };
+        let cases = [
+            ("SELECT id FROM m WHERE id >= 5", true),
+            ("SELECT s, k, id FROM m WHERE k = 3 AND id < 70000", true),
+            ("SELECT s AS word, id AS id, s AS again FROM m AS n WHERE n.k IN (1, 3, 4, 9)", true),
+            ("SELECT * FROM (SELECT x, k AS y FROM m WHERE id <> 9) AS inner_one", true),
+            ("SELECT id FROM m WHERE id >= $1 AND s = $2", true),
+            ("SELECT id FROM m WHERE id > 1000000000000 OR id < 5", false),
+            ("SELECT id FROM m WHERE id >= 5 LIMIT 7", false),
+            ("SELECT id FROM m WHERE id >= 5 ORDER BY k", false),
+            ("SELECT id + 1 FROM m WHERE id >= 5", false),
+            ("SELECT count(*) FROM m WHERE id >= 5", false),
+        ];
+        for (query, is_scan) in cases {
+            let plan = state.create_logical_plan(query).await.unwrap();
+            let kept = CachedPlan::of(&plan, &state, basis).unwrap_or_else(|| panic!("{query} is not kept"));
+            let values = [ScalarValue::Int64(Some(5)), ScalarValue::Utf8View(Some("s1".to_owned()))];
+            let bound = kept.bind(&store, &snapshot, &values[..kept.parameters.len()]).unwrap();
+            let found = kept.scan(&bound, &state).unwrap();
+            assert_eq!(found.is_some(), is_scan, "{query}");
+            let planned = state.query_planner().create_physical_plan(&bound, &state).await.unwrap();
+            if let Some(found) = found {
+                let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
+                assert_eq!(shown(&found), shown(&planned), "{query}");
+                assert_eq!(found.schema(), planned.schema(), "{query}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Cache of parsed statements by text. A repeated text is not parsed again and finds its cached plan.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use taut_sql::{Statement, is_query};
+
+/// Maximum number of cached texts.
+const TEXTS_MAX: usize = 64;
+/// Maximum length of a cached text in bytes.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// Recent statement texts of a session that are likely to be repeated.
+#[derive(Debug, Default)]
+pub struct StatementCache(Mutex<CachedTexts>);
+
+#[derive(Debug, Default)]
+struct CachedTexts {
+    statements: HashMap<String, (Statement, u64)>,
+    /// Number of lookups so far, as the clock for the age of entries.
+    uses: u64,
+}
+
+impl StatementCache {
+    /// Returns the statement that a text was parsed to, if it is cached.
+    pub fn get(&self, text: &str) -> Option<Statement> {
+        let mut known = self.0.lock();
+        known.uses += 1;
+        let now = known.uses;
+        let (statement, used) = known.statements.get_mut(text)?;
+        *used = now;
+        Some(statement.clone())
+    }
+
+    /// Caches the statement of a text if it is a query or may have parameters. Other texts contain literals and are
+    /// hardly ever repeated. Replaces the entry whose last use is the oldest.
+    pub fn insert(&self, text: &str, statements: &[Statement]) {
+        let [known] = statements else { return };
+        let may_come_again = match known {
+            Statement::Engine { statement, .. } => is_query(statement) || text.contains(['?', '$']),
+            Statement::Mutation { explain: None, .. } => text.contains(['?', '$']),
+            _ => false,
+        };
+        if text.len() > TEXT_BYTES_MAX || !may_come_again {
+            return;
+        }
+        let mut all = self.0.lock();
+        if all.statements.len() >= TEXTS_MAX
+            && let Some(oldest) = all.statements.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            let oldest = oldest.0.clone();
+            all.statements.remove(&oldest);
+        }
+        let now = all.uses;
+        all.statements.insert(text.to_owned(), (known.clone(), now));
+    }
+}

@@ -1,0 +1,158 @@
+//! Settings that all sessions of a database share: threads, memory and planner rules.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigExtension;
+use datafusion::common::extensions_options;
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use taut_sql::{CATALOG, PUBLIC};
+
+use crate::exec::operators::JOIN_VALUES_MAX;
+use crate::expressions::{FloatingPoint, set_parser_options};
+use crate::plan::rules::{self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries};
+use crate::runtime::memory::QueryMemory;
+use crate::runtime::spill::SpillDirectory;
+use crate::runtime::workers::Workers;
+
+extensions_options! {
+    /// Taut's own settings of a session. They do not affect results.
+    pub struct TautOptions {
+        /// Whether scans compute partial aggregations on codes, runs and 64-bit numbers.
+        pub aggregate_in_scan: bool, default = true
+    }
+}
+
+impl ConfigExtension for TautOptions {
+    const PREFIX: &'static str = "taut";
+}
+
+/// Maximum bytes of a hash table that one thread builds for all threads. The limit of a join is this value divided by
+/// the number of threads. The other threads are idle during the build, but the rows of the larger side need not be
+/// repartitioned. With fewer threads, repartitioning costs more in comparison.
+const SHARED_BUILD_BYTES: usize = 512 << 20;
+/// Maximum rows of such a hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
+const SHARED_BUILD_ROWS: usize = 32_000_000;
+
+/// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows, because its columns are allocated at
+/// that size. The limit allows three columns of eight bytes, or one such column and short text, with their null masks.
+/// Lists are made of rows, not of distinct values, so longer lists cost more time than they save.
+const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
+
+/// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging
+/// as many runs as fit in memory would leave none for the sort of a join's other side.
+const RUNS_OF_MERGE: usize = 8;
+
+/// Number of merges of [`RUNS_OF_MERGE`] runs that fit in the memory of one thread.
+const MERGES_OF_MEMORY: usize = 4;
+
+/// Resources that sessions share: memory, threads and temporary files.
+#[derive(Debug)]
+pub struct Engine {
+    threads: usize,
+    runtime: Arc<RuntimeEnv>,
+    workers: Arc<Workers>,
+    spills: SpillDirectory,
+    memory_bytes: usize,
+}
+
+impl Engine {
+    /// Creates an engine with limits on threads and bytes of memory. Sorts, aggregations and joins that need more
+    /// memory write spill files.
+    ///
+    /// # Errors
+    /// If DataFusion does not accept these settings.
+    pub fn new(threads: usize, memory_bytes: usize, spills: SpillDirectory) -> Result<Self> {
+        let pool = Arc::new(QueryMemory::new(memory_bytes));
+        let disk = DiskManagerBuilder::default()
+            .with_temp_file_factory(Arc::new(spills.clone()))
+            .with_max_spill_merge_fan_in(RUNS_OF_MERGE);
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
+        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills, memory_bytes })
+    }
+
+    /// Directory of the spill files.
+    pub fn spills(&self) -> &SpillDirectory {
+        &self.spills
+    }
+
+    /// Number of threads that a query uses.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Threads that run queries, registered while they are parked.
+    pub fn workers(&self) -> &Arc<Workers> {
+        &self.workers
+    }
+
+    /// Creates a context with PostgreSQL's grammar, exact decimal literals and Taut's planner rules.
+    pub fn context(&self) -> SessionContext {
+        let mut config = SessionConfig::new()
+            .with_target_partitions(self.threads)
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, PUBLIC)
+            .with_extension(Arc::clone(&self.workers));
+        let options = config.options_mut();
+        options.extensions.insert(TautOptions::default());
+        set_parser_options(options);
+        // Each sort of each thread reserves this for its merge. If memory is short, enough must remain for the sort
+        // itself.
+        let reserved = &mut options.execution.sort_spill_reservation_bytes;
+        *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_OF_MEMORY);
+        let optimizer = &mut options.optimizer;
+        optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
+        optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
+        optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
+        optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.runtime))
+            .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
+            .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
+            .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))
+            .build();
+        let context = SessionContext::new_with_state(state);
+        crate::plan::assignment_cast::register(&context);
+        context
+    }
+}
+
+/// DataFusion's analyzer rules with Taut's rules: long expressions and floating-point types before type coercion, and
+/// subqueries last.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(LongExpressions));
+    rules.insert(1, Arc::new(FloatingPoint));
+    rules.push(Arc::new(Subqueries));
+    rules
+}
+
+/// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
+/// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
+/// scans read only the columns in use.
+fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
+    rules.insert(after, Arc::new(JoinOrder));
+    rules.push(Arc::new(JoinElimination));
+    rules
+}
+
+/// DataFusion's physical rules with Taut's rules: `NOT IN` before the rules that choose join algorithms, and
+/// aggregation in scans last, before the final check.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    rules.insert(0, Arc::new(NotIn));
+    let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(before, Arc::new(AggregateInScan));
+    rules
+}

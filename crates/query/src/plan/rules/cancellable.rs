@@ -1,0 +1,131 @@
+//! Planning rules that end when their statement is cancelled.
+//!
+//! A rule visits every node of a plan, and a plan passes through some 60 rules. Planning a long statement therefore
+//! takes seconds. Each rule checks for cancellation before each node.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizerRule};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::exec::operators::Interrupt;
+
+/// A rule with checks for cancellation.
+#[derive(Debug)]
+pub struct Cancellable<R: ?Sized>(Arc<R>);
+
+/// Wraps analyzer rules so that they check for cancellation.
+pub fn analyzer_rules(rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
+}
+
+/// Wraps optimizer rules so that they check for cancellation.
+pub fn optimizer_rules(rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
+}
+
+/// Wraps physical optimizer rules so that they check for cancellation.
+pub fn physical_rules(
+    rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
+) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
+}
+
+/// Lets the planning rules of a session state check whether the statement was cancelled.
+pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
+    state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
+}
+
+/// Cancellation of the statement during planning. It is an extension without settings, because rules have access only
+/// to the settings.
+#[derive(Clone, Debug)]
+struct PlanningInterrupt(Interrupt);
+
+impl ConfigExtension for PlanningInterrupt {
+    const PREFIX: &'static str = "taut_planning_interrupt";
+}
+
+impl ExtensionOptions for PlanningInterrupt {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
+        Err(DataFusionError::Configuration(format!("{}.{key} is not a setting", Self::PREFIX)))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
+}
+
+fn check(options: &ConfigOptions) -> Result<()> {
+    options.extensions.get::<PlanningInterrupt>().map_or(Ok(()), |interrupt| interrupt.0.check())
+}
+
+impl AnalyzerRule for Cancellable<dyn AnalyzerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        check(config)?;
+        self.0.analyze(plan, config)
+    }
+}
+
+impl OptimizerRule for Cancellable<dyn OptimizerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        check(&config.options())?;
+        self.0.rewrite(plan, config)
+    }
+}
+
+impl PhysicalOptimizerRule for Cancellable<dyn PhysicalOptimizerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        check(config)?;
+        self.0.optimize(plan, config)
+    }
+
+    fn optimize_with_context(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        context: &dyn PhysicalOptimizerContext,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        check(context.config_options())?;
+        self.0.optimize_with_context(plan, context)
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}

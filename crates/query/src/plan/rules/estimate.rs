@@ -1,0 +1,357 @@
+//! Cardinality estimates of plans from the catalog's statistics.
+//!
+//! The assumptions are the textbook ones (Selinger et al., 1979). Values are uniform between the bounds, and columns
+//! are independent. The larger set of join keys contains the smaller. An estimate affects only the plan, never the
+//! result.
+
+use std::collections::HashMap;
+
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::{Column, JoinType, ScalarValue};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use taut_types::{ColumnStatistics, Key, LogicalType, f32_from_key, f64_from_key};
+
+use crate::exec::scan::TautTable;
+use crate::exec::scan::key_of;
+
+/// Share of rows that pass a condition without statistics.
+const UNKNOWN: f64 = 0.25;
+/// Share of rows that pass a `LIKE` pattern.
+const PATTERN: f64 = 0.05;
+/// Share of rows that pass an inequality of two columns.
+const INEQUALITY: f64 = 1.0 / 3.0;
+/// Minimum share of rows between two bounds.
+const RANGE_MIN: f64 = 0.001;
+/// Share of groups that pass a condition on an aggregate. Such conditions usually select exceptional groups.
+const HAVING: f64 = 0.05;
+
+/// Estimated size of a plan's output.
+#[derive(Clone, Debug)]
+pub struct Relation {
+    /// Estimated rows, at least one.
+    pub rows: f64,
+    /// Rows before conditions. They bound the distinct combinations of several columns.
+    pub base_rows: f64,
+    /// Distinct values by column, before conditions, for columns with statistics.
+    pub distinct: HashMap<Column, f64>,
+}
+
+impl Relation {
+    fn filtered(mut self, share: f64) -> Self {
+        self.rows = (self.rows * share).max(1.0);
+        self
+    }
+
+    /// Rows and base rows.
+    pub fn size(&self) -> Size {
+        Size { rows: self.rows, base_rows: self.base_rows }
+    }
+
+    /// Distinct values of a join key, before conditions. A key without statistics counts as unique among the rows that
+    /// pass the conditions.
+    pub fn distinct_of(&self, key: &Expr) -> f64 {
+        let known = match key {
+            Expr::Column(column) => self.distinct.get(column).copied(),
+            Expr::Cast(cast) => return self.distinct_of(&cast.expr),
+            _ => None,
+        };
+        known.unwrap_or(self.rows).max(1.0)
+    }
+}
+
+/// Estimates a plan. Returns `None` if it reads a table without statistics.
+pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            let provider = source_as_provider(&scan.source).ok()?;
+            let table = provider.downcast_ref::<TautTable>()?;
+            let rows = (table.rows() as f64).max(1.0);
+            let share = table.selectivity(&scan.filters);
+            // By name: a statement may see only some columns of the table.
+            let count = |column: &Column| table.distinct_of(column.name());
+            let columns = scan.projected_schema.columns().into_iter();
+            let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
+            Some(Relation { rows, base_rows: rows, distinct }.filtered(share))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let inner = relation(&alias.input)?;
+            let renamed = alias.input.schema().columns().into_iter().zip(alias.schema.columns());
+            let distinct = renamed.filter_map(|(old, new)| Some((new, *inner.distinct.get(&old)?))).collect();
+            Some(Relation { distinct, ..inner })
+        }
+        LogicalPlan::Projection(projection) => {
+            let inner = relation(&projection.input)?;
+            let named = projection.expr.iter().zip(projection.schema.columns());
+            let distinct = named
+                .filter_map(|(expression, new)| match expression.clone().unalias() {
+                    Expr::Column(old) => Some((new, *inner.distinct.get(&old)?)),
+                    _ => None,
+                })
+                .collect();
+            Some(Relation { distinct, ..inner })
+        }
+        LogicalPlan::Filter(filter) => {
+            let inner = relation(&filter.input)?;
+            let share =
+                if above_aggregate(&filter.input) { HAVING } else { filter_share(&filter.predicate, &filter.input) };
+            Some(inner.filtered(share))
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let inner = relation(&aggregate.input)?;
+            let groups: f64 = aggregate.group_expr.iter().map(|group| inner.distinct_of(group)).product();
+            let rows = groups.min(inner.rows).max(1.0);
+            let distinct = inner.distinct.into_iter().map(|(column, count)| (column, count.min(rows))).collect();
+            Some(Relation { rows, base_rows: rows, distinct })
+        }
+        LogicalPlan::Join(join) => {
+            let (left, right) = (relation(&join.left)?, relation(&join.right)?);
+            let share = join.filter.as_ref().map_or(1.0, |_| INEQUALITY);
+            Some(match join.join_type {
+                JoinType::LeftSemi => {
+                    let share = semi_share(&left, &right, &join.on);
+                    left.filtered(share)
+                }
+                JoinType::LeftAnti => {
+                    let share = 1.0 - semi_share(&left, &right, &join.on);
+                    left.filtered(share.max(0.1))
+                }
+                JoinType::RightSemi | JoinType::RightAnti => right,
+                JoinType::LeftMark | JoinType::RightMark => left,
+                JoinType::Inner => joined(&left, &right, &join.on).filtered(share),
+                JoinType::Left => at_least(joined(&left, &right, &join.on), left.rows),
+                JoinType::Right => at_least(joined(&left, &right, &join.on), right.rows),
+                JoinType::Full => at_least(joined(&left, &right, &join.on), left.rows + right.rows),
+            })
+        }
+        LogicalPlan::Limit(limit) => relation(&limit.input),
+        LogicalPlan::Sort(sort) => relation(&sort.input),
+        LogicalPlan::Distinct(distinct) => relation(distinct.input()),
+        LogicalPlan::Repartition(repartition) => relation(&repartition.input),
+        _ => None,
+    }
+}
+
+fn at_least(mut relation: Relation, rows: f64) -> Relation {
+    relation.rows = relation.rows.max(rows);
+    relation
+}
+
+fn above_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(_) => true,
+        LogicalPlan::Projection(projection) => above_aggregate(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => above_aggregate(&alias.input),
+        _ => false,
+    }
+}
+
+/// Share of rows that pass a filter. It uses the statistics of the table if the filter is directly above a scan, else
+/// defaults.
+fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
+    let mut plan = input;
+    while let LogicalPlan::SubqueryAlias(alias) = plan {
+        plan = &alias.input;
+    }
+    if let LogicalPlan::TableScan(scan) = plan
+        && let Ok(provider) = source_as_provider(&scan.source)
+        && let Some(table) = provider.downcast_ref::<TautTable>()
+    {
+        return table.selectivity(std::slice::from_ref(predicate));
+    }
+    share_of(predicate, &|_| None)
+}
+
+/// Rows and base rows of a relation.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// See [`Relation::rows`].
+    pub rows: f64,
+    /// See [`Relation::base_rows`].
+    pub base_rows: f64,
+}
+
+impl Size {
+    /// Size of a join on keys with these numbers of distinct values, left and right.
+    ///
+    /// For a single key, the larger side contains the smaller. For several keys, each side has at most one combination
+    /// per row. The combinations of one side are contained in those of the other, so the smaller count bounds them.
+    pub fn joined(self, other: Self, keys: &[(f64, f64)]) -> Self {
+        let key_count = match keys {
+            [] => 1.0,
+            [(left, right)] => left.max(*right),
+            _ => {
+                let left: f64 = keys.iter().map(|(left, _)| left).product();
+                let right: f64 = keys.iter().map(|(_, right)| right).product();
+                left.min(self.base_rows).min(right.min(other.base_rows)).max(1.0)
+            }
+        };
+        let rows = (self.rows * other.rows / key_count).max(1.0);
+        Self { rows, base_rows: self.base_rows.max(other.base_rows) }
+    }
+}
+
+/// The join of two relations on pairs of keys.
+fn joined(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> Relation {
+    let keys: Vec<_> =
+        on.iter().map(|(left_key, right_key)| (left.distinct_of(left_key), right.distinct_of(right_key))).collect();
+    let Size { rows, base_rows } = left.size().joined(right.size(), &keys);
+    let mut distinct = left.distinct.clone();
+    distinct.extend(right.distinct.iter().map(|(column, count)| (column.clone(), *count)));
+    Relation { rows, base_rows, distinct }
+}
+
+/// Share of left rows that have a partner.
+pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64 {
+    on.iter()
+        .map(|(left_key, right_key)| {
+            (right.distinct_of(right_key).min(right.rows) / left.distinct_of(left_key)).clamp(0.0, 1.0)
+        })
+        .fold(1.0, f64::min)
+}
+
+/// Type and statistics of a column, as [`selectivity`] looks them up.
+pub type KnownColumn<'a> = (LogicalType, &'a ColumnStatistics);
+
+/// Share of rows that pass all conditions, by the statistics of their columns. It is 1 without conditions. Columns
+/// count as independent, but two bounds of one column make a range.
+pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+    let mut share = 1.0;
+    let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();
+    for condition in conditions.iter().flat_map(split_conjunction) {
+        let passing = share_of(condition, known);
+        let Some((column, is_upper)) = bound(condition) else {
+            share *= passing;
+            continue;
+        };
+        match bounds.iter().position(|(other, upper, _)| *other == column && *upper != is_upper) {
+            Some(place) => share *= (bounds.swap_remove(place).2 + passing - 1.0).max(RANGE_MIN),
+            None => bounds.push((column, is_upper, passing)),
+        }
+    }
+    share * bounds.iter().map(|(.., passing)| passing).product::<f64>()
+}
+
+/// Column that a condition bounds, and whether it is an upper bound.
+fn bound(condition: &Expr) -> Option<(&Column, bool)> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
+    let (column, is_upper) = match (column_of(left), column_of(right), op) {
+        (Some(column), None, Operator::Lt | Operator::LtEq) => (column, true),
+        (Some(column), None, Operator::Gt | Operator::GtEq) => (column, false),
+        (None, Some(column), Operator::Lt | Operator::LtEq) => (column, false),
+        (None, Some(column), Operator::Gt | Operator::GtEq) => (column, true),
+        _ => return None,
+    };
+    (literal_of(left).is_some() || literal_of(right).is_some()).then_some((column, is_upper))
+}
+
+/// Share of rows that pass a condition.
+fn share_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => selectivity(std::slice::from_ref(condition), known),
+        Expr::BinaryExpr(binary) => binary_share(binary, known),
+        Expr::Not(inner) => 1.0 - share_of(inner, known),
+        Expr::IsNull(inner) => null_share(inner, known),
+        Expr::IsNotNull(inner) => 1.0 - null_share(inner, known),
+        Expr::Between(between) => {
+            let column = column_of(&between.expr).and_then(known);
+            let (low, high) = (literal_of(&between.low), literal_of(&between.high));
+            let inside = match (column, low, high) {
+                (Some(column), Some(low), Some(high)) => {
+                    (below(column, high) - below(column, low)).max(equal(column)).clamp(0.0, 1.0)
+                }
+                _ => UNKNOWN,
+            };
+            if between.negated { 1.0 - inside } else { inside }
+        }
+        Expr::InList(list) => {
+            let inside = match column_of(&list.expr).and_then(known) {
+                Some(column) => (list.list.len() as f64 * equal(column)).min(1.0),
+                None => UNKNOWN,
+            };
+            if list.negated { 1.0 - inside } else { inside }
+        }
+        Expr::Like(like) => {
+            if like.negated {
+                1.0 - PATTERN
+            } else {
+                PATTERN
+            }
+        }
+        Expr::Literal(ScalarValue::Boolean(Some(flag)), _) => f64::from(u8::from(*flag)),
+        _ => UNKNOWN,
+    }
+}
+
+fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+    if binary.op == Operator::Or {
+        let (left, right) = (share_of(&binary.left, known), share_of(&binary.right, known));
+        return left + right - left * right;
+    }
+    let (column, operator, literal) = match (column_of(&binary.left), literal_of(&binary.right)) {
+        (Some(column), Some(literal)) => (column, binary.op, literal),
+        _ => match (literal_of(&binary.left), column_of(&binary.right), binary.op.swap()) {
+            (Some(literal), Some(column), Some(operator)) => (column, operator, literal),
+            _ if binary.op == Operator::Eq => return 0.05,
+            _ => return INEQUALITY,
+        },
+    };
+    let Some(column) = known(column) else { return UNKNOWN };
+    match operator {
+        Operator::Eq => equal(column),
+        Operator::NotEq => 1.0 - equal(column),
+        Operator::Lt | Operator::LtEq => below(column, literal),
+        Operator::Gt | Operator::GtEq => 1.0 - below(column, literal),
+        Operator::LikeMatch => PATTERN,
+        _ => UNKNOWN,
+    }
+}
+
+fn column_of(expression: &Expr) -> Option<&Column> {
+    match expression {
+        Expr::Column(column) => Some(column),
+        Expr::Cast(cast) => column_of(&cast.expr),
+        _ => None,
+    }
+}
+
+fn literal_of(expression: &Expr) -> Option<&ScalarValue> {
+    match expression {
+        Expr::Literal(value, _) => Some(value),
+        _ => None,
+    }
+}
+
+fn null_share<'a>(expression: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+    match column_of(expression).and_then(known) {
+        Some((_, statistics)) => statistics.nulls as f64 / (statistics.rows as f64).max(1.0),
+        None => 0.1,
+    }
+}
+
+fn equal((_, statistics): KnownColumn<'_>) -> f64 {
+    1.0 / (statistics.distinct_estimate() as f64).max(1.0)
+}
+
+/// Share of values below a literal, by its position between the minimum and the maximum.
+fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
+    let place = |key: &Key| match (key, logical_type) {
+        (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64),
+        (Key::Number(number), LogicalType::Real) => f64::from(f32_from_key(*number as i32)),
+        (Key::Number(number), _) => *number as f64,
+        (Key::Bytes(bytes), _) => bytes.iter().take(8).fold((0.0, 1.0 / 256.0), prefix_digit).0,
+    };
+    match (key_of(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
+        (Some(key), Some(min), Some(max)) => {
+            let (low, high, at) = (place(min), place(max), place(&key));
+            let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };
+            if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN }
+        }
+        _ => INEQUALITY,
+    }
+}
+
+/// Adds the next byte of a string that is read as a fraction in base 256.
+fn prefix_digit((sum, weight): (f64, f64), byte: &u8) -> (f64, f64) {
+    (sum + f64::from(*byte) * weight, weight / 256.0)
+}

@@ -1,0 +1,125 @@
+//! Sort order that foreign keys imply for the rows of a join (Halverson et al., 2006, section 2.2).
+//!
+//! Rows of the *many* side of a join repeat the row of the *one* side that they reference. If the result is sorted by
+//! the key of the *one* side, all columns of that side come in runs. Column abstraction and the encodings of columns
+//! store each run once. If the key is not in the result, the rows are sorted by all columns of the *one* side.
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, JoinType, LogicalPlan, Operator, TableScan};
+use taut_store::ForeignKey;
+use taut_types::ColumnIndex;
+
+use super::lineage::{Origin, foreign_key_of, origin, rows_of};
+
+/// Returns the indexes of the output columns by which the rows of a plan should be sorted. For each *one* side of its
+/// joins these are the key, or else all its columns. The side with the fewest rows comes first: its runs are the
+/// longest.
+///
+/// # Errors
+/// If the engine cannot copy the plan.
+pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
+    // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two nodes.
+    let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
+    let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
+    let mut sides = one_sides(plan);
+    sides.sort_by_key(|side| rows_of(side.one));
+    let mut sorted = Vec::new();
+    for ForeignKeyJoin { many, one, key } in sides {
+        let place_of = |scan: &TableScan, column: ColumnIndex| {
+            output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
+        };
+        // A column of the foreign key serves as well as the column that it references.
+        let pairs = key.columns.iter().zip(&key.referenced);
+        let of_key: Option<Vec<usize>> =
+            pairs.map(|(own, referenced)| place_of(one, *referenced).or_else(|| place_of(many, *own))).collect();
+        let columns = of_key.unwrap_or_else(|| {
+            let is_of_side = |place: &usize| output[*place].is_some_and(|at| std::ptr::eq(at.scan, one));
+            (0..output.len()).filter(is_of_side).collect()
+        });
+        for column in columns {
+            if !sorted.contains(&column) {
+                sorted.push(column);
+            }
+        }
+    }
+    Ok(sorted)
+}
+
+/// A join on a foreign key.
+struct ForeignKeyJoin<'a> {
+    many: &'a TableScan,
+    one: &'a TableScan,
+    key: ForeignKey,
+}
+
+/// Finds the tables of a plan that are referenced by another table of the plan and joined to it by that foreign key.
+fn one_sides(plan: &LogicalPlan) -> Vec<ForeignKeyJoin<'_>> {
+    let mut equalities = Vec::new();
+    // The closure cannot fail.
+    let _ = plan.apply(|node| {
+        find_equalities(node, &mut equalities);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    let mut sides: Vec<ForeignKeyJoin<'_>> = Vec::new();
+    for (first, second) in &equalities {
+        for (many, one) in [(first, second), (second, first)] {
+            let equal: Vec<_> = equalities
+                .iter()
+                .flat_map(|(left, right)| [(left, right), (right, left)])
+                .filter(|(own, other)| own.is_beside(many) && other.is_beside(one))
+                .map(|(own, other)| (own.column, other.column))
+                .collect();
+            let is_known =
+                |side: &ForeignKeyJoin<'_>| std::ptr::eq(side.one, one.scan) && std::ptr::eq(side.many, many.scan);
+            if !sides.iter().any(is_known)
+                && let Some(key) = foreign_key_of(many.scan, one.scan, &equal)
+            {
+                sides.push(ForeignKeyJoin { many: many.scan, one: one.scan, key });
+            }
+        }
+    }
+    sides
+}
+
+/// Collects the pairs of stored columns that are equal in all rows of a node, by the node's own conditions.
+fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, Origin<'a>)>) {
+    let mut conditions: Vec<&'a Expr> = Vec::new();
+    match node {
+        LogicalPlan::Join(join) if is_of_rows(join.join_type) => {
+            conditions.extend(join.filter.iter());
+            let on = join.on.iter().map(|(left, right)| (left, right));
+            equalities.extend(on.filter_map(|(left, right)| {
+                Some((origin(&join.left, column_in(left)?)?, origin(&join.right, column_in(right)?)?))
+            }));
+        }
+        LogicalPlan::Filter(filter) => conditions.push(&filter.predicate),
+        _ => return,
+    }
+    let inputs = node.inputs();
+    let found = |column: &Column| {
+        let input = inputs.iter().find(|input| input.schema().has_column(column))?;
+        origin(input, column)
+    };
+    for condition in conditions.into_iter().flat_map(split_conjunction) {
+        if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition
+            && let (Some(left), Some(right)) = (column_in(left), column_in(right))
+            && let (Some(left), Some(right)) = (found(left), found(right))
+        {
+            equalities.push((left, right));
+        }
+    }
+}
+
+/// Whether a join returns the columns of both sides.
+fn is_of_rows(join: JoinType) -> bool {
+    matches!(join, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full)
+}
+
+fn column_in(expression: &Expr) -> Option<&Column> {
+    match expression {
+        Expr::Column(column) => Some(column),
+        _ => None,
+    }
+}

@@ -1,0 +1,214 @@
+//! Fast type inference for long chains of operators and deeply nested functions.
+//!
+//! To find the type of `a + b + c + ...`, the engine finds the type of everything before the last operator. It does so
+//! again for each operator, so the time grows with the square of the length. The type of a cast is known without its
+//! operand. Therefore this rule casts the value every few levels to the type that it has:
+//!
+//! ```text
+//!   (((a + b) + c) + d) + e        (CAST((a + b) + c AS int) + d) + e
+//! ```
+//!
+//! With the type of a function the engine finds its name, which contains the names of all arguments, at every level.
+//! Therefore this rule adds a function with a short name, which returns its argument, every few levels:
+//!
+//! ```text
+//!   f(f(f(f(a))))                  f(f(short_name(f(f(a)))))
+//! ```
+//!
+//! An alias would not do: filters remove it. The physical plan no longer has the casts.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Levels between two casts or names.
+const STEP: usize = 32;
+
+/// Rule that adds the casts and names. It runs before all rules that need types.
+#[derive(Debug, Default)]
+pub struct LongExpressions;
+
+impl AnalyzerRule for LongExpressions {
+    fn name(&self) -> &str {
+        "taut_long_expressions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            let mut is_long = false;
+            node.apply_expressions(|expression| {
+                is_long |= expression.exists(|part| Ok(is_long_chain(part)))? || function_levels(expression)? >= STEP;
+                Ok(if is_long { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })?;
+            if !is_long {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                Ok(Transformed::yes(name.restore(in_steps(expression, &schema)?)))
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Whether an expression is a chain of at least [`STEP`] operators in which each is the first operand of the one
+/// before, or each is the last.
+fn is_long_chain(expression: &Expr) -> bool {
+    has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
+}
+
+fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
+    let mut level = expression;
+    for _ in 0..STEP {
+        level = match level {
+            Expr::BinaryExpr(binary) if computes(level) => side(binary),
+            Expr::Negative(inner) => inner,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Greatest number of functions around each other in an expression.
+fn function_levels(expression: &Expr) -> Result<usize> {
+    let mut levels = 0;
+    expression.apply_children(|child| {
+        levels = levels.max(function_levels(child)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(levels + usize::from(matches!(expression, Expr::ScalarFunction(_))))
+}
+
+/// Whether an expression is an operator that computes a value. Conditions do not count: other rules split them, and
+/// their type is always the same.
+fn computes(expression: &Expr) -> bool {
+    let operator = match expression {
+        Expr::Negative(_) => return true,
+        Expr::BinaryExpr(binary) => binary.op,
+        _ => return false,
+    };
+    operator.is_numerical_operators()
+        || matches!(
+            operator,
+            Operator::StringConcat
+                | Operator::BitwiseAnd
+                | Operator::BitwiseOr
+                | Operator::BitwiseXor
+                | Operator::BitwiseShiftLeft
+                | Operator::BitwiseShiftRight
+        )
+}
+
+/// State of a subexpression, used when its parent is visited.
+#[derive(Clone, Copy, Default)]
+struct Below {
+    /// Levels down to the next cast.
+    levels: usize,
+    /// Functions down to the next name.
+    functions: usize,
+    /// Whether the type depends on a parameter whose type is not known yet.
+    is_open: bool,
+}
+
+/// Adds a cast or a name every few levels of an expression.
+fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let mut visited: Vec<Below> = Vec::new();
+    let cast = expression.transform_up(|part| {
+        let mut children = 0;
+        part.apply_children(|_| {
+            children += 1;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let mut below = Below::default();
+        for child in visited.drain(visited.len().saturating_sub(children)..) {
+            below = Below {
+                levels: below.levels.max(child.levels),
+                functions: below.functions.max(child.functions),
+                is_open: below.is_open || child.is_open,
+            };
+        }
+        below.levels += 1;
+        below.functions += usize::from(matches!(part, Expr::ScalarFunction(_)));
+        below.is_open |= matches!(&part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
+        let is_due = below.levels >= STEP && !below.is_open;
+        if is_due
+            && computes(&part)
+            && let Ok(data_type) = part.get_type(schema)
+            && data_type != DataType::Null
+        {
+            visited.push(Below::default());
+            return Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(part), data_type))));
+        }
+        if below.functions >= STEP && matches!(part, Expr::ScalarFunction(_)) {
+            visited.push(Below { functions: 0, ..below });
+            let short = ScalarUDF::new_from_impl(ShortName::of(&part));
+            return Ok(Transformed::yes(short.call(vec![part])));
+        }
+        visited.push(below);
+        Ok(Transformed::no(part))
+    })?;
+    Ok(cast.data)
+}
+
+/// Function that returns its argument. Its name does not contain that of the argument.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ShortName {
+    /// Calls with equal arguments have equal names, others different ones.
+    schema_name: String,
+    signature: Signature,
+}
+
+impl ShortName {
+    fn of(argument: &Expr) -> Self {
+        let mut hasher = DefaultHasher::new();
+        argument.hash(&mut hasher);
+        let schema_name = format!("short_name_{:x}", hasher.finish());
+        Self { schema_name, signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for ShortName {
+    fn name(&self) -> &'static str {
+        "short_name"
+    }
+
+    fn schema_name(&self, _args: &[Expr]) -> Result<String> {
+        Ok(self.schema_name.clone())
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        Ok(arg_types[0].clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(Arc::clone(&args.arg_fields[0]))
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(args.args.swap_remove(0))
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        Ok(inputs[0].sort_properties)
+    }
+}

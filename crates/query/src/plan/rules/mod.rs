@@ -1,0 +1,24 @@
+//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
+//! that foreign keys make redundant. They also rewrite subqueries and `NOT IN` without nulls, coerce types, and let
+//! scans aggregate. All rules end when their statement is cancelled.
+
+mod aggregate;
+mod cancellable;
+mod estimate;
+mod implicit_sort;
+mod join_elimination;
+mod join_order;
+mod lineage;
+mod long_expressions;
+mod not_in;
+mod subqueries;
+
+pub use aggregate::AggregateInScan;
+pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
+pub use estimate::selectivity;
+pub use implicit_sort::implicit_sort;
+pub use join_elimination::JoinElimination;
+pub use join_order::JoinOrder;
+pub use long_expressions::LongExpressions;
+pub use not_in::NotIn;
+pub use subqueries::Subqueries;

@@ -1,0 +1,158 @@
+//! A stored table in one snapshot, as a DataFusion table provider: its scans, inserts, defaults and estimates.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, Constraints, DFSchema, Result, not_impl_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::create_physical_expr;
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_plan::ExecutionPlan;
+use taut_sql::ROW;
+
+use crate::constraints::default_expression;
+use crate::exec::insert::InsertExec;
+use crate::exec::reads::StatementReads;
+use crate::exec::scan::{ScanSource, TautTable, map_columns, translate};
+use crate::plan::rules::selectivity;
+
+impl TautTable {
+    /// Estimated share of rows that pass all conditions. At most the share of rows in partitions that the conditions
+    /// admit.
+    pub fn selectivity(&self, conditions: &[Expr]) -> f64 {
+        let share = selectivity(conditions, &|column: &Column| self.statistics_of(column.name()));
+        conditions.iter().filter_map(|condition| self.admitted_share(condition)).fold(share, f64::min)
+    }
+
+    /// Scan of `columns` of the stored table, for rows that pass conditions on visible columns.
+    ///
+    /// # Errors
+    /// If a condition cannot be computed, or a column does not exist.
+    pub fn source(
+        &self,
+        state: &dyn Session,
+        columns: Vec<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<ScanSource> {
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.scan(self.stored.id);
+        }
+        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
+        let share = (!filters.is_empty()).then(|| self.selectivity(filters));
+        let mut conditions = Vec::with_capacity(filters.len());
+        if !filters.is_empty() {
+            let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
+            for filter in filters {
+                let condition = state.create_physical_expr(filter.clone(), &schema)?;
+                let stored = |column: &PhysicalColumn| {
+                    Some(PhysicalColumn::new(column.name(), *self.visible.get(column.index())?))
+                };
+                conditions.push(map_columns(&condition, stored)?);
+            }
+        }
+        let partitions = state.config().target_partitions();
+        ScanSource::try_new(table, columns, conditions, share, limit, partitions)
+    }
+
+    /// Share of rows that a condition on the partition column admits: rows in blocks of admitted or no partition, and
+    /// delta rows. `None` for conditions on other columns.
+    fn admitted_share(&self, condition: &Expr) -> Option<f64> {
+        let partitioning = &self.stored.partitions.as_ref()?.partitioning;
+        let name = &self.stored.schema.column(partitioning.design().column).name;
+        if !condition.column_refs().iter().any(|column| column.name() == name) {
+            return None;
+        }
+        let unqualified = condition.clone().transform(|node| match node {
+            Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::new_unqualified(column.name)))),
+            node => Ok(Transformed::no(node)),
+        });
+        let schema = DFSchema::try_from(self.arrow()).ok()?;
+        let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+        let condition = create_physical_expr(&unqualified.ok()?.data, &schema, &properties, &planning).ok()?;
+        let predicate = translate(&[condition], &self.stored.schema, &self.arrow(), None).ok()?;
+        let admitted = self.admitted_partitions(&predicate)?;
+        let is_admitted = |place: usize| {
+            let partition = self.stored.partition_of(place);
+            partition.is_none_or(|partition| admitted.get(partition as usize).copied().unwrap_or(true))
+        };
+        let places = (0..self.stored.blocks.len()).filter(|place| is_admitted(*place));
+        let left: u64 = places.map(|place| self.stored.blocks[place].entry().rows).sum();
+        let elsewhere = self.stored.delta.rows();
+        Some((left + elsewhere) as f64 / ((self.stored.block_rows() + elsewhere) as f64).max(1.0))
+    }
+}
+
+#[async_trait]
+impl TableProvider for TautTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.visible_arrow)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        self.keys.get_or_init(|| self.visible_keys()).as_ref()
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        let defaults = || {
+            let columns = self.stored.constraints.defaults.iter().filter_map(|(column, sql)| {
+                let column = self.stored.schema.column(*column);
+                // The default was planned when it was declared.
+                Some((column.name.clone(), default_expression(sql, column.logical_type).ok()?))
+            });
+            columns.collect()
+        };
+        self.defaults.get_or_init(defaults).get(column)
+    }
+
+    /// The scan evaluates every condition exactly, except for conditions on row ids.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let has_row_ids = self.has_row_ids();
+        let reads_ids = |filter: &Expr| has_row_ids && filter.column_refs().iter().any(|column| column.name() == ROW);
+        let answer = |filter: &&Expr| match reads_ids(filter) {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Exact,
+        };
+        Ok(filters.iter().map(answer).collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns = match projection {
+            Some(places) => places.iter().map(|place| self.visible[*place]).collect(),
+            None => self.visible.clone(),
+        };
+        Ok(DataSourceExec::from_data_source(self.source(state, columns, filters, limit)?))
+    }
+
+    async fn insert_into(
+        &self,
+        state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        insert_op: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.insert_into(self.stored.id);
+        }
+        if insert_op != InsertOp::Append {
+            return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
+        }
+        Ok(Arc::new(InsertExec::into_table(Arc::clone(&self.store), Arc::clone(&self.stored), input)))
+    }
+}

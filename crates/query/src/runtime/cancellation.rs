@@ -1,0 +1,64 @@
+//! Cancelling a statement, until it begins to commit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::common::DataFusionError;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::QueryError;
+
+/// Whether a statement was cancelled, and whether it can still be cancelled. Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct Cancellation {
+    token: CancellationToken,
+    is_settled: Arc<AtomicBool>,
+}
+
+impl Cancellation {
+    /// Ends a statement when `token` is cancelled. `is_settled` becomes true when the statement begins to commit.
+    pub fn new(token: CancellationToken, is_settled: Arc<AtomicBool>) -> Self {
+        Self { token, is_settled }
+    }
+
+    /// Runs `commit`. While `commit` runs and after it has succeeded, the statement can no longer be cancelled: its
+    /// user must learn that the changes are committed.
+    ///
+    /// # Errors
+    /// If the statement is already cancelled, or `commit` fails.
+    pub fn settle<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, QueryError>
+    where
+        QueryError: From<E>,
+    {
+        self.is_settled.store(true, Ordering::SeqCst);
+        let result = match self.token.is_cancelled() {
+            // The caller that cancelled the statement may have missed the flag.
+            true => Err(QueryError::Cancelled),
+            false => commit().map_err(QueryError::from),
+        };
+        if result.is_err() {
+            self.is_settled.store(false, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
+    pub async fn run_leftover(&self, work: impl Future) {
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => {}
+            _ = work => {}
+        }
+    }
+
+    /// Checks that the statement was not cancelled.
+    ///
+    /// # Errors
+    /// If the statement was cancelled before it began to commit.
+    pub fn check(&self) -> Result<(), DataFusionError> {
+        match self.token.is_cancelled() && !self.is_settled.load(Ordering::SeqCst) {
+            true => Err(DataFusionError::External(Box::new(QueryError::Cancelled))),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory pool that all queries share, with errors that name the operation that ran out of memory.
+
+use std::fmt::{self, Display, Formatter};
+
+use datafusion::common::DataFusionError;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+};
+use parking_lot::Mutex;
+
+/// Memory pool of a database.
+///
+/// Operators that can spill share three quarters of the memory equally, or what the other operators leave if that is
+/// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
+/// operators that use all memory before they spill would leave nothing for the merge.
+#[derive(Debug)]
+pub(crate) struct QueryMemory {
+    bytes: usize,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Number of operators that can spill.
+    spilling: usize,
+    /// Bytes held by operators that can spill.
+    spillable: usize,
+    /// Bytes held by other operators.
+    unspillable: usize,
+}
+
+impl PoolState {
+    fn bytes_of(&mut self, reservation: &MemoryReservation) -> &mut usize {
+        if reservation.consumer().can_spill() { &mut self.spillable } else { &mut self.unspillable }
+    }
+}
+
+impl QueryMemory {
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes, state: Mutex::default() }
+    }
+}
+
+impl Display for QueryMemory {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}(pool_size: {})", self.name(), human_readable_size(self.bytes))
+    }
+}
+
+impl MemoryPool for QueryMemory {
+    fn name(&self) -> &str {
+        "taut"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.state.lock().spilling += usize::from(consumer.can_spill());
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.state.lock().spilling -= usize::from(consumer.can_spill());
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        *self.state.lock().bytes_of(reservation) += additional;
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
+        *self.state.lock().bytes_of(reservation) -= bytes;
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let mut state = self.state.lock();
+        let has_room = match reservation.consumer().can_spill() {
+            true => {
+                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable));
+                reservation.size() + additional <= shared / state.spilling.max(1)
+            }
+            false => state.spillable + state.unspillable + additional <= self.bytes,
+        };
+        if has_room {
+            *state.bytes_of(reservation) += additional;
+            return Ok(());
+        }
+        drop(state);
+        // Operators spill on this kind of error only.
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given when \
+             the database is opened (--memory; in Python, memory=)",
+            operation(reservation.consumer().name()),
+            human_readable_size(additional),
+            human_readable_size(reservation.size()),
+            human_readable_size(self.bytes),
+        )))
+    }
+
+    fn reserved(&self) -> usize {
+        let state = self.state.lock();
+        state.spillable + state.unspillable
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.bytes)
+    }
+}
+
+/// Description of an operator, from the name under which DataFusion registers it with the memory pool.
+fn operation(consumer: &str) -> &'static str {
+    const OPERATIONS: &[(&str, &str)] = &[
+        ("HashJoin", "the hash table of a join"),
+        ("NestedLoopJoin", "the inner side of a nested loop"),
+        ("CrossJoin", "one side of a cross join"),
+        ("SMJ", "a merge join"),
+        ("PiecewiseMergeJoin", "a merge join"),
+        ("SymmetricHashJoin", "the hash table of a join"),
+        ("ExternalSorter", "a sort"),
+        ("SortPreservingMerge", "the merge of sorted rows"),
+        ("TopK", "ORDER BY with LIMIT"),
+        ("PartitionedTopK", "the first rows of each group"),
+        ("Repartition", "the exchange of rows between threads"),
+        ("RecursiveQuery", "WITH RECURSIVE"),
+        ("ParquetSink", "the writing of a Parquet file"),
+    ];
+    let known = OPERATIONS.iter().find(|(name, _)| consumer.starts_with(name));
+    match known {
+        Some((_, operation)) => operation,
+        None if consumer.contains("Aggregate") || consumer.contains("Group") => "an aggregation",
+        None => "the statement",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn errors_name_the_operation_and_no_type_of_the_engine() {
+        for (consumer, operation) in [
+            ("HashJoinInput[0]", "the hash table of a join"),
+            ("FinalHashAggregateStream[1]", "an aggregation"),
+            ("ExternalSorterMerge[1]", "a sort"),
+            ("Whatever", "the statement"),
+        ] {
+            let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(1 << 20));
+            let reservation = MemoryConsumer::new(consumer).register(&pool);
+            let DataFusionError::ResourcesExhausted(message) = reservation.try_grow(5 << 20).unwrap_err() else {
+                panic!("operators spill on another kind of error");
+            };
+            assert!(message.contains(operation) && message.contains("5.0 MB"), "{message}");
+            assert!(!message.contains(consumer), "{message}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Pace of work in the background: it works at most half of the time, so that queries get processor time.
+
+use std::fmt::{self, Debug, Formatter};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+/// Minimum working time before a rest. Shorter working times are added up.
+const STRETCH_MIN: Duration = Duration::from_millis(10);
+/// Interval at which a rest checks whether a task has begun to wait.
+const REST_STEP: Duration = Duration::from_millis(5);
+
+/// Rests for as long as work has taken. Skips the rest while the work is urgent.
+pub struct Pace {
+    is_urgent: Box<dyn Fn() -> bool + Send + Sync>,
+    working_since: Mutex<Instant>,
+}
+
+impl Pace {
+    /// Creates a pace for work of which `is_urgent` says at any time whether it must not rest.
+    pub fn new(is_urgent: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { is_urgent: Box::new(is_urgent), working_since: Mutex::new(Instant::now()) }
+    }
+
+    /// Restarts the working time. Called when work starts after there was none.
+    pub async fn begin(&self) {
+        *self.working_since.lock().await = Instant::now();
+    }
+
+    /// Rests if enough time was spent working. Called between two batches of rows. Streams that rest at the same time
+    /// share one rest.
+    pub async fn rest(&self) {
+        let mut since = self.working_since.lock().await;
+        let worked = since.elapsed();
+        if worked < STRETCH_MIN {
+            return;
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < worked && !(self.is_urgent)() {
+            tokio::time::sleep(REST_STEP.min(worked.saturating_sub(begun.elapsed()))).await;
+        }
+        *since = Instant::now();
+    }
+}
+
+impl Debug for Pace {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Pace").finish_non_exhaustive()
+    }
+}

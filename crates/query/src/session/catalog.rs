@@ -1,0 +1,161 @@
+//! The names that a statement can use: tables and views of one snapshot, system tables, and files.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::{Result, plan_datafusion_err, plan_err};
+use datafusion::datasource::ViewTable;
+use datafusion::execution::SessionState;
+use parking_lot::RwLock;
+use taut_sql::{CATALOG, Names, PUBLIC, Statement};
+use taut_store::{Catalog, Store};
+
+use crate::exec::operators::Interrupt;
+use crate::exec::reads::StatementReads;
+use crate::exec::scan::TautTable;
+use crate::mover::Shared;
+use crate::plan::rules::set_interrupt;
+use crate::session::system_tables::SystemSchema;
+
+/// The schema of the system tables.
+pub const SYSTEM: &str = "taut";
+
+/// Maximum nesting depth of views. Also ends the expansion of a view that refers to itself.
+const VIEW_DEPTH_MAX: usize = 32;
+
+/// Catalog of one statement. All its tables come from one snapshot.
+#[derive(Clone)]
+pub struct StatementCatalog {
+    /// Store of the tables.
+    pub store: Arc<Store>,
+    /// Snapshot that defines tables and views.
+    pub snapshot: Arc<Catalog>,
+    /// Column names that the statement may refer to. Tables show no other columns. `None` shows all.
+    pub names: Option<Arc<Names>>,
+    /// Session that plans views.
+    pub session: Weak<RwLock<SessionState>>,
+    /// Files, by path.
+    pub files: Arc<dyn SchemaProvider>,
+    /// Relations that exist only in this statement, by name. They hide tables and views of the same name.
+    pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
+    /// State of the mover, for `taut.mover`.
+    pub mover: Arc<Shared>,
+    /// Records the read set of the statement; `None` if its transaction does not need one.
+    pub reads: Option<Arc<StatementReads>>,
+    /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
+    pub keys_hold: bool,
+    /// Interrupt that cancels the statement.
+    pub interrupt: Interrupt,
+    /// Whether to plan merge joins, which can spill, instead of hash joins.
+    pub prefers_merge_joins: bool,
+    /// Number of enclosing views that are being expanded.
+    pub view_depth: usize,
+}
+
+impl StatementCatalog {
+    /// Returns `session` with this catalog, its interrupt, its read set and its preference for merge joins.
+    pub fn state(self, mut session: SessionState) -> SessionState {
+        session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
+        set_interrupt(&mut session, self.interrupt.clone());
+        if self.prefers_merge_joins {
+            session.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        }
+        if let Some(reads) = &self.reads {
+            session.config_mut().set_extension(Arc::clone(reads));
+        }
+        session.register_catalog_list(Arc::new(self));
+        session
+    }
+
+    async fn view(&self, name: &str, sql: &str) -> Result<Arc<dyn TableProvider>> {
+        if self.view_depth >= VIEW_DEPTH_MAX {
+            return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
+        }
+        let Some(session) = self.session.upgrade() else {
+            return plan_err!("view {name:?} is read without a session");
+        };
+        let parsed = taut_sql::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
+        let Some(Statement::Engine { statement, names, .. }) = parsed.into_iter().next() else {
+            return plan_err!("view {name:?} is no query");
+        };
+        let session = session.read().clone();
+        let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
+        let plan = Box::pin(state.statement_to_plan(statement.as_ref().clone())).await?;
+        Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
+    }
+}
+
+impl Debug for StatementCatalog {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "StatementCatalog(version {})", self.snapshot.version())
+    }
+}
+
+impl CatalogProviderList for StatementCatalog {
+    fn register_catalog(&self, _name: String, _catalog: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(self.clone()) as Arc<dyn CatalogProvider>)
+    }
+}
+
+impl CatalogProvider for StatementCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            PUBLIC => Some(Arc::new(PublicSchema(self.clone()))),
+            SYSTEM => {
+                let (store, snapshot, mover) =
+                    (Arc::clone(&self.store), Arc::clone(&self.snapshot), Arc::clone(&self.mover));
+                Some(Arc::new(SystemSchema { store, snapshot, mover }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The user's tables and views, and files.
+#[derive(Debug)]
+struct PublicSchema(StatementCatalog);
+
+#[async_trait]
+impl SchemaProvider for PublicSchema {
+    fn table_names(&self) -> Vec<String> {
+        let snapshot = &self.0.snapshot;
+        let tables = snapshot.tables().map(|table| table.name.clone());
+        tables.chain(snapshot.views().map(|view| view.name.clone())).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let catalog = &self.0;
+        if let Some((_, relation)) = catalog.relations.iter().find(|(known, _)| *known == name) {
+            return Ok(Some(Arc::clone(relation)));
+        }
+        if let Some(table) = catalog.snapshot.table(name) {
+            if let Some(reads) = &catalog.reads {
+                reads.look_up(table.id);
+            }
+            let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
+            return Ok(Some(Arc::new(if catalog.keys_hold { table } else { table.without_keys() })));
+        }
+        match catalog.snapshot.view(name) {
+            Some(view) => Ok(Some(catalog.view(name, &view.sql).await?)),
+            None => catalog.files.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.0.snapshot.table(name).is_some() || self.0.snapshot.view(name).is_some()
+    }
+}

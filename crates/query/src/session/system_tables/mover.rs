@@ -1,0 +1,143 @@
+//! `taut.mover`: finished, running and failed compactions of the tuple mover. It has one row for each table and kind of
+//! compaction, and one for checkpoints.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use datafusion::arrow::array::{ArrayRef, Float64Array, TimestampMicrosecondArray};
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use taut_store::{Catalog, Store, Table};
+
+use super::{numbers, texts};
+use crate::mover::Shared;
+use crate::mover::policy::{CompactionKind, Thoroughness, next};
+use crate::mover::status::Record;
+
+const ZONE: &str = "+00:00";
+
+pub(super) fn fields() -> Vec<Field> {
+    let text = |name: &str| Field::new(name, DataType::Utf8, true);
+    let number = |name: &str| Field::new(name, DataType::Int64, true);
+    let moment = |name: &str| Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some(ZONE.into())), true);
+    vec![
+        text("table_name"),
+        text("work"),
+        text("state"),
+        text("doing"),
+        number("waiting_rows"),
+        number("waiting_bytes"),
+        number("times"),
+        number("rows_in"),
+        number("rows_out"),
+        number("blocks_in"),
+        number("blocks_out"),
+        number("bytes_in"),
+        number("bytes_out"),
+        Field::new("seconds", DataType::Float64, true),
+        moment("last_done"),
+        text("last_error"),
+        moment("last_error_at"),
+    ]
+}
+
+/// Rows of the table, computed when they are read.
+#[derive(Debug)]
+pub(super) struct MoverRows {
+    pub store: Arc<Store>,
+    pub snapshot: Arc<Catalog>,
+    pub mover: Arc<Shared>,
+    pub schema: SchemaRef,
+}
+
+/// One row of the table: a kind of compaction, the rows and bytes that wait for it, and its record so far.
+struct CompactionRow {
+    table: Option<String>,
+    work: &'static str,
+    waiting_rows: u64,
+    waiting_bytes: u64,
+    is_due: bool,
+    record: Record,
+}
+
+impl CompactionRow {
+    fn of(mover: &Shared, table: &Table, work: CompactionKind) -> Self {
+        let due = next(table, work, &mover.options, Thoroughness::Urgent);
+        let (waiting_rows, waiting_bytes) = match (work, &due) {
+            (CompactionKind::Seal, _) => (table.delta.rows(), table.delta.page_bytes() as u64),
+            (CompactionKind::Clean, _) => (table.delta.deleted_block_rows(), 0),
+            (CompactionKind::Merge, Some(piece)) => {
+                let entries = || piece.places.iter().map(|place| table.blocks[*place].entry());
+                (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.file_bytes).sum())
+            }
+            (CompactionKind::Merge, None) => (0, 0),
+        };
+        let record = mover.status.lock().get(Some((table.id, work)));
+        let (table, work, is_due) = (Some(table.name.clone()), work.name(), due.is_some());
+        Self { table, work, waiting_rows, waiting_bytes, is_due, record }
+    }
+
+    fn of_checkpoints(mover: &Shared, store: &Store) -> Self {
+        let (log_bytes, record) = (store.log_bytes(), mover.status.lock().get(None));
+        let is_due = log_bytes > mover.options.log_bytes;
+        Self { table: None, work: "checkpoint", waiting_rows: 0, waiting_bytes: log_bytes, is_due, record }
+    }
+
+    fn state(&self, is_on: bool) -> &'static str {
+        match (&self.record, self.is_due) {
+            (Record { doing: Some(_), .. }, _) => "running",
+            (Record { failures: 1.., .. }, _) => "failed",
+            (_, true) if is_on => "waiting",
+            _ if !is_on => "off",
+            _ => "idle",
+        }
+    }
+}
+
+impl PartitionStream for MoverRows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let all = |table: &Arc<Table>| CompactionKind::ALL.map(|work| CompactionRow::of(&self.mover, table, work));
+        let mut rows: Vec<CompactionRow> = self.snapshot.tables().flat_map(all).collect();
+        rows.push(CompactionRow::of_checkpoints(&self.mover, &self.store));
+        let columns = columns(&rows, self.mover.is_on());
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(Into::into);
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter([batch])))
+    }
+}
+
+fn columns(rows: &[CompactionRow], is_on: bool) -> Vec<ArrayRef> {
+    let text = |of: fn(&CompactionRow) -> Option<String>| texts(rows.iter().map(of));
+    let number = |of: fn(&CompactionRow) -> u64| numbers(rows.iter().map(of));
+    vec![
+        text(|row| row.table.clone()),
+        text(|row| Some(row.work.to_owned())),
+        texts(rows.iter().map(|row| Some(row.state(is_on).to_owned()))),
+        text(|row| row.record.doing.clone()),
+        number(|row| row.waiting_rows),
+        number(|row| row.waiting_bytes),
+        number(|row| row.record.times),
+        number(|row| row.record.before.rows),
+        number(|row| row.record.after.rows),
+        number(|row| row.record.before.blocks),
+        number(|row| row.record.after.blocks),
+        number(|row| row.record.before.bytes),
+        number(|row| row.record.after.bytes),
+        Arc::new(rows.iter().map(|row| Some(row.record.worked.as_secs_f64())).collect::<Float64Array>()),
+        moments(rows.iter().map(|row| row.record.done_at)),
+        text(|row| row.record.error.as_ref().map(|(error, _)| error.clone())),
+        moments(rows.iter().map(|row| row.record.error.as_ref().map(|(_, at)| *at))),
+    ]
+}
+
+fn moments(values: impl Iterator<Item = Option<SystemTime>>) -> ArrayRef {
+    let micros = |at: SystemTime| i64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok();
+    let values = values.map(|at| at.and_then(micros));
+    Arc::new(values.collect::<TimestampMicrosecondArray>().with_timezone(ZONE))
+}

@@ -1,0 +1,211 @@
+//! Collects rows into blocks, and encodes and writes several blocks at once.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{DataFusionError, Result};
+use datafusion_common_runtime::SpawnedTask;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use taut_block::{Extent, rows_until_full};
+use taut_store::NewBlock;
+use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::changes::Changes;
+use super::external;
+use super::partitioner::Divider;
+use super::row_ids::{Building, OldIds};
+
+/// Maximum block size in plain bytes for which all batches are collected first, so that blocks can be encoded in
+/// parallel. A larger block is encoded segment by segment as its rows arrive.
+const GATHERED_BYTES_MAX: u64 = 64 << 20;
+
+/// Writes each stream to separate blocks. For a partitioned table, all streams share the blocks.
+pub(crate) async fn parts_of(
+    writer: BlockWriter,
+    partitions: &Option<(PartitionDesign, Option<Arc<Partitioning>>)>,
+    streams: Vec<Conformed>,
+) -> Result<Vec<Vec<NewBlock>>> {
+    if let Some((design, known)) = partitions {
+        let divider = Divider::new(writer, Some(*design), known.clone());
+        return Ok(vec![divided_blocks(divider, streams).await?]);
+    }
+    let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
+    let tasks: Vec<_> = tasks.collect();
+    let mut parts = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        parts.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+    }
+    Ok(parts)
+}
+
+/// Writes rows to blocks of one table.
+#[derive(Clone)]
+pub(crate) struct BlockWriter {
+    pub changes: Changes,
+    pub schema: Arc<Schema>,
+    pub design: Arc<TableDesign>,
+    /// Limits the number of blocks that are encoded at once.
+    pub permits: Arc<Semaphore>,
+    /// Old row ids of the rows in written blocks.
+    pub old_ids: OldIds,
+}
+
+impl BlockWriter {
+    /// Creates a writer of blocks of a design. Partitioning is up to the caller.
+    pub fn new(changes: &Changes, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
+        let design = TableDesign { partition_by: None, ..design.clone() };
+        let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
+        Self { changes: changes.clone(), schema, design: Arc::new(design), permits, old_ids: OldIds::default() }
+    }
+
+    pub fn builder(&self) -> Building {
+        Building::new(Arc::clone(&self.schema), Arc::clone(&self.design))
+    }
+
+    pub fn write(&self, building: Building) -> Result<NewBlock> {
+        let (image, old_ids) = building.finish().map_err(external)?;
+        let block = self.changes.write_block(&image, &self.design).map_err(external)?;
+        if !old_ids.is_empty() {
+            self.old_ids.insert(block.entry().id, old_ids);
+        }
+        Ok(block)
+    }
+
+    /// Encodes and writes batches as one block, on a thread for blocking calls.
+    pub(crate) async fn spawn_block(&self, batches: Vec<RecordBatch>) -> Result<SpawnedTask<Result<NewBlock>>> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(external)?;
+        let writer = self.clone();
+        Ok(SpawnedTask::spawn_blocking(move || {
+            let _permit = permit;
+            let mut builder = writer.builder();
+            for batch in &batches {
+                builder.push(batch).map_err(external)?;
+            }
+            drop(batches);
+            writer.write(builder)
+        }))
+    }
+}
+
+/// Rows in the types of the target.
+pub(crate) type Conformed = BoxStream<'static, Result<RecordBatch>>;
+
+/// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
+/// same streams always lead to the same blocks.
+async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
+    /// Maximum number of batches that are read ahead from each stream.
+    const AHEAD: usize = 4;
+    let mut inputs = Vec::with_capacity(streams.len());
+    for mut stream in streams {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let task = SpawnedTask::spawn(async move {
+            while let Some(batch) = stream.next().await {
+                if sender.send(batch).await.is_err() {
+                    break;
+                }
+            }
+        });
+        inputs.push((receiver, task));
+    }
+    let mut place = 0;
+    while !inputs.is_empty() {
+        place %= inputs.len();
+        match inputs[place].0.recv().await {
+            Some(batch) => {
+                divider.push(batch?).await?;
+                place += 1;
+            }
+            None => {
+                let (_, task) = inputs.remove(place);
+                task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+            }
+        }
+    }
+    divider.finish().await
+}
+
+async fn partition_blocks(writer: BlockWriter, conformed: Conformed) -> Result<Vec<NewBlock>> {
+    match writer.design.block_size {
+        BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => streamed_blocks(&writer, conformed).await,
+        BlockSize::File => streamed_blocks(&writer, conformed).await,
+        _ => gathered_blocks(&writer, conformed).await,
+    }
+}
+
+/// Collects the batches of a block before it is encoded, so that several blocks are encoded at once.
+async fn gathered_blocks(
+    writer: &BlockWriter,
+    mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
+) -> Result<Vec<NewBlock>> {
+    let mut tasks = Vec::new();
+    let (mut gathered, mut held) = (Vec::new(), Extent::default());
+    while let Some(batch) = batches.next().await {
+        let mut batch = batch?;
+        while batch.num_rows() > 0 {
+            let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &writer.schema) };
+            let missing = rows_until_full(writer.design.block_size, held, extent);
+            if missing > extent.rows {
+                held = Extent { rows: held.rows + extent.rows, bytes: held.bytes + extent.bytes };
+                gathered.push(batch);
+                break;
+            }
+            // The part of the batch that fills the block; at least one row.
+            let rows = (missing as usize).max(1);
+            gathered.push(batch.slice(0, rows));
+            batch = batch.slice(rows, batch.num_rows() - rows);
+            tasks.push(writer.spawn_block(std::mem::take(&mut gathered)).await?);
+            held = Extent::default();
+        }
+    }
+    if !gathered.is_empty() {
+        tasks.push(writer.spawn_block(gathered).await?);
+    }
+    let mut blocks = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        blocks.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+    }
+    Ok(blocks)
+}
+
+/// Encodes and writes one block at a time, as its rows arrive.
+async fn streamed_blocks(
+    writer: &BlockWriter,
+    mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
+) -> Result<Vec<NewBlock>> {
+    let mut blocks = Vec::new();
+    let mut builder = writer.builder();
+    while let Some(batch) = batches.next().await {
+        builder.push(&batch?).map_err(external)?;
+        if builder.is_full() {
+            blocks.push(writer.write(std::mem::replace(&mut builder, writer.builder()))?);
+        }
+    }
+    if builder.rows() > 0 {
+        blocks.push(writer.write(builder)?);
+    }
+    Ok(blocks)
+}
+
+/// Estimated bytes of a batch in plain form. Strings count by the length of their values.
+pub(crate) fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
+    let rows = batch.num_rows() as u64;
+    let column_bytes = |(array, column): (&ArrayRef, &taut_types::Column)| match column.logical_type.plain_bytes() {
+        Some(bytes) => rows * bytes as u64,
+        None => string_bytes(array),
+    };
+    batch.columns().iter().zip(schema.columns()).map(column_bytes).sum()
+}
+
+/// Bytes of the values of a string or binary array; 0 for other types.
+pub(crate) fn string_bytes(array: &ArrayRef) -> u64 {
+    let lengths = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum();
+    match array.data_type() {
+        DataType::Utf8View => lengths(array.as_string_view().views()),
+        DataType::BinaryView => lengths(array.as_binary_view().views()),
+        _ => 0,
+    }
+}

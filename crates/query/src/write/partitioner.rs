@@ -1,0 +1,310 @@
+//! Writes rows into blocks that each hold rows of one partition.
+//!
+//! ```text
+//! batches ──> waiting ──> per partition: rows until a block is full ──> encode and write, several at once
+//!             32 MiB      256 MiB in all; beyond that, the block of the fullest partition is written early
+//! ```
+//!
+//! If a range partitioning has no boundaries yet, quantiles of the waiting rows become its boundaries. In that case
+//! rows may wait up to the second limit. If the rows do not settle boundaries, because they are too few or all alike,
+//! they become unpartitioned blocks: see [`settles`]. docs/adr/0012-partitions.md gives the reasons.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::compute::interleave_record_batch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{DataFusionError, Result};
+use datafusion_common_runtime::SpawnedTask;
+use taut_block::{Extent, rows_until_full};
+use taut_store::NewBlock;
+use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
+
+use super::blocks::{BlockWriter, plain_bytes, string_bytes};
+use super::external;
+use super::row_ids::Building;
+
+/// Limits for rows in memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct MemoryBounds {
+    /// Maximum bytes that are held until blocks are full.
+    held: usize,
+    /// Bytes that are partitioned at a time. Large enough that each of many partitions gets more than a few rows.
+    divided: usize,
+}
+
+const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { held: 256 << 20, divided: 32 << 20 };
+/// Maximum number of values in the sample from which boundaries are chosen.
+pub(crate) const SAMPLE_ROWS: u64 = 65_536;
+
+/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design asks
+/// for.
+const SETTLING_ROWS: u64 = 64;
+
+/// Whether boundaries chosen from `rows` rows are final. They are if there are as many boundaries as the design asks
+/// for, or if more rows would hardly change the boundaries.
+pub(crate) fn settles(partitioning: &Partitioning, rows: u64) -> bool {
+    partitioning.is_complete() || (partitioning.is_divided() && rows >= settling_rows(partitioning.design()))
+}
+
+/// Number of rows at which boundaries become final.
+pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
+    SETTLING_ROWS * u64::from(design.count)
+}
+
+/// Divides rows into blocks of one partition each.
+pub(crate) struct Divider {
+    writer: BlockWriter,
+    design: Option<PartitionDesign>,
+    partitioning: Option<Arc<Partitioning>>,
+    bounds: MemoryBounds,
+    waiting: Vec<RecordBatch>,
+    waiting_bytes: usize,
+    /// One slot per partition, with the partition of nulls after those of values. The last slot is for unpartitioned
+    /// rows.
+    slots: Vec<PartitionBuffer>,
+    held_bytes: usize,
+}
+
+/// Rows held of one partition.
+#[derive(Default)]
+struct PartitionBuffer {
+    batches: Vec<RecordBatch>,
+    extent: Extent,
+    bytes: usize,
+    /// Block of unlimited size, begun when its rows took too much memory.
+    builder: Option<Building>,
+    written: Vec<SpawnedTask<Result<NewBlock>>>,
+}
+
+impl Divider {
+    /// Divides rows by `partitioning`, or by boundaries chosen from the rows. Without a design, rows stay
+    /// unpartitioned.
+    pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
+        let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
+        let count = design.map_or(0, |design| design.count as usize + 1);
+        let slots = std::iter::repeat_with(PartitionBuffer::default).take(count + 1).collect();
+        Self {
+            writer,
+            design,
+            partitioning,
+            bounds: MEMORY_BOUNDS,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            slots,
+            held_bytes: 0,
+        }
+    }
+
+    /// Adds rows, in the Arrow types of the schema.
+    ///
+    /// # Errors
+    /// If a block cannot be written.
+    pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.waiting_bytes += bytes_of(&batch);
+        self.waiting.push(batch);
+        let is_undecided = self.design.is_some() && self.partitioning.is_none();
+        let waiting_max = if is_undecided { self.bounds.held } else { self.bounds.divided };
+        if self.waiting_bytes < waiting_max {
+            return Ok(());
+        }
+        if is_undecided {
+            self.choose();
+        }
+        self.divide_waiting().await
+    }
+
+    /// Writes the remaining rows. Returns all blocks, partition by partition, in the order of rows within each.
+    ///
+    /// # Errors
+    /// If a block cannot be written.
+    pub async fn finish(mut self) -> Result<Vec<NewBlock>> {
+        if self.partitioning.is_none() {
+            self.choose();
+        }
+        self.divide_waiting().await?;
+        for place in 0..self.slots.len() {
+            self.end(place).await?;
+        }
+        let undivided = self.slots.len() - 1;
+        let mut order: Vec<usize> = (0..undivided).collect();
+        if let Some(partitioning) = &self.partitioning {
+            order.sort_by_key(|place| partitioning.rank(*place as u32, &self.writer.design.sort_by));
+        }
+        order.push(undivided);
+        let mut blocks = Vec::new();
+        for place in order {
+            for task in std::mem::take(&mut self.slots[place].written) {
+                let block = task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+                blocks.push(match &self.partitioning {
+                    Some(partitioning) if place != undivided => block.in_partition(partitioning, place as u32),
+                    _ => block,
+                });
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`settles`].
+    fn choose(&mut self) {
+        let Some(design) = self.design else { return };
+        let logical = self.logical_type(design);
+        let rows: u64 = self.waiting.iter().map(|batch| batch.num_rows() as u64).sum();
+        let stride = rows.div_ceil(SAMPLE_ROWS).max(1) as usize;
+        let (mut sample, mut next) = (Vec::new(), 0);
+        for batch in &self.waiting {
+            let column = batch.column(design.column.index());
+            let places = (next..batch.num_rows()).step_by(stride);
+            next = (next + places.len() * stride).saturating_sub(batch.num_rows());
+            sample.extend(places.filter_map(|row| key_at(column, logical, row)));
+        }
+        let chosen = Partitioning::of_sample(design, logical, sample);
+        self.partitioning = chosen.filter(|partitioning| settles(partitioning, rows)).map(Arc::new);
+    }
+
+    fn logical_type(&self, design: PartitionDesign) -> LogicalType {
+        self.writer.schema.column(design.column).logical_type
+    }
+
+    /// Distributes the waiting rows to their partitions, a limited number of bytes at a time.
+    async fn divide_waiting(&mut self) -> Result<()> {
+        self.waiting_bytes = 0;
+        let mut waiting = std::mem::take(&mut self.waiting).into_iter().peekable();
+        while waiting.peek().is_some() {
+            let (mut batches, mut bytes) = (Vec::new(), 0);
+            while let Some(batch) = waiting.next_if(|_| bytes < self.bounds.divided) {
+                bytes += bytes_of(&batch);
+                batches.push(batch);
+            }
+            let pieces = match (self.design, &self.partitioning) {
+                (Some(design), Some(partitioning)) => {
+                    let (partitioning, logical) = (Arc::clone(partitioning), self.logical_type(design));
+                    let task = SpawnedTask::spawn_blocking(move || pieces_of(&batches, &partitioning, logical));
+                    task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??
+                }
+                _ => batches.into_iter().map(|batch| (self.slots.len() - 1, batch)).collect(),
+            };
+            for (place, piece) in pieces {
+                self.hold(place, piece).await?;
+            }
+            while self.held_bytes > self.bounds.held {
+                let fullest = (0..self.slots.len()).max_by_key(|place| self.slots[*place].bytes).unwrap_or_default();
+                self.let_go(fullest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds rows to a partition, and writes the blocks that they complete.
+    async fn hold(&mut self, place: usize, mut batch: RecordBatch) -> Result<()> {
+        while batch.num_rows() > 0 {
+            let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
+            let missing = rows_until_full(self.writer.design.block_size, self.slots[place].extent, extent);
+            let rows = usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
+            let rest = batch.slice(rows, batch.num_rows() - rows);
+            let part = if rest.num_rows() == 0 { batch } else { batch.slice(0, rows) };
+            let bytes = bytes_of(&part);
+            let slot = &mut self.slots[place];
+            slot.extent.rows += rows as u64;
+            slot.extent.bytes += plain_bytes(&part, &self.writer.schema);
+            slot.bytes += bytes;
+            slot.batches.push(part);
+            self.held_bytes += bytes;
+            if missing <= extent.rows {
+                self.end(place).await?;
+            }
+            batch = rest;
+        }
+        Ok(())
+    }
+
+    /// Frees the memory of the rows held of a partition.
+    async fn let_go(&mut self, place: usize) -> Result<()> {
+        let is_undivided = place == self.slots.len() - 1;
+        if self.writer.design.block_size != BlockSize::File && !is_undivided {
+            return self.end(place).await;
+        }
+        // The block stays open; the rows that it has so far are encoded.
+        let batches = self.take(place);
+        let builder = self.slots[place].builder.take().unwrap_or_else(|| self.writer.builder());
+        self.slots[place].builder = Some(pushed(builder, batches).await?);
+        Ok(())
+    }
+
+    /// Completes the block of a partition, if it has rows.
+    async fn end(&mut self, place: usize) -> Result<()> {
+        let batches = self.take(place);
+        self.slots[place].extent = Extent::default();
+        let task = match self.slots[place].builder.take() {
+            Some(builder) => {
+                let (builder, writer) = (pushed(builder, batches).await?, self.writer.clone());
+                SpawnedTask::spawn_blocking(move || writer.write(builder))
+            }
+            None if batches.is_empty() => return Ok(()),
+            None => self.writer.spawn_block(batches).await?,
+        };
+        self.slots[place].written.push(task);
+        Ok(())
+    }
+
+    fn take(&mut self, place: usize) -> Vec<RecordBatch> {
+        let slot = &mut self.slots[place];
+        self.held_bytes -= std::mem::take(&mut slot.bytes);
+        std::mem::take(&mut slot.batches)
+    }
+}
+
+/// Appends batches to a builder, on a thread for blocking calls.
+async fn pushed(mut builder: Building, batches: Vec<RecordBatch>) -> Result<Building> {
+    let task = SpawnedTask::spawn_blocking(move || {
+        batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
+        Ok(builder)
+    });
+    task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+}
+
+/// Splits batches by partition. Keeps the order of the rows in each partition.
+fn pieces_of(
+    batches: &[RecordBatch],
+    partitioning: &Partitioning,
+    logical: LogicalType,
+) -> Result<Vec<(usize, RecordBatch)>> {
+    let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); partitioning.nulls() as usize + 1];
+    for (place, batch) in batches.iter().enumerate() {
+        let column = batch.column(partitioning.design().column.index());
+        for (row, partition) in partitioning.of_rows(column, logical).into_iter().enumerate() {
+            rows[partition as usize].push((place, row));
+        }
+    }
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    let pieces = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+    pieces.map(|(partition, rows)| Ok((partition, owned(interleave_record_batch(&batches, &rows)?)?))).collect()
+}
+
+/// Copies the text of a batch. String views would otherwise keep the text of all their source batches in memory.
+fn owned(batch: RecordBatch) -> Result<RecordBatch> {
+    let copied = |array: &ArrayRef| -> ArrayRef {
+        match array.data_type() {
+            DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+            DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+            _ => Arc::clone(array),
+        }
+    };
+    Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(copied).collect())?)
+}
+
+/// Estimated bytes of a batch in memory. A slice counts only its own rows.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let of_array = |array: &ArrayRef| match array.data_type().primitive_width() {
+        Some(width) => width * array.len(),
+        None => size_of::<u128>() * array.len() + string_bytes(array) as usize,
+    };
+    batch.columns().iter().map(of_array).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Partitions rows that are already in blocks: for `ALTER TABLE ... SET (partition_by = ...)`, and after a load whose
+//! rows could not be partitioned when they arrived.
+
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion_common_runtime::SpawnedTask;
+use taut_block::{ScanReport, Selection};
+use taut_store::{BlockFile, CommitError, NewBlock, ReadCounters, RowOrder, Table, TableId};
+use taut_types::{ColumnIndex, Key, PartitionDesign, Partitioning, TableDesign, key_at};
+use tokio::sync::mpsc;
+
+use super::blocks::BlockWriter;
+use super::commit::{partitioning_of, replace_all};
+use super::partitioner::{Divider, SAMPLE_ROWS, settles, settling_rows};
+use crate::error::{QueryError, Result};
+use crate::runtime::progress::ProgressCounter;
+use crate::write::changes::Changes;
+use crate::write::live::{live_rows, old_rows};
+use crate::write::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
+
+/// Chooses partitions for the rows that a table has, from values of all its blocks. Returns `None` for a range
+/// partitioning if boundaries chosen from these rows would not be final: see [`settles`].
+///
+/// # Errors
+/// If a block cannot be read.
+pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) -> Result<Option<Arc<Partitioning>>> {
+    if let Some(known) = Partitioning::without_boundaries(design) {
+        return Ok(Some(Arc::new(known)));
+    }
+    let (logical, rows) = (table.schema.column(design.column).logical_type, table.rows());
+    let table = Arc::clone(table);
+    let sample = SpawnedTask::spawn_blocking(move || sample_of(&table, design.column));
+    let sample = sample.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
+    let chosen = Partitioning::of_sample(design, logical, sample);
+    Ok(chosen.filter(|chosen| settles(chosen, rows)).map(Arc::new))
+}
+
+/// Values of a column, sampled at equal distances over all rows.
+fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
+    let logical = table.schema.column(column).logical_type;
+    let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
+    let (mut sample, mut first_row) = (Vec::new(), 0_u64);
+    for file in table.blocks.iter() {
+        let open = file.open(&ReadCounters::new())?;
+        let block = open.block();
+        for segment in 0..block.segments() {
+            let rows = block.segment_rows(segment) as u64;
+            let next = first_row.next_multiple_of(stride) - first_row;
+            let positions: Vec<u32> = (next..rows).step_by(stride as usize).map(|row| row as u32).collect();
+            first_row += rows;
+            if positions.is_empty() {
+                continue;
+            }
+            let (count, selection) = (positions.len(), Selection::Positions(positions));
+            let mut reader = block.open_segment(&open, segment);
+            let arrays = reader.project(&selection, 0..count, &[column], &mut ScanReport::default());
+            let arrays = arrays.map_err(|error| open.locate(error))?;
+            sample.extend(
+                arrays.iter().flat_map(|array| (0..count).filter_map(|row| key_at(array, logical, row)).map(shortened)),
+            );
+        }
+    }
+    Ok(sample)
+}
+
+/// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
+fn shortened(key: Key) -> Key {
+    const BYTES_MAX: usize = 1024;
+    match key {
+        Key::Bytes(bytes) if bytes.len() > BYTES_MAX => Key::Bytes(bytes[..BYTES_MAX].into()),
+        key => key,
+    }
+}
+
+/// Rewrites all rows of a table without a sort order into blocks of another design and other partitions.
+///
+/// # Errors
+/// If a block cannot be read or written, or another statement replaced one meanwhile. Nothing has changed then.
+pub async fn repartition(
+    changes: &Changes,
+    table: &Arc<Table>,
+    design: &TableDesign,
+    partitioning: Option<Arc<Partitioning>>,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+) -> Result<u64> {
+    let writer = BlockWriter::new(changes, &table.schema, design, threads);
+    let divider = Divider::new(writer, design.partition_by, partitioning.clone());
+    let blocks = divided(divider, table, table.blocks.to_vec(), progress).await?;
+    let old = old_rows(table, &table.blocks, false)?;
+    changes.commit(|edit| replace_all(edit, table, old, (design, partitioning.as_deref()), blocks))?;
+    complete_partitions(changes, table.id, threads).await?;
+    let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
+    if let Some(indexes) = newest.filter(|indexes| *indexes != design.indexes) {
+        rebuild_indexes(changes, table.id, &indexes, threads, None).await?;
+    }
+    Ok(table.rows())
+}
+
+/// Partitions the unpartitioned blocks of a table. They come from loads that began before its partitions were known or
+/// changed. Also chooses the boundaries of a range partitioning, as soon as there are enough distinct values.
+///
+/// # Errors
+/// If a block cannot be read or written. The next load partitions the blocks that are left.
+pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize) -> Result<()> {
+    let mut attempts = 0;
+    loop {
+        let Some(table) = changes.snapshot().table_of(id).cloned() else { return Ok(()) };
+        let Some(by) = table.design.partition_by else { return Ok(()) };
+        let Some(partitioning) = partitioning_of(&table) else {
+            if !choose_boundaries(changes, &table, by).await? {
+                return Ok(());
+            }
+            continue;
+        };
+        let (old, order) = undivided(&table);
+        if old.is_empty() {
+            return Ok(());
+        }
+        let replaced = old_rows(&table, &old, false)?;
+        let writer = BlockWriter::new(changes, &table.schema, &table.design, threads);
+        let divider = Divider::new(writer, Some(by), Some(partitioning));
+        let new = divided(divider, &table, old, None).await?;
+        attempts += 1;
+        match changes.commit(|edit| edit.replace_rows(id, replaced, new, order)) {
+            Err(CommitError::NoTable { .. }) => return Ok(()),
+            Err(
+                CommitError::NoBlock { .. }
+                | CommitError::NotOneRun { .. }
+                | CommitError::RowsChanged { .. }
+                | CommitError::RowsLocked,
+            ) if attempts < ATTEMPTS_MAX => {}
+            other => other?,
+        }
+    }
+}
+
+/// Unpartitioned blocks to rewrite next. For a sorted table these are blocks of one sort run, so that each partition
+/// keeps their order.
+fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
+    let is_undivided = |place: &usize| table.partition_of(*place).is_none();
+    let Some(first) = (0..table.blocks.len()).find(is_undivided) else { return (Vec::new(), RowOrder::Kept) };
+    let (places, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
+        ((first..table.blocks.len()).filter(is_undivided).collect(), RowOrder::Sorted)
+    } else {
+        let run_end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
+        ((first..run_end).take_while(is_undivided).collect(), RowOrder::Kept)
+    };
+    (places.into_iter().map(|place| Arc::clone(&table.blocks[place])).collect(), order)
+}
+
+/// Rows of a table up to which any load may read the values for choosing boundaries.
+const LOOKED_AT_ROWS: u64 = 1 << 20;
+/// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
+const NEWEST_SHARE: u64 = 8;
+
+/// Chooses the boundaries of a range partitioning from the rows of the table. Returns false if they would not be final,
+/// or if reading the values is not worth it.
+async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
+    let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
+    // Otherwise reading the values is not worth it.
+    let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
+    if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
+        return Ok(false);
+    }
+    // Otherwise each of many small loads would read the values of all rows.
+    let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
+    if table.rows() > LOOKED_AT_ROWS && newest_run < table.rows() / NEWEST_SHARE {
+        return Ok(false);
+    }
+    let Some(chosen) = chosen_partitioning(table, by).await? else { return Ok(false) };
+    changes.commit(|edit| {
+        let newest = edit.catalog().table_of(table.id);
+        match newest.is_some_and(|newest| newest.partitions.is_none() && newest.design.partition_by == Some(by)) {
+            true => edit.set_partitioning(table.id, chosen.as_ref().clone()),
+            // Another statement has chosen the boundaries first.
+            false => Ok::<_, CommitError>(()),
+        }
+    })?;
+    Ok(true)
+}
+
+/// Copies the rows of some blocks of a table, in order, to new blocks of one partition each.
+async fn divided(
+    mut divider: Divider,
+    table: &Arc<Table>,
+    old: Vec<Arc<BlockFile>>,
+    progress: Option<ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
+    /// Segments that are read ahead.
+    const AHEAD: usize = 2;
+    let (sender, mut receiver) = mpsc::channel(AHEAD);
+    let table = Arc::clone(table);
+    let reading = SpawnedTask::spawn_blocking(move || {
+        let arrow = table.schema.arrow();
+        let columns: Vec<_> = (0..arrow.fields().len()).map(ColumnIndex::from).collect();
+        for file in old {
+            let open = file.open(&ReadCounters::new())?;
+            for segment in 0..open.block().segments() {
+                let (mut reader, live) = live_rows(&table, &open, segment)?;
+                if live.is_empty() {
+                    continue;
+                }
+                let arrays = reader.project(&live, 0..live.len(), &columns, &mut ScanReport::default());
+                let arrays = arrays.map_err(|error| open.locate(error))?;
+                let batch = RecordBatch::try_new(Arc::clone(&arrow), arrays).map_err(DataFusionError::from)?;
+                if sender.blocking_send(batch).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok::<_, QueryError>(())
+    });
+    while let Some(batch) = receiver.recv().await {
+        let rows = batch.num_rows() as u64;
+        divider.push(batch).await?;
+        if let Some(progress) = &progress {
+            progress.add(rows);
+        }
+    }
+    reading.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
+    Ok(divider.finish().await?)
+}

@@ -1,0 +1,116 @@
+//! Rows that move to other blocks. Their old row ids are an additional last column in the stream, which is not stored
+//! in the block. The store uses the ids to find the new position of a row that is changed concurrently.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef, UInt64Type};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use parking_lot::Mutex;
+use taut_block::{BlockBuilder, BlockImage, BuildError};
+use taut_store::{BlockId, Moves, NewBlock, ReadError, RowId};
+use taut_types::{Schema, TableDesign};
+
+use crate::write::coerce::Conform;
+
+/// Old row ids of the rows in new blocks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OldIds(Arc<Mutex<HashMap<BlockId, Vec<RowId>>>>);
+
+impl OldIds {
+    pub fn insert(&self, block: BlockId, ids: Vec<RowId>) {
+        self.0.lock().insert(block, ids);
+    }
+
+    /// Row relocations of some new blocks; `None` if their rows came without ids.
+    ///
+    /// # Errors
+    /// If the header of a block cannot be read.
+    pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<Moves>, ReadError> {
+        let mut known = self.0.lock();
+        let mut moves = Moves::default();
+        for block in blocks {
+            let Some(ids) = known.remove(&block.entry().id) else { return Ok(None) };
+            moves.push(block, ids)?;
+        }
+        Ok(Some(moves))
+    }
+}
+
+/// A block that is being built, with the old ids of its rows.
+pub(crate) struct Building {
+    block: BlockBuilder,
+    columns: Vec<usize>,
+    old_ids: Vec<RowId>,
+}
+
+impl Building {
+    pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
+        let columns = (0..schema.len()).collect();
+        Self { block: BlockBuilder::new(schema, design), columns, old_ids: Vec::new() }
+    }
+
+    /// Appends rows. If the batch has an additional column, it holds the old row ids.
+    pub fn push(&mut self, batch: &RecordBatch) -> std::result::Result<(), BuildError> {
+        let ids = batch.columns().get(self.columns.len()).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+        let Some(ids) = ids else { return self.block.push(batch) };
+        let stored = batch.project(&self.columns);
+        self.block.push(stored.as_ref().unwrap_or(batch))?;
+        self.old_ids.extend(ids.values().iter().map(|id| RowId(*id)));
+        Ok(())
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.block.is_full()
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.block.rows()
+    }
+
+    pub fn finish(self) -> std::result::Result<(BlockImage, Vec<RowId>), BuildError> {
+        Ok((self.block.finish()?, self.old_ids))
+    }
+}
+
+/// Conversion of rows to the types of a table. Keeps an additional last column with row ids, if the source has one.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub conform: Conform,
+    /// Schema of the result.
+    pub schema: SchemaRef,
+    /// Ordinals of the table's columns, if there is an additional column.
+    stored: Option<Vec<usize>>,
+}
+
+impl Moving {
+    /// Creates a conversion of rows without ids.
+    pub fn of(conform: Conform) -> Self {
+        Self { schema: Arc::clone(conform.target()), conform, stored: None }
+    }
+
+    /// Creates a conversion of rows with ids as the last column.
+    ///
+    /// # Errors
+    /// As [`Conform::new`].
+    pub fn with_ids(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
+        let stored: Vec<usize> = (0..target.len()).collect();
+        let conform = Conform::new(&Arc::new(source.project(&stored)?), target, table)?;
+        let ids = source.fields().last().cloned();
+        let fields: Vec<Arc<Field>> = conform.target().fields().iter().cloned().chain(ids).collect();
+        Ok(Self { conform, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
+    }
+
+    /// Converts a batch to the types of the table.
+    ///
+    /// # Errors
+    /// As [`Conform::batch`].
+    pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let Some(stored) = &self.stored else { return self.conform.batch(batch) };
+        let conformed = self.conform.batch(&batch.project(stored)?)?;
+        let columns = conformed.columns().iter().cloned().chain(batch.columns().last().cloned());
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?)
+    }
+}
