@@ -12,11 +12,11 @@ const SHOWN_AFTER: Duration = Duration::from_millis(400);
 /// Progress bar of the operations of a session.
 #[derive(Clone, Default)]
 pub struct ProgressDisplay {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<ProgressState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ProgressState {
     operation: String,
     started: Option<Instant>,
     bar: Option<ProgressBar>,
@@ -52,12 +52,12 @@ impl ProgressDisplay {
         });
     }
 
-    fn with(&self, act: impl FnOnce(&mut State)) {
+    fn with(&self, act: impl FnOnce(&mut ProgressState)) {
         act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl State {
+impl ProgressState {
     fn update(&mut self, progress: &Progress) {
         // A query has no bar, because it writes rows to the same terminal while it runs.
         if progress.operation == Progress::QUERY {

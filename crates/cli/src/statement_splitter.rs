@@ -29,7 +29,7 @@ pub struct StatementText {
 
 /// Lexical state at the read offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum LexicalState {
     Code,
     /// `'...'` or `"..."`. A doubled quote closes and opens the state, with the same effect.
     Quoted(u8),
@@ -50,7 +50,7 @@ pub struct StatementSplitter {
     bytes: Vec<u8>,
     /// Read offset: count of `bytes` that have been scanned.
     read: usize,
-    state: State,
+    state: LexicalState,
     /// Whether the current statement has more than white space and comments.
     has_code: bool,
     /// Position of `bytes[0]`.
@@ -62,7 +62,7 @@ impl Default for StatementSplitter {
         Self {
             bytes: Vec::new(),
             read: 0,
-            state: State::Code,
+            state: LexicalState::Code,
             has_code: false,
             origin: Position { line: 1, column: 1 },
         }
@@ -94,9 +94,9 @@ impl StatementSplitter {
             return Some(statement);
         }
         let end = self.find_end(true).unwrap_or(self.bytes.len());
-        let is_open = !matches!(self.state, State::Code | State::LineComment);
+        let is_open = !matches!(self.state, LexicalState::Code | LexicalState::LineComment);
         let has_code = std::mem::take(&mut self.has_code) || is_open;
-        self.state = State::Code;
+        self.state = LexicalState::Code;
         let statement = self.cut(end, self.bytes.len());
         has_code.then_some(statement)
     }
@@ -105,7 +105,7 @@ impl StatementSplitter {
     /// statement, and no block comment is open. Removes all complete statements.
     pub fn is_between_statements(&mut self) -> bool {
         while self.next_statement().is_some() {}
-        !self.has_code && matches!(self.state, State::Code | State::LineComment)
+        !self.has_code && matches!(self.state, LexicalState::Code | LexicalState::LineComment)
     }
 
     /// Scans to the next visible semicolon and returns its offset.
@@ -120,25 +120,25 @@ impl StatementSplitter {
             }
             let mut width = 1;
             match &mut self.state {
-                State::Code => match (byte, next) {
+                LexicalState::Code => match (byte, next) {
                     (b';', _) => {
                         self.read += 1;
                         return Some(self.read - 1);
                     }
-                    (b'-', Some(b'-')) => self.state = State::LineComment,
+                    (b'-', Some(b'-')) => self.state = LexicalState::LineComment,
                     (b'/', Some(b'*')) => {
-                        self.state = State::BlockComment { depth: 1 };
+                        self.state = LexicalState::BlockComment { depth: 1 };
                         width = 2;
                     }
                     (b'\'' | b'"', _) => {
                         let escaped = byte == b'\'' && self.follows_escape_prefix();
-                        self.state = if escaped { State::Escaped } else { State::Quoted(byte) };
+                        self.state = if escaped { LexicalState::Escaped } else { LexicalState::Quoted(byte) };
                         self.has_code = true;
                     }
                     (b'$', _) if !self.follows_name() => match self.dollar_delimiter(is_final) {
                         DollarSign::Delimiter(delimiter) => {
                             width = delimiter.len();
-                            self.state = State::Dollar(delimiter);
+                            self.state = LexicalState::Dollar(delimiter);
                             self.has_code = true;
                         }
                         DollarSign::Other => self.has_code = true,
@@ -146,26 +146,29 @@ impl StatementSplitter {
                     },
                     _ => self.has_code |= !byte.is_ascii_whitespace(),
                 },
-                State::Quoted(quote) if byte == *quote => self.state = State::Code,
-                State::Escaped if byte == b'\\' || (byte == b'\'' && next == Some(b'\'')) => width = 2,
-                State::Escaped if byte == b'\'' => self.state = State::Code,
-                State::LineComment if byte == b'\n' => self.state = State::Code,
-                State::BlockComment { depth } => match (byte, next) {
+                LexicalState::Quoted(quote) if byte == *quote => self.state = LexicalState::Code,
+                LexicalState::Escaped if byte == b'\\' || (byte == b'\'' && next == Some(b'\'')) => width = 2,
+                LexicalState::Escaped if byte == b'\'' => self.state = LexicalState::Code,
+                LexicalState::LineComment if byte == b'\n' => self.state = LexicalState::Code,
+                LexicalState::BlockComment { depth } => match (byte, next) {
                     (b'/', Some(b'*')) => (*depth, width) = (depth.saturating_add(1), 2),
-                    (b'*', Some(b'/')) if *depth == 1 => (self.state, width) = (State::Code, 2),
+                    (b'*', Some(b'/')) if *depth == 1 => (self.state, width) = (LexicalState::Code, 2),
                     (b'*', Some(b'/')) => (*depth, width) = (*depth - 1, 2),
                     _ => {}
                 },
-                State::Dollar(delimiter) if byte == b'$' => {
+                LexicalState::Dollar(delimiter) if byte == b'$' => {
                     let rest = &self.bytes[self.read..];
                     if rest.starts_with(delimiter) {
                         width = delimiter.len();
-                        self.state = State::Code;
+                        self.state = LexicalState::Code;
                     } else if rest.len() < delimiter.len() && !is_final {
                         return None;
                     }
                 }
-                State::Quoted(_) | State::Escaped | State::LineComment | State::Dollar(_) => {}
+                LexicalState::Quoted(_)
+                | LexicalState::Escaped
+                | LexicalState::LineComment
+                | LexicalState::Dollar(_) => {}
             }
             self.read = (self.read + width).min(self.bytes.len());
         }
@@ -174,10 +177,10 @@ impl StatementSplitter {
 
     fn needs_next(&self, byte: u8) -> bool {
         match self.state {
-            State::Code => matches!(byte, b'-' | b'/'),
-            State::Escaped => matches!(byte, b'\'' | b'\\'),
-            State::BlockComment { .. } => matches!(byte, b'/' | b'*'),
-            State::Quoted(_) | State::LineComment | State::Dollar(_) => false,
+            LexicalState::Code => matches!(byte, b'-' | b'/'),
+            LexicalState::Escaped => matches!(byte, b'\'' | b'\\'),
+            LexicalState::BlockComment { .. } => matches!(byte, b'/' | b'*'),
+            LexicalState::Quoted(_) | LexicalState::LineComment | LexicalState::Dollar(_) => false,
         }
     }
 

@@ -94,12 +94,12 @@ fn numbers_of<O: Native>(source: &impl Source) -> Vec<O> {
 /// Builder of an array of numbers, to which rows of several chunks can be appended.
 pub struct ArrayBuilder {
     logical: LogicalType,
-    values: Values,
+    values: NativeValues,
     nulls: NullBufferBuilder,
 }
 
 /// Values in the native types of Arrow.
-enum Values {
+enum NativeValues {
     Small(Vec<i16>),
     /// Integers, dates, and the bits of single floating point.
     Integers(Vec<i32>),
@@ -113,12 +113,14 @@ impl ArrayBuilder {
     /// are built from one chunk each.
     pub fn new(logical: LogicalType, rows: usize) -> Option<Self> {
         let values = match logical {
-            LogicalType::SmallInt => Values::Small(Vec::with_capacity(rows)),
-            LogicalType::Integer | LogicalType::Date | LogicalType::Real => Values::Integers(Vec::with_capacity(rows)),
-            LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz | LogicalType::Double => {
-                Values::Bigs(Vec::with_capacity(rows))
+            LogicalType::SmallInt => NativeValues::Small(Vec::with_capacity(rows)),
+            LogicalType::Integer | LogicalType::Date | LogicalType::Real => {
+                NativeValues::Integers(Vec::with_capacity(rows))
             }
-            LogicalType::Decimal { .. } => Values::Decimals(Vec::with_capacity(rows)),
+            LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz | LogicalType::Double => {
+                NativeValues::Bigs(Vec::with_capacity(rows))
+            }
+            LogicalType::Decimal { .. } => NativeValues::Decimals(Vec::with_capacity(rows)),
             LogicalType::Boolean | LogicalType::Varchar | LogicalType::Bytea => return None,
         };
         Some(Self { logical, values, nulls: NullBufferBuilder::new(rows) })
@@ -132,10 +134,10 @@ impl ArrayBuilder {
     /// Appends numbers of the type of the array.
     pub(crate) fn append(&mut self, source: &impl Source, nulls: Option<&NullBuffer>) {
         match &mut self.values {
-            Values::Small(values) => append_values(values, source, false),
-            Values::Integers(values) => append_values(values, source, self.logical == LogicalType::Real),
-            Values::Bigs(values) => append_values(values, source, self.logical == LogicalType::Double),
-            Values::Decimals(values) => append_values(values, source, false),
+            NativeValues::Small(values) => append_values(values, source, false),
+            NativeValues::Integers(values) => append_values(values, source, self.logical == LogicalType::Real),
+            NativeValues::Bigs(values) => append_values(values, source, self.logical == LogicalType::Double),
+            NativeValues::Decimals(values) => append_values(values, source, false),
         }
         match nulls {
             Some(nulls) => self.nulls.append_buffer(nulls),
@@ -146,10 +148,10 @@ impl ArrayBuilder {
     /// Appends rows that are null.
     pub(crate) fn append_nulls(&mut self, rows: usize) {
         match &mut self.values {
-            Values::Small(values) => values.resize(values.len() + rows, 0),
-            Values::Integers(values) => values.resize(values.len() + rows, 0),
-            Values::Bigs(values) => values.resize(values.len() + rows, 0),
-            Values::Decimals(values) => values.resize(values.len() + rows, 0),
+            NativeValues::Small(values) => values.resize(values.len() + rows, 0),
+            NativeValues::Integers(values) => values.resize(values.len() + rows, 0),
+            NativeValues::Bigs(values) => values.resize(values.len() + rows, 0),
+            NativeValues::Decimals(values) => values.resize(values.len() + rows, 0),
         }
         self.nulls.append_n_nulls(rows);
     }
@@ -157,10 +159,10 @@ impl ArrayBuilder {
     /// Returns the finished array.
     pub fn finish(mut self) -> ArrayRef {
         let (buffer, rows) = match self.values {
-            Values::Small(values) => parts_of(values),
-            Values::Integers(values) => parts_of(values),
-            Values::Bigs(values) => parts_of(values),
-            Values::Decimals(values) => parts_of(values),
+            NativeValues::Small(values) => parts_of(values),
+            NativeValues::Integers(values) => parts_of(values),
+            NativeValues::Bigs(values) => parts_of(values),
+            NativeValues::Decimals(values) => parts_of(values),
         };
         array_of_buffer(self.logical, buffer, rows, self.nulls.finish())
     }

@@ -31,11 +31,11 @@ pub struct Chunk {
     nulls: usize,
     /// Set where a row is not null; absent if all rows are null or none is.
     validity: Option<BooleanBuffer>,
-    values: Values,
+    values: ChunkValues,
 }
 
 #[derive(Clone, Debug)]
-enum Values {
+enum ChunkValues {
     /// All rows are null.
     Null,
     Numbers(Numbers),
@@ -63,11 +63,11 @@ impl Chunk {
             if head.encoding != Encoding::Constant {
                 return Err(CorruptChunk { at: 0, expected: "encoding constant where all rows are null" });
             }
-            Values::Null
+            ChunkValues::Null
         } else if logical.is_bytes() {
-            Values::Bytes(Bytes::parse(&head, logical == LogicalType::Varchar, &mut parts)?)
+            ChunkValues::Bytes(Bytes::parse(&head, logical == LogicalType::Varchar, &mut parts)?)
         } else {
-            Values::Numbers(Numbers::parse(&head, Nesting::of_column(is_float), &mut parts)?)
+            ChunkValues::Numbers(Numbers::parse(&head, Nesting::of_column(is_float), &mut parts)?)
         };
         parts.finish()?;
         Ok(Self { logical, encoding: head.encoding, rows, nulls: head.nulls, validity, values })
@@ -81,9 +81,9 @@ impl Chunk {
     /// Readable name of the encodings, for example `dictionary(1234) of bit_packed(11)`.
     pub fn description(&self) -> String {
         match &self.values {
-            Values::Null => "constant".to_owned(),
-            Values::Numbers(numbers) => numbers.description(),
-            Values::Bytes(bytes) => bytes.description(),
+            ChunkValues::Null => "constant".to_owned(),
+            ChunkValues::Numbers(numbers) => numbers.description(),
+            ChunkValues::Bytes(bytes) => bytes.description(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Chunk {
     /// Approximate bytes of a decoded row.
     pub fn decoded_bytes_per_row(&self) -> usize {
         match &self.values {
-            Values::Bytes(bytes) => bytes.row_bytes(self.rows),
+            ChunkValues::Bytes(bytes) => bytes.row_bytes(self.rows),
             _ => self.logical.arrow().primitive_width().unwrap_or(1),
         }
     }
@@ -113,9 +113,9 @@ impl Chunk {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = self.nulls_of(&rows);
         match &self.values {
-            Values::Null => arrow_array::new_null_array(&self.logical.arrow(), rows.len()),
-            Values::Bytes(bytes) => bytes.views(rows).into_array(nulls),
-            Values::Numbers(numbers) => match self.shared(numbers, &rows) {
+            ChunkValues::Null => arrow_array::new_null_array(&self.logical.arrow(), rows.len()),
+            ChunkValues::Bytes(bytes) => bytes.views(rows).into_array(nulls),
+            ChunkValues::Numbers(numbers) => match self.shared(numbers, &rows) {
                 Some(buffer) => array_of_buffer(self.logical, buffer, rows.len(), nulls),
                 None => array_of(self.logical, &Rows(numbers, rows), nulls),
             },
@@ -141,16 +141,16 @@ impl Chunk {
     ) {
         assert_eq!(array.logical(), self.logical, "the type of the array");
         match &self.values {
-            Values::Null => array.append_nulls(rows),
-            Values::Numbers(numbers) => array.append(&source(numbers), nulls),
+            ChunkValues::Null => array.append_nulls(rows),
+            ChunkValues::Numbers(numbers) => array.append(&source(numbers), nulls),
             // No builder exists for text and bytes.
-            Values::Bytes(_) => {}
+            ChunkValues::Bytes(_) => {}
         }
     }
 
     /// Whether [`Chunk::decode`] shares the bytes of the chunk instead of decoding them.
     pub fn is_decoded(&self) -> bool {
-        matches!(&self.values, Values::Numbers(numbers) if self.shared(numbers, &(0..0)).is_some())
+        matches!(&self.values, ChunkValues::Numbers(numbers) if self.shared(numbers, &(0..0)).is_some())
     }
 
     /// Validity of a range of rows. Returns `None` if none of the rows is null, or if all rows of the chunk are null.
@@ -169,13 +169,13 @@ impl Chunk {
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = runs.nulls(self.nulls_of(&rows));
         match &self.values {
-            Values::Null => arrow_array::new_null_array(&self.logical.arrow(), runs.len()),
-            Values::Bytes(bytes) => {
+            ChunkValues::Null => arrow_array::new_null_array(&self.logical.arrow(), runs.len()),
+            ChunkValues::Bytes(bytes) => {
                 let mut views = bytes.views(rows);
                 views.close_gaps(runs);
                 views.into_array(nulls)
             }
-            Values::Numbers(numbers) => array_of(self.logical, &InRuns(numbers, runs), nulls),
+            ChunkValues::Numbers(numbers) => array_of(self.logical, &InRuns(numbers, runs), nulls),
         }
     }
 
@@ -204,9 +204,9 @@ impl Chunk {
     pub fn gather(&self, positions: &[u32]) -> ArrayRef {
         let nulls = self.nulls_at(positions);
         match &self.values {
-            Values::Null => arrow_array::new_null_array(&self.logical.arrow(), positions.len()),
-            Values::Bytes(bytes) => bytes.views_at(positions).into_array(nulls),
-            Values::Numbers(numbers) => array_of(self.logical, &Positions(numbers, positions), nulls),
+            ChunkValues::Null => arrow_array::new_null_array(&self.logical.arrow(), positions.len()),
+            ChunkValues::Bytes(bytes) => bytes.views_at(positions).into_array(nulls),
+            ChunkValues::Numbers(numbers) => array_of(self.logical, &Positions(numbers, positions), nulls),
         }
     }
 
@@ -251,7 +251,7 @@ impl Chunk {
 
     fn selected<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<Selected<'a>> {
         assert_eq!(selection.len(), self.rows, "a selection has one bit per row of the chunk");
-        let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
+        let (ChunkValues::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
         let value_bytes = self.logical.arrow().primitive_width().unwrap_or(1);
         let is_fast = numbers.selects_fast(selected, self.rows, value_bytes);
         is_fast.then_some(Selected(numbers, selection, selected))
@@ -269,9 +269,9 @@ impl Chunk {
         }
         self.filter_nulls(false, rows.clone(), selection);
         match &self.values {
-            Values::Null => {}
-            Values::Numbers(numbers) => numbers.filter(&test.test, test.negated, rows, selection),
-            Values::Bytes(bytes) => bytes.filter(&test.test, test.negated, rows, selection),
+            ChunkValues::Null => {}
+            ChunkValues::Numbers(numbers) => numbers.filter(&test.test, test.negated, rows, selection),
+            ChunkValues::Bytes(bytes) => bytes.filter(&test.test, test.negated, rows, selection),
         }
     }
 
@@ -280,9 +280,9 @@ impl Chunk {
     pub fn select_passing(&self, test: &ColumnTest, selection: &mut Bitmap) {
         let is_selected = match &self.values {
             _ if test.test == Test::Null => false,
-            Values::Null => false,
-            Values::Numbers(numbers) => numbers.select(&test.test, test.negated, self.rows, selection),
-            Values::Bytes(bytes) => bytes.select(&test.test, test.negated, self.rows, selection),
+            ChunkValues::Null => false,
+            ChunkValues::Numbers(numbers) => numbers.select(&test.test, test.negated, self.rows, selection),
+            ChunkValues::Bytes(bytes) => bytes.select(&test.test, test.negated, self.rows, selection),
         };
         if is_selected {
             self.filter_nulls(false, 0..self.rows, selection);
@@ -300,7 +300,7 @@ impl Chunk {
     /// If the length of the selection is not the number of rows of the chunk.
     pub fn filter_selected(&self, test: &ColumnTest, selected: usize, selection: &mut Bitmap) -> bool {
         self.check_selection(&(0..self.rows), selection);
-        let (Values::Numbers(numbers), None) = (&self.values, &self.validity) else { return false };
+        let (ChunkValues::Numbers(numbers), None) = (&self.values, &self.validity) else { return false };
         test.test != Test::Null && numbers.filter_selected(&test.test, test.negated, selected, selection)
     }
 
@@ -309,8 +309,8 @@ impl Chunk {
     /// `extreme` end of the value range. Returns `None` if the encoding has no extremes.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match &self.values {
-            Values::Numbers(numbers) => numbers.extremes(extreme),
-            Values::Null | Values::Bytes(_) => None,
+            ChunkValues::Numbers(numbers) => numbers.extremes(extreme),
+            ChunkValues::Null | ChunkValues::Bytes(_) => None,
         }
     }
 
@@ -327,7 +327,7 @@ impl Chunk {
         rows: Range<usize>,
     ) -> Option<(Vec<u32>, usize)> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        let Values::Numbers(numbers) = &self.values else { return None };
+        let ChunkValues::Numbers(numbers) = &self.values else { return None };
         if test.negated {
             return None;
         }
@@ -347,9 +347,9 @@ impl Chunk {
     pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match &self.values {
-            Values::Null => None,
-            Values::Numbers(numbers) => numbers.search(test, rows),
-            Values::Bytes(bytes) => search::bytes(test, rows, |row| bytes.value(row)),
+            ChunkValues::Null => None,
+            ChunkValues::Numbers(numbers) => numbers.search(test, rows),
+            ChunkValues::Bytes(bytes) => search::bytes(test, rows, |row| bytes.value(row)),
         }
     }
 
@@ -357,9 +357,9 @@ impl Chunk {
     /// [`Test::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
     pub fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
         match &self.values {
-            Values::Null => Some(vec![]),
-            Values::Bytes(bytes) => bytes.codes_that_pass(test),
-            Values::Numbers(_) => None,
+            ChunkValues::Null => Some(vec![]),
+            ChunkValues::Bytes(bytes) => bytes.codes_that_pass(test),
+            ChunkValues::Numbers(_) => None,
         }
     }
 
@@ -393,10 +393,10 @@ impl Chunk {
     /// Distinct values of a chunk that has a dictionary or is constant, otherwise `None`. Empty if all rows are null.
     pub fn dictionary(&self) -> Option<ArrayRef> {
         match &self.values {
-            Values::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
-            Values::Bytes(bytes) => Some(bytes.entries()?.into_array(None)),
-            Values::Numbers(numbers) if !numbers.has_entries() => None,
-            Values::Numbers(numbers) => Some(array_of(self.logical, &Entries(numbers), None)),
+            ChunkValues::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
+            ChunkValues::Bytes(bytes) => Some(bytes.entries()?.into_array(None)),
+            ChunkValues::Numbers(numbers) if !numbers.has_entries() => None,
+            ChunkValues::Numbers(numbers) => Some(array_of(self.logical, &Entries(numbers), None)),
         }
     }
 
@@ -426,9 +426,9 @@ impl Chunk {
 
     fn codes(&self) -> Option<&Codes> {
         match &self.values {
-            Values::Null => None,
-            Values::Numbers(numbers) => numbers.codes(),
-            Values::Bytes(bytes) => bytes.codes(),
+            ChunkValues::Null => None,
+            ChunkValues::Numbers(numbers) => numbers.codes(),
+            ChunkValues::Bytes(bytes) => bytes.codes(),
         }
     }
 
@@ -439,7 +439,7 @@ impl Chunk {
     /// If a row cannot be read as it was written.
     pub fn check(&self) -> Result<(), CorruptChunk> {
         match &self.values {
-            Values::Bytes(bytes) if !bytes.is_good(self.rows) => {
+            ChunkValues::Bytes(bytes) if !bytes.is_good(self.rows) => {
                 Err(CorruptChunk { at: 64, expected: "values that end in order and are UTF-8 where they are text" })
             }
             _ => Ok(()),

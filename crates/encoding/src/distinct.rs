@@ -26,13 +26,13 @@ fn fold(left: u64, right: u64) -> u64 {
 }
 
 /// Hash table of indexes into a list of entries. The caller holds the list.
-struct Places {
+struct IndexTable {
     /// One more than the index of the entry, 0 if the slot is free. The number of slots is a power of two.
     slots: Vec<u32>,
     hashes: Vec<u64>,
 }
 
-impl Places {
+impl IndexTable {
     fn new() -> Self {
         Self { slots: vec![0; 1024], hashes: vec![] }
     }
@@ -81,7 +81,7 @@ impl Places {
 /// Distinct numbers. Returns `None` if there are more than `entries_max`.
 pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<Distinct<N>> {
     let (mut entries, mut codes) = (Vec::<N>::new(), Vec::with_capacity(values.len()));
-    let mut places = Places::new();
+    let mut places = IndexTable::new();
     let mut last: Option<(N, i32)> = None;
     for value in values {
         let code = match last {
@@ -109,7 +109,7 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
 /// more than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
-    let mut places = Places::new();
+    let mut places = IndexTable::new();
     let views = array.views();
     let mut last = (0, 0);
     for (row, view) in views.iter().enumerate() {
@@ -155,7 +155,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
 
 /// Number of distinct values of some rows. Null rows do not count.
 pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> usize {
-    let mut places = Places::new();
+    let mut places = IndexTable::new();
     let mut entries: Vec<usize> = vec![];
     for row in rows.filter(|row| !array.is_null(*row)) {
         let view = array.views()[row];

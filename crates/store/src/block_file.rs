@@ -24,7 +24,7 @@ use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError,
 pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
-    opened: OnceLock<Opened>,
+    opened: OnceLock<OpenedBlock>,
     /// The first version of the catalog that does not reference the block, or [`NAMED`].
     removed_in: AtomicU64,
 }
@@ -34,7 +34,7 @@ const NAMED: u64 = u64::MAX;
 
 /// The cached state of an opened block.
 #[derive(Clone, Debug)]
-struct Opened {
+struct OpenedBlock {
     block: Arc<Block>,
     sections: Arc<CachedSections>,
 }
@@ -67,11 +67,11 @@ impl BlockFile {
                 let block = Arc::new(block);
                 self.opened.get_or_init(|| {
                     let sections = self.directory.cache.add(block.section_count());
-                    Opened { block, sections }
+                    OpenedBlock { block, sections }
                 })
             }
         };
-        let Opened { block, sections } = opened.clone();
+        let OpenedBlock { block, sections } = opened.clone();
         let cached = Some(sections);
         Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached, brings_in: true })
     }

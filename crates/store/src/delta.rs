@@ -114,11 +114,11 @@ pub struct DeltaPage {
     id: UnitId,
     /// Number of its rows that this snapshot sees.
     rows: u32,
-    content: Content,
+    content: PageContent,
 }
 
 #[derive(Clone, Debug)]
-enum Content {
+enum PageContent {
     /// Rows that were inserted at once, with none appended since.
     Closed(RecordBatch),
     Open(Arc<OpenPage>),
@@ -138,10 +138,10 @@ impl DeltaPage {
     /// Some columns of the page, by their indexes in the table.
     pub fn columns(&self, columns: &[usize]) -> Vec<ArrayRef> {
         match &self.content {
-            Content::Closed(batch) => {
+            PageContent::Closed(batch) => {
                 columns.iter().map(|column| batch.column(*column).slice(0, self.rows())).collect()
             }
-            Content::Open(page) => page.columns(columns, self.rows()),
+            PageContent::Open(page) => page.columns(columns, self.rows()),
         }
     }
 
@@ -155,11 +155,11 @@ impl DeltaPage {
             return Err(ArrowError::InvalidArgumentError(format!("row {row} of a page of {}", self.rows)));
         }
         match (&self.content, rows) {
-            (Content::Open(page), _) => Ok(page.rows_at(columns, rows)),
-            (Content::Closed(batch), [row]) => {
+            (PageContent::Open(page), _) => Ok(page.rows_at(columns, rows)),
+            (PageContent::Closed(batch), [row]) => {
                 Ok(columns.iter().map(|column| batch.column(*column).slice(*row as usize, 1)).collect())
             }
-            (Content::Closed(batch), _) => {
+            (PageContent::Closed(batch), _) => {
                 let rows = UInt32Array::from(rows.to_vec());
                 columns.iter().map(|column| take(batch.column(*column), &rows, None)).collect()
             }
@@ -171,7 +171,7 @@ impl DeltaPage {
     /// # Errors
     /// If the columns do not match the schema.
     pub fn batch(&self, schema: &Schema) -> Result<RecordBatch, ArrowError> {
-        if let Content::Closed(batch) = &self.content
+        if let PageContent::Closed(batch) = &self.content
             && batch.num_rows() == self.rows()
             && *batch.schema_ref() == schema.arrow()
         {
@@ -184,15 +184,15 @@ impl DeltaPage {
     /// Number of rows of the page, including those that this snapshot does not see.
     fn rows_there(&self) -> usize {
         match &self.content {
-            Content::Closed(batch) => batch.num_rows(),
-            Content::Open(page) => page.rows(),
+            PageContent::Closed(batch) => batch.num_rows(),
+            PageContent::Open(page) => page.rows(),
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.content {
-            Content::Closed(batch) => bytes_of(batch),
-            Content::Open(page) => page.bytes(),
+            PageContent::Closed(batch) => bytes_of(batch),
+            PageContent::Open(page) => page.bytes(),
         }
     }
 }
@@ -285,18 +285,20 @@ impl Delta {
 
     /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
     /// may grow, or to a new page without an id yet.
-    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> Place {
-        let own = Place { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
+    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> AppendPosition {
+        let own = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
             return own;
         }
         let Some(last) = self.pages.last() else { return own };
         let rows_max = match last.content {
-            Content::Closed(_) => OWN_PAGE_ROWS,
-            Content::Open(_) => OPEN_ROWS_MAX,
+            PageContent::Closed(_) => OWN_PAGE_ROWS,
+            PageContent::Open(_) => OPEN_ROWS_MAX,
         };
         match last.rows_there() == last.rows() && last.rows() < rows_max && may_grow(last.id) {
-            true => Place { page: Some(last.id), first: last.rows, rows: rows.min(OPEN_ROWS_MAX - last.rows()) },
+            true => {
+                AppendPosition { page: Some(last.id), first: last.rows, rows: rows.min(OPEN_ROWS_MAX - last.rows()) }
+            }
             false => own,
         }
     }
@@ -327,8 +329,8 @@ impl Delta {
                     return Err(Misplaced);
                 }
                 let is_appended = match &last.content {
-                    Content::Open(open) => open.append_at(first as usize, rows),
-                    Content::Closed(_) => false,
+                    PageContent::Open(open) => open.append_at(first as usize, rows),
+                    PageContent::Closed(_) => false,
                 };
                 if !is_appended {
                     // The page already has other rows at this position, of a commit that failed or of a concurrent one.
@@ -336,7 +338,7 @@ impl Delta {
                     let before = last.batch(schema).map_err(|_| Misplaced)?;
                     copy.append_at(0, &before);
                     copy.append_at(first as usize, rows);
-                    last.content = Content::Open(Arc::new(copy));
+                    last.content = PageContent::Open(Arc::new(copy));
                 }
                 last.rows += count;
             }
@@ -352,9 +354,9 @@ impl Delta {
                 let content = if is_small && rows.get_array_memory_size() > 2 * bytes_of(rows) + slack {
                     let open = OpenPage::new(schema);
                     open.append_at(0, rows);
-                    Content::Open(Arc::new(open))
+                    PageContent::Open(Arc::new(open))
                 } else {
-                    Content::Closed(rows.clone())
+                    PageContent::Closed(rows.clone())
                 };
                 pages.push(DeltaPage { id: page, rows: count, content });
             }
@@ -459,7 +461,7 @@ fn bytes_of(rows: &RecordBatch) -> usize {
 
 /// Where rows are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct AppendPosition {
     /// An existing page, or `None` for a new one.
     pub page: Option<UnitId>,
     /// Position of the first of the rows in the page.

@@ -35,7 +35,7 @@ impl From<FileError> for NotBegun {
 
 /// Whether a path of the operating system is free for a new database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TargetPath {
     /// Nothing exists at the path.
     Missing,
     /// An empty directory.
@@ -44,7 +44,7 @@ pub(crate) enum Place {
     Other,
 }
 
-impl Place {
+impl TargetPath {
     /// What is at a path.
     pub fn of(path: &Path) -> Self {
         match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
@@ -130,10 +130,10 @@ pub(crate) fn abandon(disk: &dyn Disk) {
 
 /// Removes the directory of a new database that was abandoned. A directory that was empty before stays, and is empty
 /// again. Does nothing if another process uses the directory by now.
-pub(crate) fn remove_directory(path: &Path, before: Place) {
+pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
     let disk = FileDisk::new(path);
     let is_abandoned = || is_incomplete(&disk).is_ok_and(|is_there| is_there);
-    if before == Place::Other || !is_abandoned() {
+    if before == TargetPath::Other || !is_abandoned() {
         return;
     }
     let Ok(Some(_lock)) = disk.lock(LOCK) else { return };
@@ -146,12 +146,12 @@ pub(crate) fn remove_directory(path: &Path, before: Place) {
     }
     let _ = fs::remove_file(path.join(LOCK));
     match before {
-        Place::Missing if list(&disk, ROOT).is_ok_and(|entries| entries.len() == 1) => {
+        TargetPath::Missing if list(&disk, ROOT).is_ok_and(|entries| entries.len() == 1) => {
             disk.remove_root_with(INCOMPLETE)
         }
-        Place::Missing | Place::Other => {}
+        TargetPath::Missing | TargetPath::Other => {}
         // If this fails, the directory does not open, and the error says why.
-        Place::Empty => drop(fs::remove_file(path.join(INCOMPLETE))),
+        TargetPath::Empty => drop(fs::remove_file(path.join(INCOMPLETE))),
     }
 }
 

@@ -28,11 +28,11 @@ pub struct TransactionId(pub u64);
 /// The locks of all transactions of a database.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    state: Mutex<State>,
+    state: Mutex<LockTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LockTable {
     rows: HashMap<(TableId, UnitId, u16), Vec<(TransactionId, RoaringBitmap)>>,
     keys: HashMap<TableId, TableKeys>,
     running: HashMap<TransactionId, Running>,
@@ -41,7 +41,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Running {
-    end: Arc<End>,
+    end: Arc<TransactionEnd>,
     /// The segments in which it has row locks.
     places: Vec<(TableId, UnitId, u16)>,
     /// The tables in which it has key locks.
@@ -145,7 +145,7 @@ impl Locks {
     }
 }
 
-impl State {
+impl LockTable {
     /// Makes a transaction wait for others, one at a time. Returns a deadlock if one of them waits for it. Succeeds if
     /// none of them is still running.
     fn wait(&mut self, transaction: TransactionId, holders: &[TransactionId]) -> Result<(), Busy> {
@@ -183,11 +183,11 @@ impl State {
 
 /// Whether a transaction has ended, and the wakers of those that wait for it.
 #[derive(Debug, Default)]
-struct End(Mutex<(bool, Vec<Waker>)>);
+struct TransactionEnd(Mutex<(bool, Vec<Waker>)>);
 
 /// Future that is ready when a transaction has ended.
 #[derive(Debug)]
-pub struct Ended(Arc<End>);
+pub struct Ended(Arc<TransactionEnd>);
 
 impl Future for Ended {
     type Output = ();

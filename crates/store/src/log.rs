@@ -53,7 +53,7 @@
 //!
 //! A valid record that contradicts its position is an error, too. Otherwise, if only zeros follow from P to the end of
 //! the file, they are the end of the log. Everything else is a tail that may never have been acknowledged. It is cut
-//! off, and [`End::cut`] reports it up to its last byte that is not zero. Damage of the group that was synced last
+//! off, and [`LogEnd::cut`] reports it up to its last byte that is not zero. Damage of the group that was synced last
 //! cannot be distinguished from such a tail, until another record is written or another file is begun.
 //!
 //! # Resuming
@@ -77,7 +77,7 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, End, Record, open_file, records_behind, replay, sync_file};
+pub(crate) use replay::{Cut, LogEnd, Record, open_file, records_behind, replay, sync_file};
 pub(crate) use writer::{Durability, Log, Position};
 
 use self::format::HEAD_BYTES;

@@ -89,10 +89,10 @@ impl Moves {
 
 /// Place of a version of the catalog in the list of row relocations. All later relocations can be reached from it.
 #[derive(Clone, Default)]
-pub(crate) struct MovesSince(Arc<Place>);
+pub(crate) struct MovesSince(Arc<RowOffset>);
 
 #[derive(Default)]
-struct Place {
+struct RowOffset {
     next: RwLock<Option<Next>>,
 }
 
@@ -162,7 +162,7 @@ impl Debug for MovesSince {
 }
 
 /// Iterative, because the list may be longer than the stack is deep.
-impl Drop for Place {
+impl Drop for RowOffset {
     fn drop(&mut self) {
         let mut next = self.next.get_mut().take();
         while let Some(Next { then, .. }) = next {

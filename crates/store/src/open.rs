@@ -23,7 +23,7 @@ use crate::directory::{
 };
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
-use crate::log::{self, Cut, End, Log};
+use crate::log::{self, Cut, Log, LogEnd};
 use crate::moves::MovesSince;
 use crate::read_only::{self, ReadPosition};
 use crate::readers;
@@ -46,7 +46,7 @@ pub struct OpenOptions {
 }
 
 /// An opened database.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDatabase {
     pub directory: Arc<Directory>,
     pub catalog: Catalog,
     pub recovery: Recovery,
@@ -82,7 +82,7 @@ enum Start {
     /// There is no log yet, as in a database of an earlier version.
     Nothing,
     /// The log continues after this end.
-    After(End),
+    After(LogEnd),
 }
 
 /// An incomplete end of the log: a commit that a crash interrupted, or that was damaged later.
@@ -130,7 +130,7 @@ impl Recovery {
     }
 
     /// End of the replayed log, if there is one.
-    pub(crate) fn end(&self) -> Option<&End> {
+    pub(crate) fn end(&self) -> Option<&LogEnd> {
         match &self.start {
             Start::Nothing => None,
             Start::After(end) => Some(end),
@@ -154,7 +154,7 @@ impl Recovery {
 /// The number of the first log file.
 pub(crate) const FIRST_LOG: u64 = 1;
 
-pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDatabase, OpenError> {
     if options.read_only {
         return read_only::open(disk, options);
     }
@@ -181,7 +181,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
         let recovery = Recovery::nothing();
-        return Ok(Opened { directory, catalog, recovery, log, retention: None, position: None });
+        return Ok(OpenedDatabase { directory, catalog, recovery, log, retention: None, position: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
@@ -203,7 +203,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
         retention = Retention::read(&directory, &catalog)?;
         tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
-    Ok(Opened { directory, catalog, recovery, log, retention, position: None })
+    Ok(OpenedDatabase { directory, catalog, recovery, log, retention, position: None })
 }
 
 /// Replays the delta file and the log.

@@ -18,7 +18,9 @@ use crate::directory::{CATALOG, Directory, LOCK, LOG, READERS, ROOT, log_name, l
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError};
 use crate::log;
-use crate::open::{OpenOptions, Opened, Recovery, build, check_root, file_error, missing_blocks, read_catalog, replay};
+use crate::open::{
+    OpenOptions, OpenedDatabase, Recovery, build, check_root, file_error, missing_blocks, read_catalog, replay,
+};
 use crate::readers::Reader;
 use crate::store::clock;
 use crate::{BlockFile, BlockId, Cache, Catalog, Store, Table};
@@ -34,7 +36,7 @@ pub(crate) struct ReadPosition {
     settled: u64,
 }
 
-pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, OpenError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDatabase, OpenError> {
     check_root(&*disk, false).map_err(|error| match (error, disk.lock_holder(LOCK)) {
         (OpenError::Empty { path }, Some(holder)) => OpenError::Creating { path, holder },
         (error, _) => error,
@@ -54,7 +56,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Opened, 
     let directory = Arc::new(directory);
     let (catalog, recovery, position) = load(&directory)?;
     directory.reader().into_iter().for_each(|reader| reader.reads(Some(position.settled), &[]));
-    Ok(Opened { directory, catalog, recovery, log: None, retention: None, position: Some(position) })
+    Ok(OpenedDatabase { directory, catalog, recovery, log: None, retention: None, position: Some(position) })
 }
 
 impl Store {

@@ -26,7 +26,7 @@ use crate::checkpoint::write_catalog;
 use crate::directory::{BLOCKS, Directory, LOCK, RETAINED, ROOT};
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, FileError, OpenError, ReadError};
-use crate::incomplete::{self, NotBegun, Place};
+use crate::incomplete::{self, NotBegun, TargetPath};
 use crate::log::Log;
 use crate::open::{CutLog, FIRST_LOG, create_blocks, file_error};
 use crate::{Cache, Catalog};
@@ -253,7 +253,7 @@ pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepo
     {
         return Err(RepairError::Inside { path: to.to_owned() });
     }
-    let before = Place::of(to);
+    let before = TargetPath::of(to);
     let repaired = repair_on(Arc::new(FileDisk::new(from)), Arc::new(FileDisk::new(to)));
     if !matches!(repaired, Ok(_) | Err(RepairError::Exists { .. })) {
         incomplete::remove_directory(to, before);

@@ -33,7 +33,7 @@ use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::MovesSince;
-use crate::open::{OpenOptions, Opened, Recovery, file_error, open};
+use crate::open::{OpenOptions, OpenedDatabase, Recovery, file_error, open};
 use crate::read_only::ReadPosition;
 use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
@@ -147,7 +147,7 @@ impl Store {
     /// # Errors
     /// If the database cannot be opened, as for [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let Opened { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
+        let OpenedDatabase { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),

@@ -33,7 +33,7 @@ use self::reads::Reads;
 pub struct Transaction {
     store: Store,
     id: TransactionId,
-    state: Mutex<State>,
+    state: Mutex<TransactionState>,
     /// Read set of a serializable transaction: other transactions must not have changed it when this one commits.
     reads: Mutex<Option<Reads>>,
     /// The last preview, kept because several constraint checks ask for the same one.
@@ -52,7 +52,7 @@ struct Preview {
 pub struct Mark(Work);
 
 #[derive(Clone, Debug)]
-struct State {
+struct TransactionState {
     work: Work,
     savepoints: Vec<(String, Work)>,
 }
@@ -144,7 +144,7 @@ fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSin
 impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
         let work = Work::new(store.snapshot(), &store);
-        let state = Mutex::new(State { work, savepoints: Vec::new() });
+        let state = Mutex::new(TransactionState { work, savepoints: Vec::new() });
         Self { store, id, state, reads: Mutex::new(None), preview: Mutex::new(None) }
     }
 

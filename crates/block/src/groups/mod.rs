@@ -64,11 +64,11 @@ pub(crate) fn build(
 /// An open piece of any format.
 pub(crate) struct Piece<'a> {
     levels: Levels,
-    tuples: Tuples<'a>,
+    tuples: TupleColumns<'a>,
 }
 
 /// Columns of a piece that are stored in tuples.
-enum Tuples<'a> {
+enum TupleColumns<'a> {
     /// A column group has no tuples.
     None,
     Packed(PackedPiece<'a>),
@@ -93,9 +93,9 @@ impl<'a> Piece<'a> {
         let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt(0, corrupt))?;
         let fields = levels.field_types(types);
         let tuples = match kind {
-            GroupKind::PackedRows => Tuples::Packed(PackedPiece::open(pages, &head, &fields, rows)?),
+            GroupKind::PackedRows => TupleColumns::Packed(PackedPiece::open(pages, &head, &fields, rows)?),
             GroupKind::SlottedRows | GroupKind::Column => {
-                Tuples::Slotted(SlottedPiece::open(pages, head, fields, rows)?)
+                TupleColumns::Slotted(SlottedPiece::open(pages, head, fields, rows)?)
             }
         };
         Ok(Self { levels, tuples })
@@ -104,7 +104,7 @@ impl<'a> Piece<'a> {
     /// Opens a piece of one column from the bytes of its section.
     pub fn open_column(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let column = ColumnPiece::open(section, bytes, logical, rows)?;
-        Ok(Self { levels: Levels::Single(column), tuples: Tuples::None })
+        Ok(Self { levels: Levels::Single(column), tuples: TupleColumns::None })
     }
 
     /// Chunk of the column with ordinal `place`. Returns `None` if the column is stored in tuples.
@@ -133,9 +133,9 @@ impl<'a> Piece<'a> {
     ) -> Result<(), BlockError> {
         match (self.levels.at(place), &mut self.tuples) {
             (Stored::Column(column), _) => column.filter(test, ranges, selection),
-            (Stored::Field(_), Tuples::None) => {}
-            (Stored::Field(field), Tuples::Packed(piece)) => piece.filter(field, test, ranges, selection)?,
-            (Stored::Field(field), Tuples::Slotted(piece)) => piece.filter(field, test, ranges, selection)?,
+            (Stored::Field(_), TupleColumns::None) => {}
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.filter(field, test, ranges, selection)?,
+            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.filter(field, test, ranges, selection)?,
         }
         Ok(())
     }
@@ -144,8 +144,8 @@ impl<'a> Piece<'a> {
     pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.chunk.dictionary(),
-            (Stored::Field(field), Tuples::Packed(piece)) => piece.dictionary(field),
-            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => None,
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.dictionary(field),
+            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
         }
     }
 
@@ -159,9 +159,9 @@ impl<'a> Piece<'a> {
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
         match (self.levels.at(place), &mut self.tuples) {
             (Stored::Column(column), _) => Ok(column.chunk.search(test, rows)),
-            (Stored::Field(field), Tuples::Slotted(piece)) => piece.search(field, test, rows),
+            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, test, rows),
             // In packed rows, columns that are sorted are levels.
-            (Stored::Field(_), Tuples::None | Tuples::Packed(_)) => Ok(None),
+            (Stored::Field(_), TupleColumns::None | TupleColumns::Packed(_)) => Ok(None),
         }
     }
 
@@ -170,8 +170,8 @@ impl<'a> Piece<'a> {
     pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.chunk.codes_that_pass(test),
-            (Stored::Field(field), Tuples::Packed(piece)) => piece.codes_that_pass(field, test),
-            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => None,
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, test),
+            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
         }
     }
 
@@ -186,10 +186,10 @@ impl<'a> Piece<'a> {
     ) -> Result<(), BlockError> {
         match (self.levels.at(place), &mut self.tuples) {
             (Stored::Column(column), _) => column.filter_codes(flags, null_passes, ranges, selection),
-            (Stored::Field(field), Tuples::Packed(piece)) => {
+            (Stored::Field(field), TupleColumns::Packed(piece)) => {
                 piece.filter_codes(field, flags, null_passes, ranges, selection)?;
             }
-            (Stored::Field(_), Tuples::None | Tuples::Slotted(_)) => {}
+            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => {}
         }
         Ok(())
     }
@@ -213,9 +213,9 @@ impl<'a> Piece<'a> {
 
     fn read_fields(&mut self, fields: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         match &mut self.tuples {
-            Tuples::None => Ok(vec![]),
-            Tuples::Packed(piece) => piece.read(fields, rows),
-            Tuples::Slotted(piece) => piece.read(fields, rows),
+            TupleColumns::None => Ok(vec![]),
+            TupleColumns::Packed(piece) => piece.read(fields, rows),
+            TupleColumns::Slotted(piece) => piece.read(fields, rows),
         }
     }
 
@@ -230,9 +230,9 @@ impl<'a> Piece<'a> {
     pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
         match (self.levels.at(place), &self.tuples) {
             (Stored::Column(column), _) => column.storage(),
-            (Stored::Field(field), Tuples::Packed(piece)) => piece.storage(field),
-            (Stored::Field(field), Tuples::Slotted(piece)) => piece.storage(field),
-            (Stored::Field(_), Tuples::None) => (Encoding::Plain, String::new(), 0),
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.storage(field),
+            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.storage(field),
+            (Stored::Field(_), TupleColumns::None) => (Encoding::Plain, String::new(), 0),
         }
     }
 
@@ -242,9 +242,9 @@ impl<'a> Piece<'a> {
             report.bytes_read += std::mem::take(&mut column.bytes_read);
         }
         let pages = match &mut self.tuples {
-            Tuples::None => return,
-            Tuples::Packed(piece) => &mut piece.pages,
-            Tuples::Slotted(piece) => &mut piece.pages,
+            TupleColumns::None => return,
+            TupleColumns::Packed(piece) => &mut piece.pages,
+            TupleColumns::Slotted(piece) => &mut piece.pages,
         };
         report.bytes_read += std::mem::take(&mut pages.bytes_read);
         report.pages_read += std::mem::take(&mut pages.pages_read);

@@ -23,7 +23,7 @@ pub enum Next {
 }
 
 /// Command of the shell, with its help text.
-pub struct Command {
+pub struct ShellCommand {
     /// Name of the command, with its dot or backslash.
     pub name: &'static str,
     arguments: &'static str,
@@ -31,24 +31,24 @@ pub struct Command {
 }
 
 /// All commands.
-pub const COMMANDS: [Command; 13] = [
-    Command { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
-    Command { name: ".schema", arguments: "[TABLE]", help: "the statements that make the tables" },
-    Command { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect draws it" },
-    Command { name: ".format", arguments: "table|csv|json|markdown", help: "how results are written" },
-    Command { name: ".max-rows", arguments: "COUNT|all", help: "rows of a table that are shown" },
-    Command { name: ".timing", arguments: "on|off", help: "whether answers say how long they took" },
-    Command { name: ".read", arguments: "FILE", help: "run the statements of a file" },
-    Command {
+pub const COMMANDS: [ShellCommand; 13] = [
+    ShellCommand { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
+    ShellCommand { name: ".schema", arguments: "[TABLE]", help: "the statements that make the tables" },
+    ShellCommand { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect draws it" },
+    ShellCommand { name: ".format", arguments: "table|csv|json|markdown", help: "how results are written" },
+    ShellCommand { name: ".max-rows", arguments: "COUNT|all", help: "rows of a table that are shown" },
+    ShellCommand { name: ".timing", arguments: "on|off", help: "whether answers say how long they took" },
+    ShellCommand { name: ".read", arguments: "FILE", help: "run the statements of a file" },
+    ShellCommand {
         name: ".refresh",
         arguments: "",
         help: "show what others committed since, in a database that is open --readonly",
     },
-    Command { name: ".help", arguments: "", help: "this list" },
-    Command { name: ".quit", arguments: "", help: "end; so does Ctrl-D" },
-    Command { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one" },
-    Command { name: "\\q", arguments: "", help: "as .quit" },
-    Command { name: "\\?", arguments: "", help: "as .help" },
+    ShellCommand { name: ".help", arguments: "", help: "this list" },
+    ShellCommand { name: ".quit", arguments: "", help: "end; so does Ctrl-D" },
+    ShellCommand { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one" },
+    ShellCommand { name: "\\q", arguments: "", help: "as .quit" },
+    ShellCommand { name: "\\?", arguments: "", help: "as .help" },
 ];
 
 /// Runs a command.

@@ -23,7 +23,7 @@ const PLAIN_END_BYTES: usize = 4;
 const FSST_END_BYTES: usize = 2;
 
 /// Encoding, with the results of its choice that writing it reuses.
-pub(crate) enum Plan {
+pub(crate) enum BytesPlan {
     /// The value of this row, for all rows.
     Constant(usize),
     Plain,
@@ -33,7 +33,7 @@ pub(crate) enum Plan {
     FrontCoded(Lengths),
 }
 
-impl Plan {
+impl BytesPlan {
     /// Encoding that the plan is for.
     pub(crate) fn encoding(&self) -> Encoding {
         match self {
@@ -48,16 +48,16 @@ impl Plan {
 }
 
 /// Plan for a forced encoding.
-pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan, EncodeError> {
+pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<BytesPlan, EncodeError> {
     let impossible = |reason| EncodeError::Impossible { encoding, reason };
     let distinct = || distinct::of_bytes(array, array.len()).ok_or(impossible("there are too many distinct values"));
     Ok(match encoding {
-        Encoding::Plain => Plan::Plain,
-        Encoding::Dictionary => Plan::Dictionary(distinct()?),
-        Encoding::RunLength => Plan::RunLength(distinct()?),
-        Encoding::Fsst => Plan::Fsst(Box::new(symbols::train(array, sample(array.len(), TRAINING_ROWS)))),
-        Encoding::Constant => Plan::Constant(constant_row(array).ok_or(impossible("values differ"))?),
-        Encoding::FrontCoded => Plan::FrontCoded(Lengths::of(array, 0..array.len())),
+        Encoding::Plain => BytesPlan::Plain,
+        Encoding::Dictionary => BytesPlan::Dictionary(distinct()?),
+        Encoding::RunLength => BytesPlan::RunLength(distinct()?),
+        Encoding::Fsst => BytesPlan::Fsst(Box::new(symbols::train(array, sample(array.len(), TRAINING_ROWS)))),
+        Encoding::Constant => BytesPlan::Constant(constant_row(array).ok_or(impossible("values differ"))?),
+        Encoding::FrontCoded => BytesPlan::FrontCoded(Lengths::of(array, 0..array.len())),
         Encoding::BitPacked
         | Encoding::FrameOfReference
         | Encoding::Delta
@@ -73,17 +73,17 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Plan
 /// fifths: it also makes predicates and decoding faster. Of the others, the smaller wins: symbols must save a quarter,
 /// shared prefixes a half. Plain strings are decoded five times as fast as with symbols or shared prefixes. A single
 /// plain string is found twice as fast as with symbols, and four times as fast as with prefixes.
-pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
+pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     if let Some(row) = constant_row(array) {
-        return Plan::Constant(row);
+        return BytesPlan::Constant(row);
     }
     let plain_bytes = heap_bytes + PLAIN_END_BYTES * array.len();
     if let Some(distinct) = dictionary(array, heap_bytes, plain_bytes) {
-        return Plan::Dictionary(distinct);
+        return BytesPlan::Dictionary(distinct);
     }
-    let mut best = (plain_bytes as f64, Plan::Plain);
+    let mut best = (plain_bytes as f64, BytesPlan::Plain);
     if let Some(lengths) = front_coded(array, plain_bytes) {
-        best = (lengths.encoded_bytes() as f64, Plan::FrontCoded(lengths));
+        best = (lengths.encoded_bytes() as f64, BytesPlan::FrontCoded(lengths));
     }
     if heap_bytes >= FSST_BYTES_MIN {
         let compressor = symbols::train(array, sample(array.len(), TRAINING_ROWS));
@@ -93,16 +93,16 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> Plan {
         let ends = (FSST_END_BYTES * array.len().next_multiple_of(VECTOR_ROWS)) as f64;
         let expected = heap_bytes as f64 * after as f64 / before.max(1) as f64 + ends;
         if expected < 0.75 * plain_bytes as f64 && expected < best.0 {
-            return Plan::Fsst(Box::new(compressor));
+            return BytesPlan::Fsst(Box::new(compressor));
         }
     }
     best.1
 }
 
 /// Plan for the smaller of runs and shared prefixes, even if another encoding is smaller still.
-pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
+pub(crate) fn by_order(array: &BinaryViewArray) -> Result<BytesPlan, EncodeError> {
     if let Some(row) = constant_row(array) {
-        return Ok(Plan::Constant(row));
+        return Ok(BytesPlan::Constant(row));
     }
     let lengths = Lengths::of(array, 0..array.len());
     // Bytes of a run besides its value: an end in the dictionary, the end of the run, and a code.
@@ -117,7 +117,7 @@ pub(crate) fn by_order(array: &BinaryViewArray) -> Result<Plan, EncodeError> {
         }
     }
     if lengths.encoded_bytes() <= runs_bytes && lengths.decoded_bytes() <= i32::MAX as usize {
-        return Ok(Plan::FrontCoded(lengths));
+        return Ok(BytesPlan::FrontCoded(lengths));
     }
     forced(array, Encoding::RunLength)
 }

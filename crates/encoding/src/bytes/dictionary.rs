@@ -23,7 +23,7 @@ use crate::kernels::Views;
 
 /// Distinct strings, and a code per row.
 #[derive(Clone, Debug)]
-pub(crate) struct Dictionary {
+pub(crate) struct BytesDictionary {
     entries: Strings,
     codes: Codes,
     in_runs: bool,
@@ -39,7 +39,7 @@ pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mu
     codes::write(&distinct.codes, distinct.entries.len(), in_runs, head, writer);
 }
 
-impl Dictionary {
+impl BytesDictionary {
     /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {

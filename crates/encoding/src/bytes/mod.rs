@@ -22,8 +22,8 @@ use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 
-use choose::Plan;
-use dictionary::Dictionary;
+use choose::BytesPlan;
+use dictionary::BytesDictionary;
 use front_coded::FrontCoded;
 use fsst::Fsst;
 use strings::Strings;
@@ -37,7 +37,7 @@ pub(crate) enum Bytes {
     /// Strings end to end, not encoded.
     Plain(Strings),
     /// `dictionary` and `run_length`.
-    Dictionary(Dictionary),
+    Dictionary(BytesDictionary),
     /// Compressed by a table of frequent short strings.
     Fsst(Fsst),
     /// Each string without the prefix that it shares with the one before.
@@ -60,29 +60,29 @@ pub(crate) fn encode(
     let plan = match choice {
         Choice::Auto => choose::plan(array, heap_bytes),
         Choice::Ordered => choose::by_order(array)?,
-        Choice::Plain => Plan::Plain,
+        Choice::Plain => BytesPlan::Plain,
         Choice::Forced(encoding) => choose::forced(array, encoding)?,
     };
     head.encoding = plan.encoding();
     match plan {
-        Plan::Constant(row) => {
+        BytesPlan::Constant(row) => {
             let value = array.value(row);
             strings::write([value].into_iter(), value.len(), &mut head, &mut writer);
         }
-        Plan::Plain => {
+        BytesPlan::Plain => {
             let value = |row| if array.is_valid(row) { array.value(row) } else { &[] };
             strings::write((0..array.len()).map(value), heap_bytes, &mut head, &mut writer);
         }
-        Plan::Dictionary(distinct) | Plan::RunLength(distinct) => {
+        BytesPlan::Dictionary(distinct) | BytesPlan::RunLength(distinct) => {
             dictionary::write(array, &distinct, &mut head, &mut writer);
         }
-        Plan::Fsst(compressor) => {
+        BytesPlan::Fsst(compressor) => {
             if !fsst::write(&compressor, array, &mut head, &mut writer) {
                 let reason = "the compressed values are longer than 2 GiB";
                 return Err(EncodeError::Impossible { encoding: Encoding::Fsst, reason });
             }
         }
-        Plan::FrontCoded(lengths) => {
+        BytesPlan::FrontCoded(lengths) => {
             if !front_coded::write(array, &lengths, &mut head, &mut writer) {
                 let reason = "the values and repetitions under nulls are longer than 2 GiB";
                 return Err(EncodeError::Impossible { encoding: Encoding::FrontCoded, reason });
@@ -98,7 +98,9 @@ impl Bytes {
         Ok(match head.encoding {
             Encoding::Constant => Self::Constant(Strings::parse(head, is_text, 1, parts)?),
             Encoding::Plain => Self::Plain(Strings::parse(head, is_text, head.rows, parts)?),
-            Encoding::Dictionary | Encoding::RunLength => Self::Dictionary(Dictionary::parse(head, is_text, parts)?),
+            Encoding::Dictionary | Encoding::RunLength => {
+                Self::Dictionary(BytesDictionary::parse(head, is_text, parts)?)
+            }
             Encoding::Fsst => Self::Fsst(Fsst::parse(head, is_text, parts)?),
             Encoding::FrontCoded => Self::FrontCoded(FrontCoded::parse(head, is_text, parts)?),
             Encoding::BitPacked

@@ -17,7 +17,7 @@ use std::ops::Range;
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use taut_types::LogicalType;
 
-use super::{Chunk, Values};
+use super::{Chunk, ChunkValues};
 use crate::SelectedRuns;
 use crate::bytes::Bytes;
 use crate::codes::Codes;
@@ -53,16 +53,16 @@ impl Source<'_> {
 impl Chunk {
     fn code_source(&self) -> Option<Source<'_>> {
         match &self.values {
-            Values::Null | Values::Numbers(Numbers::Constant(_)) | Values::Bytes(Bytes::Constant(_)) => {
+            ChunkValues::Null | ChunkValues::Numbers(Numbers::Constant(_)) | ChunkValues::Bytes(Bytes::Constant(_)) => {
                 Some(Source::Constant)
             }
-            Values::Numbers(Numbers::Dictionary(dictionary)) => {
+            ChunkValues::Numbers(Numbers::Dictionary(dictionary)) => {
                 Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
             }
-            Values::Bytes(Bytes::Dictionary(dictionary)) => {
+            ChunkValues::Bytes(Bytes::Dictionary(dictionary)) => {
                 Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
             }
-            Values::Numbers(Numbers::RunLength(runs)) => Some(Source::Runs(runs.ends())),
+            ChunkValues::Numbers(Numbers::RunLength(runs)) => Some(Source::Runs(runs.ends())),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ impl Chunk {
     /// Sum of the stored numbers of all rows, computed from the runs. For floating point, these are keys. Returns
     /// `None` if the encoding has no runs and is not constant, a row is null, or the sum overflows.
     pub fn sum_of_runs(&self) -> Option<i128> {
-        let Values::Numbers(numbers) = &self.values else { return None };
+        let ChunkValues::Numbers(numbers) = &self.values else { return None };
         if self.nulls > 0 {
             return None;
         }
@@ -231,9 +231,9 @@ impl Chunk {
     fn exact_numbers(&self) -> Option<Option<&Numbers>> {
         match &self.values {
             _ if self.logical.is_bytes() || matches!(self.logical, LogicalType::Real | LogicalType::Double) => None,
-            Values::Null => Some(None),
-            Values::Numbers(numbers) => Some(Some(numbers)),
-            Values::Bytes(_) => None,
+            ChunkValues::Null => Some(None),
+            ChunkValues::Numbers(numbers) => Some(Some(numbers)),
+            ChunkValues::Bytes(_) => None,
         }
     }
 }

@@ -25,9 +25,9 @@ pub(crate) struct Found<N> {
     pub(crate) distinct: Option<Distinct<N>>,
     pub(crate) window: Option<Window<N>>,
     /// If present, used instead of `window`.
-    pub(crate) marked: Option<marked::Plan<N>>,
+    pub(crate) marked: Option<marked::MarkedPlan<N>>,
     pub(crate) decimals: Option<Decimals>,
-    pub(crate) delta: Option<delta::Plan>,
+    pub(crate) delta: Option<delta::DeltaPlan>,
 }
 
 impl<N> Default for Found<N> {
@@ -153,7 +153,7 @@ impl<N: Native> Profile<N> {
         if bits <= bits_max {
             bits = window.bits(values.len(), window.outside(values), plain_bytes);
         }
-        let plan = marked::Plan::of_sample(&sample, values.len(), plain_bytes, nesting.depth);
+        let plan = marked::MarkedPlan::of_sample(&sample, values.len(), plain_bytes, nesting.depth);
         let cost_max = (bits / 5 * 4).min(bits_max / 4 * 3);
         found.window = Some(window);
         found.marked = plan.filter(|plan| plan.cost <= cost_max && plan.window.outside(values) > 0);

@@ -95,7 +95,7 @@ pub(crate) fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
 
 /// Choice of the steps that are packed, and their width.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct DeltaPlan {
     least: i128,
     width: usize,
     /// Rows whose step is not packed. Includes rows that begin a vector, because their steps show whether all numbers
@@ -103,7 +103,7 @@ pub(crate) struct Plan {
     exceptions: Vec<u16>,
 }
 
-impl Plan {
+impl DeltaPlan {
     /// Plan of fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
         let steps = Steps::of(values, spread)?;
@@ -150,7 +150,7 @@ pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> 
 }
 
 /// Writes the parts of numbers by their plan, and sets their fields of the head.
-pub(crate) fn write<N: Native>(values: &[N], plan: &Plan, head: &mut Head, writer: &mut Writer) {
+pub(crate) fn write<N: Native>(values: &[N], plan: &DeltaPlan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();
     plain::write(&firsts, head.plain_bytes, false, writer);

@@ -22,7 +22,7 @@ use crate::numbers::plain::{self, Plain};
 
 /// Distinct numbers, and a code per row.
 #[derive(Clone, Debug)]
-pub(crate) struct Dictionary {
+pub(crate) struct NumberDictionary {
     entries: Plain,
     codes: Codes,
 }
@@ -33,7 +33,7 @@ pub(crate) fn write<N: Native>(distinct: &Distinct<N>, head: &mut Head, writer: 
     codes::write(&distinct.codes, distinct.entries.len(), None, head, writer);
 }
 
-impl Dictionary {
+impl NumberDictionary {
     /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {

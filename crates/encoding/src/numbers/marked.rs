@@ -37,7 +37,7 @@ const FRAME_BYTES: usize = 4 * 64;
 
 /// Window of the packed numbers, and the cost of all numbers estimated from a sample.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<N> {
+pub(crate) struct MarkedPlan<N> {
     /// Range of the numbers that are packed. It has one number less than the width could hold, for the mark.
     pub(crate) window: Window<N>,
     /// Bits of all numbers.
@@ -46,7 +46,7 @@ pub(crate) struct Plan<N> {
     pub(crate) cost: usize,
 }
 
-impl<N: Native> Plan<N> {
+impl<N: Native> MarkedPlan<N> {
     /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking does not pay.
     pub(crate) fn of_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = Least::of(sample, plain_bytes, depth.min(DEPTH_MAX));
@@ -323,7 +323,7 @@ mod tests {
     fn chunk(values: &[i64]) -> Vec<u8> {
         let mut sample = values.to_vec();
         sample.sort_unstable();
-        let plan = Plan::of_sample(&sample, values.len(), 8, DEPTH_MAX).unwrap();
+        let plan = MarkedPlan::of_sample(&sample, values.len(), 8, DEPTH_MAX).unwrap();
         let mut writer = Writer::with_capacity(0);
         let mut head = Head { plain_bytes: 8, rows: values.len(), ..Head::new(Encoding::Patched) };
         write(values, plan.window, NESTING, &mut head, &mut writer).unwrap();
@@ -353,7 +353,7 @@ mod tests {
         let of = |numbers: &[i64]| {
             let mut sample: Vec<i64> = numbers.to_vec();
             sample.sort_unstable();
-            Plan::of_sample(&sample, sample.len(), 8, 1).map(|plan| plan.window)
+            MarkedPlan::of_sample(&sample, sample.len(), 8, 1).map(|plan| plan.window)
         };
         let around: Vec<i64> = (0..1000).map(|row| if row % 5 == 0 { row * 1000 - 500_000 } else { row % 3 }).collect();
         assert_eq!(of(&around), Some(Window { base: 0, top: 2, width: 2 }));

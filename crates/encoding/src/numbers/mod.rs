@@ -38,7 +38,7 @@ use alp::{Alp, Decimals};
 use bitmap::SetBits;
 use choose::{Found, Profile};
 use delta::Delta;
-use dictionary::Dictionary;
+use dictionary::NumberDictionary;
 use marked::{DEPTH_MAX, Marked};
 use packed::Packed;
 use patched::Patched;
@@ -67,7 +67,7 @@ pub(crate) enum Numbers {
     /// `bit_packed` and `frame_of_reference`.
     Packed(Packed),
     /// Distinct numbers and codes.
-    Dictionary(Dictionary),
+    Dictionary(NumberDictionary),
     /// Runs of equal numbers.
     RunLength(RunLength),
     /// Differences of neighbours.
@@ -164,14 +164,14 @@ pub(crate) fn encode<N: Native>(
             alp::write(values, &decimals, &mut head, &mut writer);
         }
         Encoding::Delta => {
-            let plan = found.delta.or_else(|| delta::Plan::of(values, profile.spread(), head.plain_bytes));
+            let plan = found.delta.or_else(|| delta::DeltaPlan::of(values, profile.spread(), head.plain_bytes));
             let Some(plan) = plan else {
                 return Err(impossible("differences of neighbours are more than 64 bits apart"));
             };
             delta::write(values, &plan, &mut head, &mut writer);
         }
         Encoding::RunLengthDelta => {
-            let Some(plan) = run_length_delta::Plan::of(values, profile.spread()) else {
+            let Some(plan) = run_length_delta::RunLengthDeltaPlan::of(values, profile.spread()) else {
                 return Err(impossible("differences of runs are too many bits apart"));
             };
             run_length_delta::write(values, plan, &mut head, &mut writer);
@@ -203,7 +203,7 @@ impl Numbers {
             Encoding::BitPacked | Encoding::FrameOfReference => {
                 Self::Packed(Packed::parse(parts, head.base, head.width, head.rows)?)
             }
-            Encoding::Dictionary => Self::Dictionary(Dictionary::parse(head, parts)?),
+            Encoding::Dictionary => Self::Dictionary(NumberDictionary::parse(head, parts)?),
             Encoding::RunLength => Self::RunLength(RunLength::parse(head, parts)?),
             Encoding::Delta => Self::Delta(Delta::parse(head, parts)?),
             Encoding::RunLengthDelta => Self::RunLengthDelta(RunLengthDelta::parse(head, parts)?),

@@ -120,8 +120,8 @@ pub(crate) fn smallest<N: Native>(
     let width = packed::width_of(profile.min, profile.max);
     let mut best = (run_length::bytes_least(runs, width, plain_bytes), Encoding::RunLength);
     // If all runs have one row, words are wider than the steps of `delta`, because they also hold the length of a run.
-    let runs_plan = if runs == rows { None } else { run_length_delta::Plan::of(values, spread) };
-    found.delta = delta::Plan::of(values, spread, plain_bytes);
+    let runs_plan = if runs == rows { None } else { run_length_delta::RunLengthDeltaPlan::of(values, spread) };
+    found.delta = delta::DeltaPlan::of(values, spread, plain_bytes);
     let others = [
         (runs_plan.map(|plan| plan.bytes(plain_bytes)), Encoding::RunLengthDelta),
         (found.delta.as_ref().map(|plan| plan.bytes(rows, plain_bytes)), Encoding::Delta),
@@ -161,10 +161,11 @@ fn choose_by_order<N: Native>(
     if is_full && bitmap_bytes.is_some() {
         return Some(Encoding::Bitmap);
     }
-    let delta_bytes = delta_bytes.and_then(|_| delta::Plan::of(values, spread, plain_bytes));
+    let delta_bytes = delta_bytes.and_then(|_| delta::DeltaPlan::of(values, spread, plain_bytes));
     let delta_bytes = delta_bytes.map(|plan| plan.bytes(rows, plain_bytes));
-    let runs_bytes =
-        runs_bytes.and_then(|_| run_length_delta::Plan::of(values, spread)).map(|plan| plan.bytes(plain_bytes));
+    let runs_bytes = runs_bytes
+        .and_then(|_| run_length_delta::RunLengthDeltaPlan::of(values, spread))
+        .map(|plan| plan.bytes(plain_bytes));
     let candidates =
         [(bitmap_bytes, Encoding::Bitmap), (delta_bytes, Encoding::Delta), (runs_bytes, Encoding::RunLengthDelta)];
     let candidates = candidates.into_iter().filter_map(|(bytes, encoding)| Some((bytes?, encoding)));

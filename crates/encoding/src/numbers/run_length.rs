@@ -20,18 +20,18 @@ use crate::lane_test::LaneTest;
 use crate::native::Native;
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
-use crate::numbers::run_words::{self, Plan, RunWords};
+use crate::numbers::run_words::{self, RunWords, RunWordsPlan};
 use crate::run_ends::{self, RunEnds, run_starts};
 
 /// Runs of equal numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct RunLength {
     ends: RunEnds,
-    values: Values,
+    values: RunValues,
 }
 
 #[derive(Clone, Debug)]
-enum Values {
+enum RunValues {
     Plain(Plain),
     Packed(Packed),
     Words(RunWords),
@@ -52,7 +52,7 @@ pub(crate) fn bytes_least(runs: usize, width: Option<usize>, plain_bytes: usize)
 /// number.
 pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head, writer: &mut Writer) {
     let starts = run_starts(values);
-    if let Some(plan) = Plan::of(&starts, values.len(), (min, max))
+    if let Some(plan) = RunWordsPlan::of(&starts, values.len(), (min, max))
         && plan.bytes() < bytes(starts.len(), packed::width_of(min, max), head.plain_bytes)
     {
         return run_words::write(values, min, &starts, plan, head, writer);
@@ -77,12 +77,14 @@ impl RunLength {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.inner == Some(Encoding::RunLength) {
             let (ends, words) = RunWords::parse(head, parts)?;
-            return Ok(Self { ends, values: Values::Words(words) });
+            return Ok(Self { ends, values: RunValues::Words(words) });
         }
         let ends = RunEnds::parse(parts, head.runs)?;
         let values = match head.inner {
-            Some(Encoding::FrameOfReference) => Values::Packed(Packed::parse(parts, head.base, head.width, head.runs)?),
-            Some(Encoding::Plain) => Values::Plain(Plain::parse(parts, head.plain_bytes, false, head.runs)?),
+            Some(Encoding::FrameOfReference) => {
+                RunValues::Packed(Packed::parse(parts, head.base, head.width, head.runs)?)
+            }
+            Some(Encoding::Plain) => RunValues::Plain(Plain::parse(parts, head.plain_bytes, false, head.runs)?),
             _ => return Err(CorruptChunk { at: 1, expected: "run values that are packed or plain" }),
         };
         Ok(Self { ends, values })
@@ -96,11 +98,11 @@ impl RunLength {
     /// Readable name of the encodings.
     pub(crate) fn description(&self) -> String {
         match &self.values {
-            Values::Plain(_) => format!("run_length({}) of plain", self.ends.len()),
-            Values::Packed(packed) => {
+            RunValues::Plain(_) => format!("run_length({}) of plain", self.ends.len()),
+            RunValues::Packed(packed) => {
                 format!("run_length({}) of frame_of_reference({})", self.ends.len(), packed.width())
             }
-            Values::Words(words) => format!("run_length({}) of {}-bit words", self.ends.len(), words.word_bits()),
+            RunValues::Words(words) => format!("run_length({}) of {}-bit words", self.ends.len(), words.word_bits()),
         }
     }
 
@@ -119,9 +121,9 @@ impl RunLength {
         let runs = self.ends.runs_of(rows);
         let mut values = vec![];
         match &self.values {
-            Values::Plain(plain) => plain.append(runs.clone(), &mut values),
-            Values::Packed(packed) => packed.append(runs.clone(), &mut values),
-            Values::Words(words) => words.append(runs.clone(), &mut values),
+            RunValues::Plain(plain) => plain.append(runs.clone(), &mut values),
+            RunValues::Packed(packed) => packed.append(runs.clone(), &mut values),
+            RunValues::Words(words) => words.append(runs.clone(), &mut values),
         }
         (runs, values)
     }
@@ -149,9 +151,9 @@ impl RunLength {
 
     fn value_of_run(&self, run: usize) -> i128 {
         match &self.values {
-            Values::Plain(plain) => plain.value(run),
-            Values::Packed(packed) => packed.value(run),
-            Values::Words(words) => words.value(run),
+            RunValues::Plain(plain) => plain.value(run),
+            RunValues::Packed(packed) => packed.value(run),
+            RunValues::Words(words) => words.value(run),
         }
     }
 

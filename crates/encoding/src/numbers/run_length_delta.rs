@@ -51,14 +51,14 @@ pub(crate) struct RunLengthDelta {
 
 /// Choice of how runs become words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct RunLengthDeltaPlan {
     steps: Steps,
     run_bits: usize,
     width: usize,
     words: usize,
 }
 
-impl Plan {
+impl RunLengthDeltaPlan {
     /// Plan of fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few for a
     /// word.
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
@@ -92,7 +92,7 @@ impl Plan {
 }
 
 /// Writes the parts of numbers by their plan, and sets their fields of the head.
-pub(crate) fn write<N: Native>(values: &[N], plan: Plan, head: &mut Head, writer: &mut Writer) {
+pub(crate) fn write<N: Native>(values: &[N], plan: RunLengthDeltaPlan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width, head.runs) = (plan.steps.min, plan.width, plan.words);
     head.entries = plan.run_bits;
     let (mut firsts, mut first_rows, mut words) = (vec![], Vec::<u16>::new(), Vec::<i64>::with_capacity(plan.words));

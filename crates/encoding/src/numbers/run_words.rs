@@ -43,14 +43,14 @@ enum Words {
 
 /// Choice of how runs become words.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RunWordsPlan {
     width: usize,
     word_bits: usize,
     run_bits: usize,
     words: usize,
 }
 
-impl Plan {
+impl RunWordsPlan {
     /// Plan of fewest bytes for runs that begin at these rows. Returns `None` if numbers leave no bits in a word.
     pub(crate) fn of<N: Native>(starts: &[usize], rows: usize, (min, max): (N, N)) -> Option<Self> {
         let width = packed::width_of(min, max)?;
@@ -79,7 +79,7 @@ pub(crate) fn write<N: Native>(
     values: &[N],
     min: N,
     starts: &[usize],
-    plan: Plan,
+    plan: RunWordsPlan,
     head: &mut Head,
     writer: &mut Writer,
 ) {
@@ -95,7 +95,7 @@ pub(crate) fn write<N: Native>(
         }
     }
     if plan.word_bits == SHORT_BITS {
-        // `Plan::of` keeps all bits of a word within 32.
+        // `RunWordsPlan::of` keeps all bits of a word within 32.
         let words: Vec<u32> = words.iter().map(|word| *word as u32).collect();
         writer.part(words.as_slice().to_byte_slice());
     } else {

@@ -29,7 +29,7 @@ use crate::checkpoint::write_catalog;
 use crate::directory::{BLOCKS, Directory, ROOT, block_name as stored_block_name};
 use crate::disk::{Disk, FileDisk, read_whole};
 use crate::error::OpenError;
-use crate::incomplete::{self, NotBegun, Place};
+use crate::incomplete::{self, NotBegun, TargetPath};
 use crate::log::Log;
 use crate::open::{FIRST_LOG, apply, build, create_blocks, file_error};
 use crate::{BlockFile, Cache, Catalog, CatalogEdit};
@@ -56,7 +56,7 @@ impl Backups {
     ) -> Result<RestoreReport, BackupError> {
         let to = to.as_ref();
         refuse_overlap(&self.path(), to)?;
-        let before = Place::of(to);
+        let before = TargetPath::of(to);
         let restored = self.restore_to(Arc::new(FileDisk::new(to)), options, progress);
         if !matches!(restored, Ok(_) | Err(BackupError::Exists { .. })) {
             incomplete::remove_directory(to, before);
@@ -141,7 +141,7 @@ impl Backups {
         if let Some(time) = options.time {
             self.replay(&mut state, base, time, progress)?;
         }
-        let State { edit, commits, time } = state;
+        let RestoreState { edit, commits, time } = state;
         let catalog = Catalog { database: RandomState::new().hash_one("database"), ..edit.into_catalog() };
         create_blocks(directory)?;
         let bytes = self.copy_blocks(directory, &catalog, progress)?;
@@ -155,7 +155,11 @@ impl Backups {
     }
 
     /// Opens a backup in memory, as a catalog of the new database.
-    pub(super) fn open_backup(&self, directory: &Arc<Directory>, manifest: &Manifest) -> Result<State, BackupError> {
+    pub(super) fn open_backup(
+        &self,
+        directory: &Arc<Directory>,
+        manifest: &Manifest,
+    ) -> Result<RestoreState, BackupError> {
         let name = part_name(manifest.number, Part::Catalog);
         let bytes = self.read_part(&name, manifest.catalog)?;
         let damaged = |name: &str, at: u64, expected: &str| BackupError::Damaged {
@@ -179,7 +183,7 @@ impl Backups {
             let bytes = self.read_part(&name, sum)?;
             apply(&mut edit, &bytes).map_err(|(at, expected)| damaged(&name, at, &expected))?;
         }
-        Ok(State { edit, commits: 0, time: manifest.time })
+        Ok(RestoreState { edit, commits: 0, time: manifest.time })
     }
 
     /// Reads a file of a backup, and verifies it against the manifest.
@@ -202,7 +206,7 @@ impl Backups {
     /// Replays the commits after a backup, up to a time.
     pub(super) fn replay(
         &self,
-        state: &mut State,
+        state: &mut RestoreState,
         base: &Manifest,
         until: i64,
         progress: Progress<'_>,
@@ -339,7 +343,7 @@ impl Backups {
 }
 
 /// The state of a database during a restore.
-pub(super) struct State {
+pub(super) struct RestoreState {
     pub(super) edit: CatalogEdit,
     /// Number of replayed commits.
     commits: u64,

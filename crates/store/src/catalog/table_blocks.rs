@@ -197,7 +197,7 @@ pub(super) fn is_of_design(partitioning: &Partitioning, table: &Table) -> bool {
 
 /// The partition of a block.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct BlockPartition {
     /// The partition of all its rows.
     partition: Option<u32>,
     /// The partition for which the block was written, possibly of a partitioning that the table no longer has.
@@ -206,7 +206,7 @@ struct Place {
 
 /// The partition of each block. A range partitioning without boundaries takes the boundaries of the first block that
 /// has some.
-fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
+fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition> {
     if table.partitions.is_none() {
         let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
         if let Some((partitioning, _)) = known.find(|(partitioning, _)| is_of_design(partitioning, table)) {
@@ -219,14 +219,17 @@ fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<Place> {
     let place = |block: &NewBlock| {
         let written = block.partition.as_ref();
         let of_table = written.filter(|(by, number)| Some(by.as_ref()) == of_table && *number <= by.nulls());
-        Place { partition: of_table.map(|(_, number)| *number), written_for: written.map(|(_, number)| *number) }
+        BlockPartition {
+            partition: of_table.map(|(_, number)| *number),
+            written_for: written.map(|(_, number)| *number),
+        }
     };
     blocks.iter().map(place).collect()
 }
 
 /// Whether a block continues the run of the one before it. Assumes that the rows of each partition were written in
 /// order.
-fn continues(table: &Table, before: &Place, next: &Place) -> bool {
+fn continues(table: &Table, before: &BlockPartition, next: &BlockPartition) -> bool {
     match (&table.partitions, before.partition, next.partition) {
         _ if before.written_for == next.written_for => true,
         (Some(partitions), Some(before), Some(next)) => {
@@ -239,15 +242,15 @@ fn continues(table: &Table, before: &Place, next: &Place) -> bool {
 
 /// Replaces `old` by `new`. While this runs, sort runs are numbered from 1. A run begins where the number changes, or
 /// where a partition begins that is not in the order of the run.
-fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Place)], order: RowOrder) {
+fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, BlockPartition)], order: RowOrder) {
     const OWN_RUN: usize = 0;
-    let mut blocks: Vec<(usize, Place, Arc<BlockFile>)> = Vec::new();
+    let mut blocks: Vec<(usize, BlockPartition, Arc<BlockFile>)> = Vec::new();
     let mut is_placed = false;
     for (at, block) in table.blocks.iter().enumerate() {
         let run = table.runs.partition_point(|start| *start <= at);
         if !old.contains(&block.id()) {
             let partition = table.partition_of(at);
-            blocks.push((run, Place { partition, written_for: partition }, Arc::clone(block)));
+            blocks.push((run, BlockPartition { partition, written_for: partition }, Arc::clone(block)));
         } else if !is_placed {
             is_placed = true;
             let run = if order == RowOrder::Kept { run } else { OWN_RUN };

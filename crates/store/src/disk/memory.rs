@@ -12,10 +12,10 @@ use super::{DirectoryEntry, Disk, Lock, NoLock, ReadFile, WriteFile};
 /// Files in memory. Each value is a separate directory, which no other process can open.
 #[derive(Debug, Default)]
 pub struct MemoryDisk {
-    files: Mutex<BTreeMap<String, Arc<Content>>>,
+    files: Mutex<BTreeMap<String, Arc<SharedBytes>>>,
 }
 
-type Content = RwLock<Vec<u8>>;
+type SharedBytes = RwLock<Vec<u8>>;
 
 impl MemoryDisk {
     /// An empty directory.
@@ -30,7 +30,7 @@ impl Disk for MemoryDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
-        let content = Arc::<Content>::default();
+        let content = Arc::<SharedBytes>::default();
         self.files.lock().insert(name.to_owned(), Arc::clone(&content));
         Ok(Box::new(WrittenFile { content, written: 0 }))
     }
@@ -88,7 +88,7 @@ impl Disk for MemoryDisk {
 
 #[derive(Debug)]
 struct WrittenFile {
-    content: Arc<Content>,
+    content: Arc<SharedBytes>,
     written: usize,
 }
 
@@ -111,7 +111,7 @@ impl WriteFile for WrittenFile {
 }
 
 #[derive(Debug)]
-struct MemoryFile(Arc<Content>);
+struct MemoryFile(Arc<SharedBytes>);
 
 impl ReadFile for MemoryFile {
     fn length(&self) -> io::Result<u64> {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::state::{Content, NameChange, Node, Outcome, Random, State, result_of, torn};
+use self::state::{DiskState, FileContent, NameChange, Node, Outcome, Random, result_of, torn};
 use super::memory::slice_of;
 use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
@@ -46,7 +46,7 @@ pub enum Fault {
 /// A disk under test. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     extension_step: u64,
 }
 
@@ -105,7 +105,7 @@ impl SimulatedDisk {
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let node = Node::File(state.files.len());
-        state.files.push(Content::durable(bytes.to_vec()));
+        state.files.push(FileContent::durable(bytes.to_vec()));
         state.set_durably(name, node);
     }
 
@@ -134,7 +134,7 @@ impl SimulatedDisk {
             change.apply(&mut names);
         }
         let files = before.files.iter().map(|content| torn(content, keep_of_8, &mut random)).collect();
-        let state = State { durable: names.clone(), names, files, ..State::default() };
+        let state = DiskState { durable: names.clone(), names, files, ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
 }
@@ -150,7 +150,7 @@ impl Disk for SimulatedDisk {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let file = state.files.len();
-        state.files.push(Content::default());
+        state.files.push(FileContent::default());
         state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
         Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), file }))
     }
@@ -210,7 +210,7 @@ impl Disk for SimulatedDisk {
         let outcome = state.change("create directory", "")?;
         if outcome != Outcome::FailsBefore {
             let node = Node::File(state.files.len());
-            state.files.push(Content::durable(Vec::new()));
+            state.files.push(FileContent::durable(Vec::new()));
             state.set_durably(name, node);
         }
         result_of(outcome)
@@ -233,7 +233,7 @@ impl Disk for SimulatedDisk {
         let mut state = self.state.lock();
         if state.file(name).is_err() {
             let node = Node::File(state.files.len());
-            state.files.push(Content::default());
+            state.files.push(FileContent::default());
             state.change_name("create", NameChange::Set(name.to_owned(), node))?;
         }
         if state.shared_locks > 0 || std::mem::replace(&mut state.locked, true) {
@@ -267,7 +267,7 @@ impl Disk for SimulatedDisk {
             return Ok(None);
         }
         let file = state.files.len();
-        state.files.push(Content::default());
+        state.files.push(FileContent::default());
         state.change_name("create", NameChange::Set(name.to_owned(), Node::File(file)))?;
         state.write(name, file, content)?;
         let alive = Arc::new(());
@@ -337,7 +337,7 @@ struct SimulatedRegistration {
 
 impl SimulatedRegistration {
     /// Whether the process of this reader is live in the simulation.
-    fn is_live(&self, state: &State) -> bool {
+    fn is_live(&self, state: &DiskState) -> bool {
         state.live_readers.get(&self.name).is_some_and(|alive| Weak::as_ptr(alive) == Arc::as_ptr(&self.alive))
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::{Busy, Locks, State, TransactionId};
+use super::{Busy, LockTable, Locks, TransactionId};
 use crate::TableId;
 
 /// Mode of a key lock.
@@ -124,7 +124,7 @@ impl Locks {
     }
 }
 
-impl State {
+impl LockTable {
     /// The key locks of a table. Records that the transaction has locks there.
     fn keys_of(&mut self, transaction: TransactionId, table: TableId) -> &mut TableKeys {
         let tables = &mut self.running.entry(transaction).or_default().keys;

@@ -38,7 +38,7 @@ impl Record<'_> {
 
 /// End of the log.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct LogEnd {
     /// Number of the last file.
     pub number: u64,
     /// Sequence number of the last record.
@@ -55,7 +55,7 @@ pub(crate) struct End {
     pub(super) unsettled: Vec<Vec<u8>>,
 }
 
-impl End {
+impl LogEnd {
     /// Sequence number of the last record that the log itself proves to be durable.
     pub fn settled_sequence(&self) -> u64 {
         self.settled_sequence
@@ -87,7 +87,7 @@ pub(crate) fn replay<E: From<OpenError>>(
     first: u64,
     last_sequence: Option<u64>,
     visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
-) -> Result<End, E> {
+) -> Result<LogEnd, E> {
     let entries = list(disk, LOG).map_err(OpenError::from)?;
     let exists = entries.iter().filter_map(|entry| log_of(&entry.name));
     let must_exist = entries.iter().filter_map(|entry| closed_log_of(&entry.name)?.checked_add(1));
@@ -240,7 +240,7 @@ impl LogFile {
         disk: &dyn Disk,
         next: Option<&Self>,
         visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
-    ) -> Result<End, E> {
+    ) -> Result<LogEnd, E> {
         let file = self.read(disk)?;
         let bytes = self.counted(&file, next)?;
         let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
@@ -269,7 +269,7 @@ impl LogFile {
             let expected = format!("the records with which the file began, up to byte {}", self.head.begun_bytes);
             return Err(self.corrupt(walk.at, expected).into());
         }
-        Ok(End {
+        Ok(LogEnd {
             number: self.head.number,
             last_sequence: walk.sequence,
             bytes: walk.at as u64,

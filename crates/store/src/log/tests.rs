@@ -11,7 +11,7 @@ mod hostile;
 
 use std::sync::Arc;
 
-use super::{Durability, End, Log, Position, replay};
+use super::{Durability, Log, LogEnd, Position, replay};
 use crate::directory::{closed_log_name, log_name};
 use crate::disk::{Disk, SimulatedDisk};
 use crate::error::{LogFailed, OpenError};
@@ -65,7 +65,7 @@ fn length(disk: &SimulatedDisk, number: u64) -> u64 {
 type Payloads = Vec<(u64, Vec<u8>)>;
 
 /// All records from a file on.
-fn read(disk: &dyn Disk, first: u64, last_sequence: Option<u64>) -> Result<(End, Payloads), OpenError> {
+fn read(disk: &dyn Disk, first: u64, last_sequence: Option<u64>) -> Result<(LogEnd, Payloads), OpenError> {
     let mut records = Payloads::new();
     let end = replay(disk, DATABASE, first, last_sequence, &mut |record| {
         records.push((record.sequence, record.payload.to_vec()));

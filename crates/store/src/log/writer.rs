@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::begin::{Begun, prepare, publish};
 use super::format::{self, HEAD_BYTES, Head, frame, seal};
-use super::replay::{End, Record, replay};
+use super::replay::{LogEnd, Record, replay};
 use crate::directory::{LOG, ROOT, log_name};
 use crate::disk::{Disk, WriteFile};
 use crate::error::{FileError, LogFailed, OpenError};
@@ -56,13 +56,13 @@ pub(crate) enum Durability {
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     database: u64,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
     /// Notified when a leader is done.
     led: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct WriterState {
     number: u64,
     /// Seed of the checksums in the current file.
     seed: u64,
@@ -101,7 +101,7 @@ impl Log {
     ///
     /// # Errors
     /// If the file cannot be written. The log can then be replayed and resumed again.
-    pub fn resume(disk: Arc<dyn Disk>, database: u64, end: &End) -> Result<Self, FileError> {
+    pub fn resume(disk: Arc<dyn Disk>, database: u64, end: &LogEnd) -> Result<Self, FileError> {
         let head = Head {
             database,
             number: end.number + 1,
@@ -122,7 +122,7 @@ impl Log {
         let Begun { head, file } = prepare(&*disk, head, carried)?;
         publish(&*disk, head.number)?;
         let last_sequence = head.last_sequence + carried.len() as u64;
-        let state = State {
+        let state = WriterState {
             number: head.number,
             seed: head.seed(),
             file: Some(file),
@@ -277,7 +277,7 @@ impl Log {
 
     /// Payloads of the records after the last synced one, up to the record `last`. Written records come from the file,
     /// the others from memory. `None` if the file does not return all of them.
-    fn unsynced(&self, state: &State, last: u64) -> Option<Vec<Vec<u8>>> {
+    fn unsynced(&self, state: &WriterState, last: u64) -> Option<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         let written = last.min(state.written_sequence);
         if written > state.synced_sequence {
@@ -323,7 +323,7 @@ impl Log {
     }
 
     /// Takes the current file once all records are synced. No thread can write until it is put back.
-    fn take_synced(&self, state: &mut MutexGuard<'_, State>) -> Result<Box<dyn WriteFile>, LogFailed> {
+    fn take_synced(&self, state: &mut MutexGuard<'_, WriterState>) -> Result<Box<dyn WriteFile>, LogFailed> {
         loop {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
@@ -341,7 +341,7 @@ impl Log {
 
     /// Leads a group: writes the whole buffer, and syncs it if a thread waits for that. The lock is released during the
     /// I/O.
-    fn lead(&self, state: &mut MutexGuard<'_, State>, mut file: Box<dyn WriteFile>) {
+    fn lead(&self, state: &mut MutexGuard<'_, WriterState>, mut file: Box<dyn WriteFile>) {
         let mut group = mem::take(&mut state.buffer);
         let (seed, synced_bytes, number) = (state.seed, state.synced_bytes, state.number);
         let (bytes, last_sequence) = (state.bytes, state.last_sequence);
@@ -374,7 +374,7 @@ impl Log {
     }
 
     /// Puts the log into its failed state.
-    fn fail(&self, state: &mut State, error: FileError) -> LogFailed {
+    fn fail(&self, state: &mut WriterState, error: FileError) -> LogFailed {
         let failure = LogFailed::new(error);
         state.failure = Some(failure.clone());
         self.led.notify_all();
@@ -382,7 +382,7 @@ impl Log {
     }
 }
 
-impl State {
+impl WriterState {
     /// Makes a published file the current one. Buffered records go there.
     fn go_on_in(&mut self, begun: Begun) {
         let Begun { head, file } = begun;

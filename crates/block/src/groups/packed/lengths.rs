@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use super::Page;
+use super::PackedPage;
 use super::bits::{Tuples, load_narrow};
 use crate::groups::pages::u32_at;
 use crate::header::u16_at;
@@ -133,7 +133,7 @@ impl Lengths {
 
     /// Range in the heap of the value of this field in tuple `row`. In a damaged page the range may exceed the heap.
     #[inline(always)]
-    pub(super) fn find(&self, page: &Page, row: usize) -> Range<usize> {
+    pub(super) fn find(&self, page: &PackedPage, row: usize) -> Range<usize> {
         let mut cursor = page.cursor.get();
         if cursor.row != row {
             cursor = self.seek(page, row, cursor);
@@ -153,7 +153,7 @@ impl Lengths {
 
     /// Cursor at tuple `row`. Continues from `cursor` if that is at an earlier tuple of the same group, else starts at
     /// the anchor of the group.
-    fn seek(&self, page: &Page, row: usize, cursor: Cursor) -> Cursor {
+    fn seek(&self, page: &PackedPage, row: usize, cursor: Cursor) -> Cursor {
         let first = row - row % self.anchors.group_rows;
         let is_behind = (first..row).contains(&cursor.row);
         let mut cursor = if is_behind { cursor } else { Cursor { row: first, start: self.anchor(page, first) } };
@@ -166,7 +166,7 @@ impl Lengths {
     }
 
     /// Offset in the heap at which the values of the group of tuple `row` begin.
-    fn anchor(&self, page: &Page, row: usize) -> usize {
+    fn anchor(&self, page: &PackedPage, row: usize) -> usize {
         let at = page.anchors_at + row / self.anchors.group_rows * self.anchors.bytes;
         match self.anchors.bytes {
             2 => u16_at(&page.bytes, at).into(),

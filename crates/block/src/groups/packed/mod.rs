@@ -71,7 +71,7 @@ pub(crate) struct PackedPiece<'a> {
 }
 
 /// A checked page.
-struct Page {
+struct PackedPage {
     bytes: Buffer,
     /// Ordinal of its section in the piece, for errors.
     section: usize,
@@ -83,7 +83,7 @@ struct Page {
     cursor: Cell<Cursor>,
 }
 
-impl Page {
+impl PackedPage {
     fn tuples(&self) -> Tuples<'_> {
         Tuples { bytes: &self.bytes[self.tuples_at..], stride: self.stride }
     }
@@ -104,7 +104,7 @@ impl<'a> PackedPiece<'a> {
     }
 
     /// Loads a page of `rows` rows, and checks it.
-    fn page_of(&mut self, page: usize, rows: usize) -> Result<Page, BlockError> {
+    fn page_of(&mut self, page: usize, rows: usize) -> Result<PackedPage, BlockError> {
         let bytes = self.pages.page(page)?.clone();
         let section = self.pages.page_section(page);
         let stride = self.directory.tuple_bits;
@@ -126,7 +126,7 @@ impl<'a> PackedPiece<'a> {
             return Err(self.pages.corrupt(section, wrong(0, "as many rows as the directory says")));
         }
         let heap = heap_at..bytes.len() - PADDING;
-        Ok(Page { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
+        Ok(PackedPage { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
     }
 
     /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
@@ -135,11 +135,11 @@ impl<'a> PackedPiece<'a> {
         &mut self,
         ranges: &RowRanges,
         selection: &mut Bitmap,
-        mut visit: impl FnMut(&mut Self, &Page, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
+        mut visit: impl FnMut(&mut Self, &PackedPage, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
         for number in 0..self.directory.page_ends.len() {
             let rows = self.directory.page_rows(number);
-            let mut loaded: Option<Page> = None;
+            let mut loaded: Option<PackedPage> = None;
             for part in ranges.within(rows.start as u32..rows.end as u32) {
                 let part = part.start as usize..part.end as usize;
                 if selection.is_range_empty(part.clone()) {
@@ -336,7 +336,7 @@ impl Field {
     /// The page begins with row `first` of the segment.
     fn filter(
         &self,
-        page: &Page,
+        page: &PackedPage,
         test: &FieldTest,
         null_passes: bool,
         rows: Range<usize>,

@@ -19,7 +19,7 @@ use taut_index::RowRanges;
 use taut_types::{ColumnTest, Key, Test};
 
 use super::field::{Field, FieldValues};
-use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
+use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
 use crate::groups::field_test::FieldTest;
 use crate::groups::output::wrong;
@@ -129,7 +129,7 @@ impl Field {
 
 impl PackedPiece<'_> {
     /// Dictionary of a field in one page.
-    fn entries_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
+    fn entries_of(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
         // Parsing has checked that the base fits 64 bits.
         let entries = field.set().and_then(|set| parse(bytes, self.sets, set, field.record.base as i64));
@@ -137,7 +137,7 @@ impl PackedPiece<'_> {
     }
 
     /// Like [`PackedPiece::entries_of`], but padded so that every code of the width of the field has an entry.
-    pub(super) fn table_of(&self, field: &Field, page: &Page) -> Result<Vec<i64>, BlockError> {
+    pub(super) fn table_of(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let mut entries = self.entries_of(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);
         Ok(entries)

@@ -9,7 +9,7 @@ use taut_encoding::{LINE_BYTES, prefetch};
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Begins, Field, FieldValues};
 use super::symbols::Symbols;
-use super::{PAGE_HEAD_BYTES, PackedPiece, Page};
+use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
@@ -71,7 +71,7 @@ impl PackedPiece<'_> {
     fn append_all(
         &mut self,
         places: &[usize],
-        pages: &[(Page, PageRows<'_>)],
+        pages: &[(PackedPage, PageRows<'_>)],
         outputs: &mut [Output],
     ) -> Result<(), BlockError> {
         for (place, output) in places.iter().zip(outputs) {
@@ -85,7 +85,7 @@ impl PackedPiece<'_> {
     fn append(
         &mut self,
         place: usize,
-        page: &Page,
+        page: &PackedPage,
         rows: &PageRows<'_>,
         output: &mut Output,
     ) -> Result<(), BlockError> {
@@ -115,7 +115,7 @@ impl PackedPiece<'_> {
     fn append_text(
         &mut self,
         place: usize,
-        page: &Page,
+        page: &PackedPage,
         rows: &PageRows<'_>,
         output: &mut Output,
     ) -> Result<(), BlockError> {
@@ -167,7 +167,7 @@ impl PackedPiece<'_> {
     pub(super) fn admits_inline(
         &mut self,
         place: usize,
-        page: &Page,
+        page: &PackedPage,
         row: usize,
         test: &BytesTest<'_>,
         scratch: &mut Vec<u8>,
@@ -189,12 +189,12 @@ impl PackedPiece<'_> {
     }
 
     /// The overflow value of a reference, as a buffer and a range in it.
-    fn overflow(&mut self, page: &Page, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
+    fn overflow(&mut self, page: &PackedPage, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_inline(page))
     }
 
     #[cold]
-    fn corrupt_inline(&self, page: &Page) -> BlockError {
+    fn corrupt_inline(&self, page: &PackedPage) -> BlockError {
         self.pages.corrupt(page.section, wrong(page.heap.start, "inline values side by side in the heap"))
     }
 }
@@ -202,13 +202,13 @@ impl PackedPiece<'_> {
 impl Field {
     /// Whether the bytes of an inline value are a reference to an overflow section.
     #[inline(always)]
-    fn is_overflow(&self, page: &Page, row: usize) -> bool {
+    fn is_overflow(&self, page: &PackedPage, row: usize) -> bool {
         let tuples = page.tuples();
         self.overflow_bit.is_some_and(|overflow_bit| is_set(tuples.bytes, row * tuples.stride + overflow_bit))
     }
 }
 
-impl Page {
+impl PackedPage {
     /// Bytes of the inline values of the page.
     fn heap(&self) -> &[u8] {
         &self.bytes[self.heap.clone()]
@@ -236,7 +236,7 @@ impl Page {
 }
 
 /// Appends the numbers or codes of a field.
-fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut Output) {
+fn append_numbers(field: &Field, page: &PackedPage, rows: &PageRows<'_>, output: &mut Output) {
     let width = field.record.width;
     match &mut output.values {
         Values::Text(_) => {}
@@ -265,7 +265,7 @@ fn append_numbers(field: &Field, page: &Page, rows: &PageRows<'_>, output: &mut 
 }
 
 #[inline(always)]
-fn extend<T>(field: &Field, page: &Page, rows: &PageRows<'_>, vector: &mut Vec<T>, value: impl Fn(u64) -> T) {
+fn extend<T>(field: &Field, page: &PackedPage, rows: &PageRows<'_>, vector: &mut Vec<T>, value: impl Fn(u64) -> T) {
     let (tuples, width, bit) = (page.tuples(), field.record.width, field.value_bit);
     if rows.each_run(|run| tuples.extend(run, bit, width, vector, &value)) {
         return;

@@ -53,7 +53,7 @@ const FIELD_BYTES: usize = 16;
 
 /// Offsets of the attributes in a tuple, derived from the types of the columns and the page size.
 #[derive(Debug)]
-struct Shape {
+struct PageShape {
     attributes: Vec<Attribute>,
     /// Bytes of the fixed part of a tuple: null bitmap, attributes of fixed width, and ends.
     fixed_bytes: usize,
@@ -71,7 +71,7 @@ enum Attribute {
     Variable { end_at: usize, before: Option<usize> },
 }
 
-impl Shape {
+impl PageShape {
     fn new(types: &[LogicalType], page_bytes: usize) -> Self {
         let slot_bytes = if page_bytes <= PAGE_BYTES { 2 } else { 4 };
         let mut at = types.len().div_ceil(8);
@@ -169,7 +169,7 @@ pub(crate) struct SlottedPiece<'a> {
     pub directory: Directory,
     head: Buffer,
     types: Vec<LogicalType>,
-    shape: Shape,
+    shape: PageShape,
     /// How much of each page has been checked.
     checked: Vec<Checked>,
 }
@@ -185,7 +185,7 @@ enum Checked {
 }
 
 /// A page that is checked as far as its reader needs.
-struct Page {
+struct SlottedPage {
     bytes: Buffer,
     /// Ordinal of its section in the piece, for errors.
     section: usize,
@@ -197,7 +197,7 @@ impl<'a> SlottedPiece<'a> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
-        let shape = Shape::new(&types, directory.page_bytes);
+        let shape = PageShape::new(&types, directory.page_bytes);
         if directory.tuple_bits != 8 * shape.fixed_bytes {
             return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
         }
@@ -206,7 +206,7 @@ impl<'a> SlottedPiece<'a> {
     }
 
     /// Loads a page of `rows` rows, and checks what `wanted` requires and no earlier call has checked.
-    fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<Page, BlockError> {
+    fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<SlottedPage, BlockError> {
         let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
         let checked = self.checked[number];
@@ -214,7 +214,7 @@ impl<'a> SlottedPiece<'a> {
             self.check_page(&bytes, rows, checked, wanted).map_err(|corrupt| self.pages.corrupt(section, corrupt))?;
             self.checked[number] = wanted;
         }
-        Ok(Page { bytes, section })
+        Ok(SlottedPage { bytes, section })
     }
 
     fn check_page(&self, bytes: &[u8], rows: usize, checked: Checked, wanted: Checked) -> Result<(), Corrupt> {
@@ -263,11 +263,11 @@ impl<'a> SlottedPiece<'a> {
         &mut self,
         ranges: &RowRanges,
         selection: &mut Bitmap,
-        mut visit: impl FnMut(&mut Self, &Page, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
+        mut visit: impl FnMut(&mut Self, &SlottedPage, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
         for number in 0..self.directory.page_ends.len() {
             let rows = self.directory.page_rows(number);
-            let mut loaded: Option<Page> = None;
+            let mut loaded: Option<SlottedPage> = None;
             for part in ranges.within(rows.start as u32..rows.end as u32) {
                 let part = part.start as usize..part.end as usize;
                 if selection.is_range_empty(part.clone()) {
@@ -371,7 +371,7 @@ impl<'a> SlottedPiece<'a> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             retain(rows, selection, |row| {
-                Shape::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
+                PageShape::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
             });
             Ok(())
         })

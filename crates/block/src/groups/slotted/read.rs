@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Checked, Page, Shape, SlottedPiece, key_of, wide_key_of};
+use super::{Attribute, Checked, PageShape, SlottedPage, SlottedPiece, key_of, wide_key_of};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
@@ -55,7 +55,7 @@ impl SlottedPiece<'_> {
         page_ends: &[u32],
         rows: &PageRows<'_>,
         tuples: &mut Vec<usize>,
-    ) -> Result<Page, BlockError> {
+    ) -> Result<SlottedPage, BlockError> {
         let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
         // The slots of a few rows are checked one by one, because a page has about a thousand slots.
         let is_few = rows.len() <= FEW_SLOTS_MAX;
@@ -74,7 +74,7 @@ impl SlottedPiece<'_> {
     fn append_all(
         &mut self,
         places: &[usize],
-        pages: &[(Page, Range<usize>)],
+        pages: &[(SlottedPage, Range<usize>)],
         tuples: &[usize],
         outputs: &mut [Output],
     ) -> Result<(), BlockError> {
@@ -91,7 +91,7 @@ impl SlottedPiece<'_> {
         &mut self,
         place: usize,
         has_nulls: bool,
-        page: &Page,
+        page: &SlottedPage,
         tuples: &[usize],
         output: &mut Output,
     ) -> Result<(), BlockError> {
@@ -107,7 +107,7 @@ impl SlottedPiece<'_> {
         }
         if has_nulls {
             for tuple in tuples {
-                output.nulls.append(!Shape::is_null(&bytes[*tuple..], place));
+                output.nulls.append(!PageShape::is_null(&bytes[*tuple..], place));
             }
         } else {
             output.nulls.append_n_non_nulls(tuples.len());
@@ -119,7 +119,7 @@ impl SlottedPiece<'_> {
     fn append_text(
         &mut self,
         place: usize,
-        page: &Page,
+        page: &SlottedPage,
         tuples: &[usize],
         output: &mut Output,
     ) -> Result<(), BlockError> {
@@ -148,7 +148,7 @@ impl SlottedPiece<'_> {
     pub(super) fn admits_variable(
         &mut self,
         place: usize,
-        page: &Page,
+        page: &SlottedPage,
         row: usize,
         test: &BytesTest<'_>,
     ) -> Result<bool, BlockError> {
@@ -163,17 +163,22 @@ impl SlottedPiece<'_> {
     }
 
     /// The value to which a reference points.
-    fn overflow(&mut self, page: &Page, tuple: usize, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
+    fn overflow(
+        &mut self,
+        page: &SlottedPage,
+        tuple: usize,
+        reference: &[u8],
+    ) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_value(page, tuple))
     }
 
     #[cold]
-    fn corrupt_value(&self, page: &Page, tuple: usize) -> BlockError {
+    fn corrupt_value(&self, page: &SlottedPage, tuple: usize) -> BlockError {
         self.pages.corrupt(page.section, wrong(tuple, "values side by side in the tuple"))
     }
 }
 
-impl Shape {
+impl PageShape {
     /// Stored bytes of an attribute of variable width, and whether they are a reference. Returns `None` if its ends are
     /// corrupt.
     #[inline(always)]

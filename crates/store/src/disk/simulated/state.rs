@@ -9,11 +9,11 @@ use crate::disk::memory::write_at;
 
 /// The whole state of a disk, and its fault.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub names: BTreeMap<String, Node>,
     pub durable: BTreeMap<String, Node>,
     pub pending: Vec<NameChange>,
-    pub files: Vec<Content>,
+    pub files: Vec<FileContent>,
     pub fault: Option<Fault>,
     pub changes: Vec<String>,
     pub reads: u64,
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub live_readers: BTreeMap<String, Weak<()>>,
 }
 
-/// The target of a name. A file is an index into `State::files`.
+/// The target of a name. A file is an index into `DiskState::files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Directory,
@@ -33,7 +33,7 @@ pub(super) enum Node {
 
 /// Content of one file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     /// All bytes, up to the length to which the file was extended or written.
     pub bytes: Vec<u8>,
     /// Offset of the next write.
@@ -46,7 +46,7 @@ pub(super) struct Content {
     extensions: Vec<usize>,
 }
 
-impl Content {
+impl FileContent {
     pub fn durable(bytes: Vec<u8>) -> Self {
         let (written, synced, synced_length) = (bytes.len(), bytes.len(), bytes.len());
         Self { bytes, written, synced, synced_length, extensions: Vec::new() }
@@ -102,7 +102,7 @@ impl NameChange {
 }
 
 /// A file after a power loss: the synced part, any of the sectors written after it, and any of the lengths.
-pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Content {
+pub(super) fn torn(content: &FileContent, keep_of_8: u64, random: &mut Random) -> FileContent {
     let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
     let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
     let mut bytes = content.bytes[..content.synced].to_vec();
@@ -124,7 +124,7 @@ pub(super) fn torn(content: &Content, keep_of_8: u64, random: &mut Random) -> Co
     let extensions = content.extensions.iter().copied().filter(|_| random.next() % 8 < keep_of_8);
     let length = extensions.fold(bytes.len().max(content.synced_length), usize::max);
     bytes.resize(length, 0);
-    Content::durable(bytes)
+    FileContent::durable(bytes)
 }
 
 /// Splitmix64, which is good enough for repeatable choices.
@@ -148,7 +148,7 @@ pub(super) enum Outcome {
     FailsAfter,
 }
 
-impl State {
+impl DiskState {
     pub fn change(&mut self, operation: &str, name: &str) -> io::Result<Outcome> {
         self.check_power()?;
         let number = self.changes.len() as u64;

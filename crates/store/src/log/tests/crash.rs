@@ -33,7 +33,7 @@ struct History {
 
 impl History {
     /// Reads the log. It must hold the acknowledged records, and may hold more of those appended.
-    fn check(&self, disk: &SimulatedDisk, acknowledged: u64, context: &str) -> Option<(End, Payloads)> {
+    fn check(&self, disk: &SimulatedDisk, acknowledged: u64, context: &str) -> Option<(LogEnd, Payloads)> {
         let (first, before) = self.first?;
         let (end, records) = read(disk, first, Some(before)).unwrap_or_else(|error| panic!("{context}: {error}"));
         let possible = acknowledged.max(before)..=self.lives.len() as u64;

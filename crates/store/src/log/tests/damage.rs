@@ -60,7 +60,7 @@ fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
 }
 
 /// Reads the log with one of its files replaced.
-fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(End, Payloads), OpenError> {
+fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(LogEnd, Payloads), OpenError> {
     disk.put(&name_of(disk, number), bytes);
     read(disk, 1, Some(7))
 }
@@ -186,7 +186,7 @@ fn missing_files_are_named() {
 #[test]
 fn files_of_others_are_refused() {
     let disk = damaged_by_a_crash();
-    let at_of = |result: Result<(End, Payloads), OpenError>| match result.map(|read| read.0) {
+    let at_of = |result: Result<(LogEnd, Payloads), OpenError>| match result.map(|read| read.0) {
         Err(OpenError::Corrupt { path, at, .. }) => (path, at),
         other => panic!("{other:?}"),
     };

@@ -8,7 +8,7 @@ use crate::log::format::{HEAD_BYTES, Head, RECORD_MAGIC, frame, seal};
 const HEAD: Head =
     Head { database: DATABASE, number: 1, last_sequence: 0, before_bytes: 0, begun_bytes: HEAD_BYTES as u64 };
 
-fn read_file(head: Head, behind: &[u8]) -> Result<(End, Payloads), OpenError> {
+fn read_file(head: Head, behind: &[u8]) -> Result<(LogEnd, Payloads), OpenError> {
     let disk = new_disk();
     disk.put(&log_name(1), &[&head.to_bytes(), behind].concat());
     disk.create_directory("log").unwrap();
