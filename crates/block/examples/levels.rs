@@ -5,10 +5,11 @@
 //! ```
 //!
 //! The tables have 10 columns of integers and are sorted by all of them: narrow_e (column i uniform in 1..=2^(2.7 i)),
-//! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows are drawn and
-//! sorted, 40 bytes each; of these, blocks that lie evenly spread are built and measured. Times are of one thread with
-//! sections in memory; the designs of a layout take turns and the least time of each counts, which other work on the
-//! machine disturbs least: nanoseconds a row. Behind each is its ratio to that of the same layout without levels.
+//! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows are drawn
+//! and sorted, 40 bytes each. Of these, evenly spaced blocks are built and measured. Times are nanoseconds per row, of
+//! one thread with sections in memory. The designs of a layout are measured alternately, and the least time of each
+//! counts, because other work on the machine affects it least. Each time is followed by its ratio to that of the same
+//! layout without levels.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
 
 use std::sync::Arc;

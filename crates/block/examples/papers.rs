@@ -6,8 +6,8 @@
 //!
 //! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
 //! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`), uniform or, in
-//! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order, part by part, so that the 60 million of the paper need no
-//! memory. Of all blocks one in `every` is scanned.
+//! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order,
+//! part by part, so that the 60 million of the paper need no memory. Of all blocks one in `every` is scanned.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
 
 use std::collections::HashMap;

@@ -4,9 +4,9 @@
 //! cargo run --release -p taut-block --example paths
 //! ```
 //!
-//! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u); a range test on
-//! an unsorted column, for a growing share of rows, and lists of values. Medians of microseconds of a segment; the two ways
-//! take turns on copies of the segment that are too many for a cache.
+//! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u). The filters
+//! are a range on an unsorted column, for a growing share of rows, and lists of values. Prints medians in microseconds
+//! per segment. Both paths are measured alternately, on more copies of the segment than fit the cache.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
 use std::sync::Arc;

@@ -162,8 +162,8 @@ impl Block {
         self.header.piece(segment, self.header.place(column.index()).0)
     }
 
-    /// Whether the columns of a schema have the types of this block's columns. Names are not compared, nor is nullability:
-    /// `SET NOT NULL` and `DROP NOT NULL` change a table and not its blocks.
+    /// Whether the columns of a schema have the types of this block's columns. Names are not compared. Nor is
+    /// nullability: `SET NOT NULL` and `DROP NOT NULL` change a table and not its blocks.
     pub fn has_types(&self, schema: &Schema) -> bool {
         self.header.has_types(schema)
     }

@@ -490,7 +490,8 @@ impl Header {
         }
     }
 
-    /// Whether the columns of a schema have the types of the columns of this header. Names and nullability are not compared.
+    /// Whether the columns of a schema have the types of the columns of this header. Names and nullability are not
+    /// compared.
     pub fn has_types(&self, schema: &Schema) -> bool {
         let same = |(index, column): (usize, &Column)| self.column_type(index) == column.logical_type;
         schema.len() == self.columns() && schema.columns().iter().enumerate().all(same)

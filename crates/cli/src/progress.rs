@@ -15,6 +15,7 @@ pub struct ProgressDisplay {
     shared: Arc<Mutex<ProgressState>>,
 }
 
+/// The running operation, as the progress bar shows it.
 #[derive(Default)]
 struct ProgressState {
     operation: String,

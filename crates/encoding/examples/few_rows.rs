@@ -1,5 +1,6 @@
-//! Prints, as Markdown, how long tests that few rows pass take on a segment of packed numbers that is in no cache: by a scan,
-//! by extremes, and of rows that other tests left one by one. The cutoffs between these ways come from here.
+//! Prints, as Markdown, the time of predicates that few rows pass, on a segment of packed numbers that is in no cache:
+//! by a scan, by extremes, and one by one on rows that passed other predicates. The cutoffs between these come from
+//! here.
 //!
 //! `cargo run --release -p taut-encoding --example few_rows`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]

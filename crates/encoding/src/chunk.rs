@@ -34,6 +34,7 @@ pub struct Chunk {
     values: ChunkValues,
 }
 
+/// Values of a chunk, by kind.
 #[derive(Clone, Debug)]
 enum ChunkValues {
     /// All rows are null.

@@ -1,5 +1,5 @@
-//! The mover: a background thread that runs compaction. It writes delta rows to blocks, rewrites blocks with many
-//! deleted rows, merges small blocks and sort runs, and truncates the log.
+//! The mover: a background thread that runs compaction and checkpoints. It writes delta rows to blocks, rewrites blocks
+//! with many deleted rows, merges small blocks and sort runs, and truncates the log.
 //!
 //! ```text
 //! commits ──wake──> thread: what is due? ──compaction──> one commit ──rest──> what is due? ...
@@ -186,8 +186,8 @@ impl Shared {
         self.turn_of(table).lock_owned().await
     }
 
-    /// As [`Shared::turn_soon`], but cancels the thread's compaction of the table. For statements that make this
-    /// compaction useless.
+    /// Waits for the maintenance lock as [`Shared::turn_soon`] does, but first cancels the thread's compaction of the
+    /// table. For statements that make this compaction useless.
     pub async fn turn_at_once(&self, table: TableId) -> Option<MaintenanceLock> {
         let lock = self.turn_of(table).try_lock_owned();
         if lock.is_err() && self.status.lock().is_running(table) {
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::lock`], but with a time limit, because the holder may be waiting for this session.
+    /// Waits for the maintenance lock of a table, with a time limit: the holder may be waiting for this session.
     pub async fn turn_soon(&self, table: TableId) -> Option<MaintenanceLock> {
         tokio::time::timeout(LOCK_WAIT, self.lock(table)).await.ok()
     }

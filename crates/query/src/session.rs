@@ -1,5 +1,8 @@
-//! A session: runs one statement after the other, each on the snapshot of the transaction in progress, or else on the
-//! newest.
+//! A session runs one statement after the other. A statement sees the snapshot of the transaction in progress, or else
+//! the newest snapshot.
+//!
+//! Each file of this folder runs some kinds of statements, or has what all of them need: the transaction of the
+//! session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
 
 mod backup;
 mod catalog;

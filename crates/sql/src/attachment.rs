@@ -1,10 +1,10 @@
-//! Slot for a value that an engine attaches to a parsed statement, such as its cached plan.
+//! A value that an engine attaches to a parsed statement, such as its plan cache entry.
 
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, OnceLock};
 
-/// Slot for one value. Clones of a statement share it.
+/// Holds one value. Clones of a statement share it.
 #[derive(Clone, Default)]
 pub struct Attachment(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 

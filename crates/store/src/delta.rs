@@ -117,6 +117,7 @@ pub struct DeltaPage {
     content: PageContent,
 }
 
+/// Rows of a delta page, in memory.
 #[derive(Clone, Debug)]
 enum PageContent {
     /// Rows that were inserted at once, with none appended since.
@@ -459,7 +460,7 @@ fn bytes_of(rows: &RecordBatch) -> usize {
     rows.columns().iter().map(|column| of_values(column) + of_nulls(column)).sum()
 }
 
-/// Where rows are appended.
+/// Page of a delta, and position in it, at which rows are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendPosition {
     /// An existing page, or `None` for a new one.

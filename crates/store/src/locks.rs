@@ -31,6 +31,7 @@ pub(crate) struct Locks {
     state: Mutex<LockTable>,
 }
 
+/// Row locks, key locks and waits of running transactions.
 #[derive(Debug, Default)]
 struct LockTable {
     rows: HashMap<(TableId, UnitId, u16), Vec<(TransactionId, RoaringBitmap)>>,

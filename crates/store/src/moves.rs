@@ -2,12 +2,13 @@
 //! find them.
 //!
 //! ```text
-//! catalog   version 7 ─ 8         version 9 ─ 10 ─ 11         version 12
-//!                 └── place 1 ── moves ──> place 2 ── moves ──> place 3
+//! catalog   version 7 ─ 8            version 9 ─ 10 ─ 11       version 12
+//!                 └── position 1 ── moves ──> position 2 ── moves ──> position 3
 //! ```
 //!
-//! Each version of the catalog holds its place in a list of row relocations. References lead only from earlier places
-//! to later ones. So a relocation is kept as long as an earlier version is held, and is freed without a search.
+//! Each version of the catalog holds its position in a list of row relocations. References lead only from earlier
+//! positions to later ones. So a relocation is kept as long as an earlier version is held, and is freed without a
+//! search.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -87,10 +88,11 @@ impl Moves {
     }
 }
 
-/// Place of a version of the catalog in the list of row relocations. All later relocations can be reached from it.
+/// Position of a version of the catalog in the list of row relocations. All later relocations are reachable from it.
 #[derive(Clone, Default)]
 pub(crate) struct MovesSince(Arc<RowOffset>);
 
+/// A node in the list of row relocations: the relocations of the next commit, once there is one.
 #[derive(Default)]
 struct RowOffset {
     next: RwLock<Option<Next>>,
@@ -103,7 +105,7 @@ struct Next {
 }
 
 impl MovesSince {
-    /// Sets the relocations of a commit, and the place after them. They replace the relocations of a commit that
+    /// Sets the relocations of a commit, and the position after them. They replace the relocations of a commit that
     /// failed, which no reader has seen.
     pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<Moves>)]>) {
         *self.0.next.write() = Some(Next { moves, then: then.clone() });

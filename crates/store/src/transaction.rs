@@ -51,6 +51,7 @@ struct Preview {
 #[derive(Debug)]
 pub struct Mark(Work);
 
+/// Changes and savepoints of a running transaction.
 #[derive(Clone, Debug)]
 struct TransactionState {
     work: Work,

@@ -22,7 +22,7 @@ const FSST_BYTES_MIN: usize = 16 << 10;
 const PLAIN_END_BYTES: usize = 4;
 const FSST_END_BYTES: usize = 2;
 
-/// Encoding, with the results of its choice that writing it reuses.
+/// Encoding chosen for strings, with the results of the choice that writing reuses.
 pub(crate) enum BytesPlan {
     /// The value of this row, for all rows.
     Constant(usize),

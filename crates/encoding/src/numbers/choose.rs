@@ -19,7 +19,7 @@ const RUN_ROWS_MIN: usize = 8;
 /// Rows whose distinct values are counted before a dictionary of all rows is tried.
 const SAMPLE_ROWS: usize = 1024;
 
-/// Results of the choice that writing the encoding reuses.
+/// Results of the choice of an encoding that writing reuses.
 #[derive(Clone, Debug)]
 pub(crate) struct Found<N> {
     pub(crate) distinct: Option<Distinct<N>>,

@@ -30,6 +30,7 @@ pub(crate) struct RunLength {
     values: RunValues,
 }
 
+/// Number of each run, by its encoding.
 #[derive(Clone, Debug)]
 enum RunValues {
     Plain(Plain),

@@ -3,7 +3,7 @@
 //! ```text
 //! CREATE TABLE, ALTER TABLE ── declare ──> Constraints in the catalog
 //! rows of a statement ── checks: NOT NULL, CHECK, batch by batch ──> the table
-//! end of the statement ── session/constraints: keys and foreign keys of the written rows
+//! end of the statement ── session/keys: keys and foreign keys of the written rows
 //! ```
 
 mod checks;

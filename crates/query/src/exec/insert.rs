@@ -10,7 +10,8 @@
 //! Nothing is visible before the commit. An error before the commit leaves nothing behind.
 //!
 //! Rows for a sorted table are checked for order as they are read. If they are out of order, they are sorted first: see
-//! `sorted.rs`. Rows for a partitioned table are merged into one stream and then grouped by partition: see `write/partitioner.rs`.
+//! `insert/sorted.rs`. Rows for a partitioned table are merged into one stream and then grouped by partition: see
+//! `write/partitioner.rs`.
 
 mod small_insert;
 mod sorted;
@@ -432,7 +433,7 @@ impl Rows {
     }
 }
 
-/// Result of writing a load.
+/// Blocks that a load has written.
 struct WrittenBlocks {
     blocks: Vec<NewBlock>,
     /// Whether the rows were sorted.

@@ -1,4 +1,5 @@
-//! Physical operators, and what they share: scans of tables, inserts, and operators around those of DataFusion.
+//! Physical operators: table scans, aggregation in scans, inserts, and operators around those of DataFusion. Also the
+//! read set of a statement, which is known once its physical plan is complete.
 
 pub mod batches;
 pub mod insert;

@@ -1,4 +1,5 @@
-//! Types of expressions, and how their text is parsed: the same in queries, check conditions and defaults.
+//! Rules of expressions that queries, check conditions and defaults share: coercion to floating point, and options of
+//! the parser.
 
 mod floating_point;
 mod options;

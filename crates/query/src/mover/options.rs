@@ -40,7 +40,7 @@ impl MoverOptions {
         Self { delta_bytes, ..self }
     }
 
-    /// Limits for a full compaction: blocks with any deleted row are rewritten, and two parts are enough for a merge.
+    /// Limits for a full compaction: blocks with any deleted row are rewritten, and two inputs are enough for a merge.
     pub(crate) fn full(&self) -> Self {
         Self { deleted_percent: 0, merged_parts: 2, ..self.clone() }
     }

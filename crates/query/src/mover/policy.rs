@@ -3,6 +3,7 @@
 //! ```text
 //! delta pages ──seal──> sort runs, blocks ──merge──> fewer, larger ones
 //!                                └─clean──> the same without deleted rows
+//! ```
 //!
 //! docs/adr/0020-the-mover.md gives the reasons for these rules.
 
@@ -72,8 +73,8 @@ pub(crate) fn next(table: &Table, work: CompactionKind, options: &MoverOptions, 
     }
 }
 
-/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if the
-/// blocks are like that already, or if the table is unsorted.
+/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if they
+/// are in one already, or if the table is unsorted.
 pub(crate) fn renewal(table: &Table) -> Option<Piece> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
     // In each partition, a load ends with a block that may not be full.
@@ -163,8 +164,8 @@ impl MergeInput {
     }
 }
 
-/// Number of parts, from the first on, that are worth merging: the largest number within the limits of a compaction.
-/// There must be enough parts, and none may be large, so that each merge multiplies the size of the part that holds a
+/// Number of inputs, from the first on, that are worth merging: the largest number within the limits of a compaction.
+/// There must be enough inputs, and none may be large, so that each merge multiplies the size of the input that holds a
 /// given row.
 fn worth_merging(parts: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merged_parts as u64 / 2).max(1);

@@ -1,4 +1,5 @@
-//! Settings that all sessions of a database share: threads, memory and planner rules.
+//! The engine of a database: memory, threads and spill files that all sessions share, and the configuration of
+//! DataFusion with Taut's planning rules.
 
 use std::sync::Arc;
 
@@ -40,9 +41,10 @@ const SHARED_BUILD_BYTES: usize = 512 << 20;
 /// Maximum rows of such a hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
-/// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows, because its columns are allocated at
-/// that size. The limit allows three columns of eight bytes, or one such column and short text, with their null masks.
-/// Lists are made of rows, not of distinct values, so longer lists cost more time than they save.
+/// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows,
+/// because its columns are allocated at that size. The limit allows three columns of eight bytes, or one such column
+/// and short text, with their null masks. Lists are made of rows, not of distinct values, so longer lists cost more
+/// time than they save.
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging

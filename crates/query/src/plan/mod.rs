@@ -1,5 +1,5 @@
-//! From a statement to a physical plan: the engine's configuration, planning rules, tables as DataFusion sees them, and
-//! cached plans.
+//! From a statement to a physical plan: the engine's configuration, planning rules, tables and files as DataFusion sees
+//! them, values of parameters, and cached plans.
 
 pub mod assignment_cast;
 pub mod cache;

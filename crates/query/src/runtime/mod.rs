@@ -1,4 +1,5 @@
-//! What all statements of a database share while they run: memory, threads, spill files, progress, cancellation.
+//! Resources of running statements: memory, threads and spill files, which all statements of a database share, and the
+//! progress and cancellation of each.
 
 pub mod cancellation;
 pub mod memory;

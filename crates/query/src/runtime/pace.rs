@@ -1,4 +1,4 @@
-//! Pace of work in the background: it works at most half of the time, so that queries get processor time.
+//! Pace of background work, which runs at most half of the time, so that queries get processor time.
 
 use std::fmt::{self, Debug, Formatter};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Creates a pace for work of which `is_urgent` says at any time whether it must not rest.
+    /// Creates a pace for background work. The work does not rest while `is_urgent` returns true.
     pub fn new(is_urgent: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { is_urgent: Box::new(is_urgent), working_since: Mutex::new(Instant::now()) }
     }

@@ -34,7 +34,7 @@ use crate::plan::parameters::BindParameters;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::write::changes::Changes;
 
-/// Settings of DataFusion's own spill files, which Taut replaces by those of `spill.rs`.
+/// Settings of DataFusion's own spill files, which Taut replaces by those of `runtime/spill.rs`.
 const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.temp_directory",
     "datafusion.runtime.max_temp_directory_size",
@@ -44,7 +44,7 @@ const SPILL_SETTINGS: [&str; 3] = [
 /// Maximum number of batches that are computed ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
-/// State of a session that its plans depend on.
+/// State of a session that its plans depend on. It is part of each [`CacheKey`].
 pub(super) struct Planning {
     /// Number of the session, unique in this process.
     session: u64,

@@ -131,9 +131,9 @@ impl QuerySession {
         }
     }
 
-    /// Acquires the maintenance lock of a table, for a statement that replaces blocks itself. The transaction in
-    /// progress holds the lock until it ends. Without one, returns the lock, which the statement holds. Also returns
-    /// `None` if the lock is not free within a time limit.
+    /// Acquires the maintenance lock of a table, for a statement that replaces blocks itself. Returns the lock if no
+    /// transaction is in progress. Otherwise returns `None`, and the transaction holds the lock until it ends. Also
+    /// returns `None` if the lock is not free within a time limit.
     pub(super) async fn lock_for_maintenance(&self, table: TableId) -> Option<MaintenanceLock> {
         if self.has_maintenance_lock(table) {
             return None;

@@ -129,7 +129,8 @@ impl Changes {
     /// cannot be cancelled any more.
     ///
     /// # Errors
-    /// If the statement is cancelled, `change` returns an error, or the log cannot be written. Nothing has changed then.
+    /// If the statement is cancelled, `change` returns an error, or the log cannot be written. Nothing has changed
+    /// then.
     pub fn commit_last<T, E>(&self, change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>) -> Result<T, QueryError>
     where
         E: From<CommitError>,

@@ -1,5 +1,5 @@
-//! Rows and blocks on their way into a table: conversion to the types of the table, partitioning, blocks, and rewriting
-//! of blocks that are there.
+//! From rows to blocks: conversion to the types of the table, partitioning, building and writing of blocks, and
+//! rewriting of existing blocks. Also the destination of a statement's changes: a transaction or immediate commits.
 
 pub mod blocks;
 pub mod changes;

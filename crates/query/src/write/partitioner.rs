@@ -61,8 +61,8 @@ pub(crate) struct Divider {
     bounds: MemoryBounds,
     waiting: Vec<RecordBatch>,
     waiting_bytes: usize,
-    /// One slot per partition, with the partition of nulls after those of values. The last slot is for unpartitioned
-    /// rows.
+    /// One buffer per partition, with the partition of nulls after those of values. The last buffer is for
+    /// unpartitioned rows.
     slots: Vec<PartitionBuffer>,
     held_bytes: usize,
 }

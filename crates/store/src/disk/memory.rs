@@ -15,6 +15,7 @@ pub struct MemoryDisk {
     files: Mutex<BTreeMap<String, Arc<SharedBytes>>>,
 }
 
+/// Content of a file, shared by its handles.
 type SharedBytes = RwLock<Vec<u8>>;
 
 impl MemoryDisk {
@@ -110,6 +111,7 @@ impl WriteFile for WrittenFile {
     }
 }
 
+/// An open file.
 #[derive(Debug)]
 struct MemoryFile(Arc<SharedBytes>);
 

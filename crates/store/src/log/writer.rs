@@ -61,6 +61,7 @@ pub(crate) struct Log {
     led: Condvar,
 }
 
+/// State of an open log, behind its mutex.
 #[derive(Debug)]
 struct WriterState {
     number: u64,

@@ -1,4 +1,4 @@
-//! Updates and deletions of rows that a lookup finds: their cached form, and how they run without a planner.
+//! Cached plans of updates and deletions whose rows a lookup finds. They run without a planner.
 //!
 //! ```text
 //! UPDATE t SET v = v + $1 WHERE k = $2
@@ -35,7 +35,7 @@ use crate::plan::assignment_cast::is_assignment;
 use crate::plan::parameters::scalar_of;
 use crate::write::coerce::Conform;
 
-/// Cached form of a mutation whose rows a lookup finds.
+/// Cached plan of a mutation: the lookup of its rows, and expressions for their new values.
 #[derive(Debug)]
 pub struct CachedDml {
     basis: CacheKey,
@@ -109,7 +109,7 @@ pub struct Typed {
     pub(super) parameters: Vec<Option<Parameter>>,
 }
 
-/// A planned mutation.
+/// A planned mutation, as input of [`CachedDml::of`].
 pub struct PlannedDml<'a> {
     /// The mutation's query.
     pub query: Typed,

@@ -62,7 +62,7 @@ impl TableShape {
     }
 }
 
-/// State that a cached plan was made for. The plan is invalid in any other state.
+/// State of the session and the catalog that a cached plan was made for. The plan is invalid in any other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheKey {
     /// Number of the session.
@@ -75,7 +75,7 @@ pub struct CacheKey {
 
 /// A plan that a statement can cache.
 pub trait Cached {
-    /// Whether the plan is valid in a state and for the tables of a snapshot.
+    /// Whether the plan is valid for a cache key and for the tables of a snapshot.
     fn holds(&self, basis: CacheKey, snapshot: &Catalog) -> bool;
 }
 
@@ -125,8 +125,8 @@ impl<P: Cached> CacheEntry<P> {
         }
     }
 
-    /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::Wanted`] only from the second execution
-    /// on, because most statements run once.
+    /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::Wanted`] only from the second
+    /// execution on, because most statements run once.
     pub fn find(&self, basis: CacheKey, snapshot: &Catalog) -> CacheLookup<P> {
         let mut state = self.0.lock();
         match &*state {
