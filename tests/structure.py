@@ -40,6 +40,9 @@ CIRCLES = {
         *("store", "verify"),
     },
 }
+# Type names that a crate may declare more than once: associated types of traits, one type per processor or system, and the
+# callback of backups and restores.
+REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "Places", "Progress", "Register", "Thread"]
 # The parts of DataFusion that these crates name. Crates that are not here may name all of it.
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
 # What examples, which are measurements, may use in addition to the dependencies of their crate.
@@ -149,6 +152,20 @@ def imports(src):
     return found
 
 
+def type_names(wrong):
+    """Checks that a search for a type of a crate finds one type."""
+    declaration = re.compile(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:struct|enum|trait|type|union) ([A-Z]\w*)", re.MULTILINE)
+    for src in sorted([*(ROOT / "crates").glob("*/src"), *(ROOT / "bindings").glob("*/src")]):
+        found = {}
+        for path in sorted(src.rglob("*.rs")):
+            if not any("tests" in part for part in path.relative_to(src).parts):
+                for name in declaration.findall(path.read_text().split("\n#[cfg(test)]\nmod")[0]):
+                    found.setdefault(name, []).append(str(path.relative_to(src)))
+        for name, files in found.items():
+            if len(files) > 1 and name not in REPEATED:
+                wrong.append(f"{src.relative_to(ROOT)}: {' and '.join(files)} each declare a type {name}")
+
+
 def reaches(graph, start):
     seen, stack = set(), [start]
     while stack:
@@ -198,6 +215,7 @@ def main():
     compiled_once(wrong)
     sources(wrong)
     folders(wrong)
+    type_names(wrong)
     links(wrong)
     print("\n".join(wrong) or f"{len(ALLOWED)} crates have the structure that ARCHITECTURE.md draws")
     sys.exit(bool(wrong))
