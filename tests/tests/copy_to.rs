@@ -204,12 +204,13 @@ fn directories_and_devices_are_refused_as_files() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_named() {
-    let Some(disk) = taut_tests::SmallDisk::new() else {
-        eprintln!("not run: this user may not mount a file system");
-        return;
-    };
     let session = session();
     for name in ["rows.csv", "rows.json", "rows.parquet", "rows.csv.gz"] {
+        // A disk for each: the space of a file that was given up is free only once its writer has ended.
+        let Some(disk) = taut_tests::SmallDisk::new() else {
+            eprintln!("not run: this user may not mount a file system");
+            return;
+        };
         let path = disk.path().join(name);
         fs::write(&path, "precious").unwrap();
         let error = run(
