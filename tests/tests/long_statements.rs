@@ -116,3 +116,19 @@ fn nested_functions_are_planned_in_time_that_does_not_explode() {
     let name = session.query(&format!("SELECT {call} FROM n")).unwrap().schema().field(0).name().clone();
     assert_eq!(name.matches("abs(").count(), 400, "{name}");
 }
+
+#[test]
+fn nested_coalesce_does_not_grow_by_copies() {
+    let session = session();
+    session.execute("CREATE TABLE c (i BIGINT); INSERT INTO c VALUES (NULL), (3)").unwrap();
+    for function in ["coalesce", "nvl", "ifnull"] {
+        let first = around(&format!("{function}("), "i", ", 7)", 300);
+        assert_eq!(rows(&session, &format!("SELECT sum({first}) AS x FROM c")), ["10"], "{function}");
+    }
+    // Other functions in between: few levels are planned, many are refused instead of taking all memory.
+    let mixed = |levels| format!("SELECT sum({}) AS x FROM c", around("coalesce(abs(", "i", "), 7)", levels));
+    assert_eq!(rows(&session, &mixed(5)), ["10"]);
+    let error = session.execute(&mixed(40)).unwrap_err();
+    assert_eq!(error.sqlstate(), "0A000", "{error}");
+    assert!(error.to_string().contains("coalesce"), "{error}");
+}

@@ -1,5 +1,6 @@
 //! Rewrite of syntax that the planner does not support into equivalent syntax.
 
+mod function_names;
 mod output_names;
 mod row_values;
 mod unions;
@@ -19,14 +20,18 @@ pub(crate) use self::values::values_with_queries;
 pub(crate) fn desugar(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(ast) => {
-            let _: ControlFlow<()> = ast.as_mut().visit(&mut Desugar);
+            let _: ControlFlow<()> = ast.as_mut().visit(&mut Desugar::default());
         }
         EngineStatement::Explain(explain) => desugar(&mut explain.statement),
         _ => {}
     }
 }
 
-struct Desugar;
+#[derive(Default)]
+struct Desugar {
+    /// Number of function calls around the visited expression.
+    functions: usize,
+}
 
 impl VisitorMut for Desugar {
     type Break = ();
@@ -48,7 +53,18 @@ impl VisitorMut for Desugar {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        self.functions += usize::from(matches!(expression, Expr::Function(_)));
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(function) = expression {
+            self.functions -= 1;
+            if self.functions > 0 {
+                function_names::use_first_name(function);
+            }
+        }
         floating_literal(expression);
         distinct_from_first(expression);
         row_values::replace(expression);
@@ -133,6 +149,8 @@ mod tests {
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
             ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT (a IS DISTINCT FROM b) AND c OR d"),
+            ("SELECT ifnull(abs(IFNULL(a, 1)), ifnull)", "SELECT ifnull(abs(nvl(a, 1)), ifnull)"),
+            ("SELECT ifnull(a, 1) + ifnull(b, 2)", "SELECT ifnull(a, 1) + ifnull(b, 2)"),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
             (
                 "SELECT x WHERE (a, b, c) <= (1, 2, 3)",

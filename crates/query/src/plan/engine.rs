@@ -17,7 +17,9 @@ use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{FloatingPoint, set_parser_options};
-use crate::plan::rules::{self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NotIn, Subqueries};
+use crate::plan::rules::{
+    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, Subqueries,
+};
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
 use crate::runtime::workers::Workers;
@@ -128,12 +130,13 @@ impl Engine {
     }
 }
 
-/// DataFusion's analyzer rules with Taut's rules: long expressions and floating-point types before type coercion, and
-/// subqueries last.
+/// DataFusion's analyzer rules with Taut's rules: nested and long expressions and floating-point types before type
+/// coercion, and subqueries last.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::new(LongExpressions));
-    rules.insert(1, Arc::new(FloatingPoint));
+    rules.insert(0, Arc::new(NestedCoalesce));
+    rules.insert(1, Arc::new(LongExpressions));
+    rules.insert(2, Arc::new(FloatingPoint));
     rules.push(Arc::new(Subqueries));
     rules
 }

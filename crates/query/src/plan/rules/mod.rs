@@ -10,6 +10,7 @@ mod join_elimination;
 mod join_order;
 mod lineage;
 mod long_expressions;
+mod nested_coalesce;
 mod not_in;
 mod subqueries;
 
@@ -20,5 +21,6 @@ pub use implicit_sort::implicit_sort;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
 pub use long_expressions::LongExpressions;
+pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use subqueries::Subqueries;

@@ -196,8 +196,8 @@ fn rows_of(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
 /// Whether an outer column has the name of a column in a subquery that keeps its names.
 fn is_taken(expression: &Expr, subquery: &Subquery) -> bool {
     fn shows(plan: &LogicalPlan, column: &Column) -> bool {
-        let is_named_anew = matches!(plan, LogicalPlan::SubqueryAlias(_));
-        plan.schema().has_column(column) || !is_named_anew && plan.inputs().iter().any(|input| shows(input, column))
+        let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
+        plan.schema().has_column(column) || !is_renamed && plan.inputs().iter().any(|input| shows(input, column))
     }
     let is_of = |column: &&Column| shows(&subquery.subquery, column);
     !subquery.outer_ref_columns.is_empty() && expression.column_refs().iter().any(is_of)
