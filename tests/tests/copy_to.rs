@@ -199,6 +199,10 @@ fn directories_and_devices_are_refused_as_files() {
     assert!(files(&existing).is_empty());
     run(&session, &format!("COPY (SELECT 1 AS a) TO '{}/' (FORMAT csv)", existing.display())).unwrap();
     assert_eq!(files(&existing).len(), 1);
+    let file = directory.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    let error = run(&session, &format!("COPY (SELECT 1 AS a) TO '{}/' (FORMAT csv)", file.display())).unwrap_err();
+    assert!(error.to_string().contains("which is a file,"), "{error}");
 }
 
 #[cfg(target_os = "linux")]
@@ -221,4 +225,39 @@ fn a_full_disk_is_named() {
         assert!(error.starts_with(&format!("could not write to file {path:?}: ")), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
+}
+
+#[test]
+fn a_copy_to_a_directory_adds_all_of_its_files_or_none() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("rows");
+    let copy = |query: &str, end: &str| run(&session, &format!("COPY ({query}) TO '{}/'{end}", target.display()));
+    for format in FORMATS {
+        let end = format!(" (FORMAT {format})");
+        assert_eq!(copy("SELECT 10 / (i - 150000) AS d FROM t", &end).unwrap_err().sqlstate(), "22012");
+        assert!(files(directory.path()).is_empty(), "{format}");
+        copy("SELECT 1 AS a", &end).unwrap();
+        copy("SELECT 2 AS a", &end).unwrap();
+        assert_eq!(files(&target).len(), 2, "{format}");
+        assert_eq!(copy("SELECT 10 / (i - 150000) AS d FROM t", &end).unwrap_err().sqlstate(), "22012");
+        assert_eq!(files(&target).len(), 2, "{format}");
+        assert_eq!(files(directory.path()), ["rows"]);
+        fs::remove_dir_all(&target).unwrap();
+    }
+    copy("SELECT 1 AS a WHERE false", " (FORMAT csv)").unwrap();
+    assert!(target.is_dir());
+}
+
+#[test]
+fn a_copy_into_a_database_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database");
+    let session = Database::open(&path).unwrap().session();
+    session.execute("CREATE TABLE t AS SELECT 1 AS a; CHECKPOINT").unwrap();
+    for file in ["catalog", "rows.csv", "blocks/rows.csv", "rows/"] {
+        let error = run(&session, &format!("COPY t TO '{}/{file}' (FORMAT csv)", path.display())).unwrap_err();
+        assert!(error.to_string().contains("which is in a database or its backups,"), "{file}: {error}");
+    }
+    run(&session, &format!("COPY t TO '{}/rows.csv'", directory.path().display())).unwrap();
 }

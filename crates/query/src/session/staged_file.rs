@@ -1,12 +1,15 @@
-//! The file that `COPY ... TO` writes.
+//! The files that `COPY ... TO` writes.
 //!
-//! Rows go to a new file, in a hidden directory beside the target. The file is renamed to the target only when it is
-//! complete, so a statement that fails or is cancelled does not change an existing file.
+//! Rows go to new files, in a hidden directory beside the target. They are renamed only when all are complete, so a
+//! statement that fails or is cancelled does not change an existing file, and adds no file to a directory.
 //!
 //! ```text
-//!   sales.csv                       the target
+//!   sales.csv                       the target: one file
 //!   .taut-copy-4711-0/              locked while process 4711 writes to it
 //!   .taut-copy-4711-0/sales.csv     the new file
+//!
+//!   sales/                          the target: a directory, also of partitions
+//!   .taut-copy-4711-1/sales/        the new files, which become files of the target
 //! ```
 //!
 //! A process that is killed leaves its hidden directory behind, unlocked. The first `COPY ... TO` beside it by another
@@ -20,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::logical_expr::LogicalPlan;
 use parking_lot::Mutex;
+use taut_store::backup::is_backup_directory;
 use url::Url;
 
 use crate::error::{QueryError, Result};
@@ -32,19 +36,21 @@ const WRITE_ERRORS: [&str; 2] = ["Unable to copy data to file", "Error writing t
 /// Text in the engine's message about a file whose end cannot be written. The engine drops the cause.
 const UNNAMED_WRITE_ERROR: &str = "Error encountered while finalizing writes";
 
-/// A file that is written beside its target. Dropping it removes it, unless it was published.
+/// A file or a directory of files that is written beside its target. Dropping it removes it, unless it was published.
 pub(super) struct StagedFile {
     staged: PathBuf,
     target: PathBuf,
+    /// Whether the target is a directory, to which files are added.
+    is_directory: bool,
     _directory: StagingDirectory,
 }
 
 impl StagedFile {
-    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file. Returns `None` for plans that do
-    /// not write a single file: other statements, directories, partitioned output and URLs.
+    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for other
+    /// statements and for URLs.
     ///
     /// # Errors
-    /// If the target exists and is not a regular file, or if a symbolic link cannot be resolved.
+    /// If the target exists and is of the wrong kind, is in a database, or if a symbolic link cannot be resolved.
     pub fn redirect(plan: &mut LogicalPlan) -> Result<Option<Self>> {
         let copy = match plan {
             LogicalPlan::Copy(copy) => copy,
@@ -58,25 +64,29 @@ impl StagedFile {
             }
             _ => return Ok(None),
         };
-        if !copy.partition_by.is_empty() {
-            return Ok(None);
-        }
-        let Some(staged) = Self::beside(&copy.output_url)? else { return Ok(None) };
+        let Some(staged) = Self::beside(&copy.output_url, !copy.partition_by.is_empty())? else { return Ok(None) };
         // A URL, so that no character of the path has a special meaning.
-        let url =
+        let path =
             std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path of", error))?;
-        let Ok(url) = Url::from_file_path(url) else { return Ok(None) };
+        let url = if staged.is_directory { Url::from_directory_path(path) } else { Url::from_file_path(path) };
+        let Ok(url) = url else { return Ok(None) };
         copy.output_url = url.into();
         Ok(Some(staged))
     }
 
-    fn beside(target: &str) -> Result<Option<Self>> {
+    fn beside(target: &str, is_partitioned: bool) -> Result<Option<Self>> {
         let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
         let path = file_url.and_then(|url| url.to_file_path().ok());
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
-        if target.contains("://") || target.ends_with('/') {
+        if target.contains("://") {
             return Ok(None);
         }
+        let is_directory = is_partitioned || target.ends_with('/');
+        let target = match target.trim_end_matches('/') {
+            // The root directory.
+            "" => return Ok(None),
+            target => target,
+        };
         let target = match fs::symlink_metadata(target) {
             // The link stays; the file that it points to is replaced.
             Ok(metadata) if metadata.is_symlink() => {
@@ -84,13 +94,22 @@ impl StagedFile {
             }
             _ => PathBuf::from(target),
         };
-        if let Ok(metadata) = fs::metadata(&target)
-            && !metadata.is_file()
-        {
-            let kind = if metadata.is_dir() { "a directory" } else { "a device or pipe" };
+        let kind = match fs::metadata(&target) {
+            Ok(metadata) if metadata.is_dir() => (!is_directory).then_some("a directory"),
+            Ok(metadata) if metadata.is_file() => is_directory.then_some("a file"),
+            Ok(_) => Some("a device or pipe"),
+            Err(_) => None,
+        };
+        if let Some(kind) = kind {
             return Err(QueryError::unsupported(
                 format!("COPY TO {target:?}, which is {kind},"),
                 "a file, or a directory whose name ends with a slash, is",
+            ));
+        }
+        if is_in_database(&target) {
+            return Err(QueryError::unsupported(
+                format!("COPY TO {target:?}, which is in a database or its backups,"),
+                "a path outside of it is",
             ));
         }
         let Some(name) = target.file_name() else { return Ok(None) };
@@ -99,10 +118,10 @@ impl StagedFile {
             .map_err(|error| file_error(&target, "create a temporary directory for", error))?;
         // The writer takes a name without an extension for a directory.
         let mut name = name.to_owned();
-        if target.extension().is_none() {
+        if target.extension().is_none() && !is_directory {
             name.push(".copy");
         }
-        Ok(Some(Self { staged: directory.path.join(name), target, _directory: directory }))
+        Ok(Some(Self { staged: directory.path.join(name), target, is_directory, _directory: directory }))
     }
 
     /// Gives the complete file its name and the permissions of the file that it replaces.
@@ -110,6 +129,9 @@ impl StagedFile {
     /// # Errors
     /// If the file cannot be synced or renamed. The target has then not changed.
     pub fn publish(self) -> Result<()> {
+        if self.is_directory {
+            return self.publish_directory();
+        }
         if let Ok(replaced) = fs::metadata(&self.target) {
             let outcome = fs::set_permissions(&self.staged, replaced.permissions());
             outcome.map_err(|error| self.failed("set permissions of", error))?;
@@ -117,6 +139,19 @@ impl StagedFile {
         let outcome = File::open(&self.staged).and_then(|file| file.sync_all());
         outcome.map_err(|error| self.failed("sync", error))?;
         fs::rename(&self.staged, &self.target).map_err(|error| self.failed("rename", error))
+    }
+
+    /// Moves the new files to the target directory, after all of them are durable.
+    fn publish_directory(&self) -> Result<()> {
+        fs::create_dir_all(&self.staged).map_err(|error| self.failed("create", error))?;
+        for_each_file(&self.staged, &|file| File::open(file)?.sync_all())
+            .map_err(|error| self.failed("sync", error))?;
+        let moved = for_each_file(&self.staged, &|file| {
+            let target = self.target.join(file.strip_prefix(&self.staged).unwrap_or(file));
+            target.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::rename(file, target)
+        });
+        moved.and_then(|()| fs::create_dir_all(&self.target)).map_err(|error| self.failed("write to", error))
     }
 
     fn failed(&self, what: &'static str, error: io::Error) -> QueryError {
@@ -234,6 +269,28 @@ fn lock(directory: &Path) -> Locked {
         Err(TryLockError::WouldBlock) => Locked::ByOther,
         Err(TryLockError::Error(_)) => Locked::Unsupported,
     }
+}
+
+/// Calls `visit` for the files of a directory and of the directories in it.
+fn for_each_file(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            for_each_file(&path, visit)?;
+        } else {
+            visit(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path is in the directory of a database or of backups.
+fn is_in_database(path: &Path) -> bool {
+    let resolved = path.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    let start = resolved.or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.to_owned());
+    start.ancestors().any(|directory| {
+        directory.join("blocks").is_dir() && (directory.join("catalog").is_file() || is_backup_directory(directory))
+    })
 }
 
 /// The operating system's error whose number is in a message, such as `... (os error 28)`.
