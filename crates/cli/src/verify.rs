@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use taut_store::backup::{Backups, is_backup_directory};
-use taut_store::{Damage, OpenError, OpenOptions, Problem, Store};
+use taut_store::{Damage, OpenError, OpenOptions, Store};
 
 use crate::args::VerifyArguments;
 use crate::failure::Failure;
@@ -59,11 +59,10 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Prints damage and foreign files. Returns a failure if there is any damage.
+/// Prints damage, and harmless problems as notes. Returns a failure if there is any damage.
 fn print_damages(found: Vec<Damage>, output: &mut Output) -> Result<(), Failure> {
-    let (foreign, damages): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|damage| matches!(damage.problem, Problem::Foreign));
-    for damage in &foreign {
+    let (notes, damages): (Vec<_>, Vec<_>) = found.into_iter().partition(|damage| !damage.problem.is_damage());
+    for damage in &notes {
         output.line(format!("note: {damage}"))?;
     }
     for damage in &damages {

@@ -30,6 +30,7 @@ mod take;
 mod time;
 mod verify;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,6 +145,9 @@ pub struct RestoreReport {
     /// Bytes of the blocks of the database.
     pub bytes: u64,
 }
+
+/// Receives the progress of a backup or a restore, and can cancel it.
+type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 /// Whether a path leads to a backup directory, and not to a database.
 pub fn is_backup_directory(path: impl AsRef<Path>) -> bool {

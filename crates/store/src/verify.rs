@@ -35,6 +35,8 @@ pub enum Problem {
     Missing,
     /// A file or directory that does not belong to a database or a backup. It is harmless.
     Foreign,
+    /// A file of a backup that has no manifest. The backup was interrupted, or its manifest was removed.
+    NoManifest,
     /// A file or directory cannot be read.
     File(FileError),
     /// The catalog, the delta file or the log is damaged.
@@ -81,12 +83,24 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// Whether content is damaged or missing. Other problems are harmless.
+    pub fn is_damage(&self) -> bool {
+        !matches!(self, Self::Foreign | Self::NoManifest)
+    }
+}
+
 impl Display for Damage {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.problem {
             Problem::Missing => write!(formatter, "{path} is missing"),
             Problem::Foreign => write!(formatter, "{path} is not a file of Taut"),
+            Problem::NoManifest => write!(
+                formatter,
+                "{path} belongs to no backup: the backup was interrupted, or its manifest was removed; the next backup \
+                 removes the file"
+            ),
             // These errors include the path.
             Problem::File(error) => write!(formatter, "{error}"),
             Problem::Catalog(error) => write!(formatter, "{error}"),

@@ -72,10 +72,11 @@ fn whole_backups_have_no_damage_and_share_blocks() {
     {
         backups.put(name, b"remains");
     }
-    assert!(found(&backups).0.is_empty());
     backups.put("blocks/notes.txt", b"mine");
-    let [damage] = &verified(&backups).damages[..] else { panic!("one foreign file") };
-    assert!(matches!(damage.problem, Problem::Foreign) && damage.path.ends_with("blocks/notes.txt"), "{damage}");
+    let [remains, foreign] = &verified(&backups).damages[..] else { panic!("one foreign file") };
+    assert!(matches!(remains.problem, Problem::NoManifest) && remains.path.ends_with("00000009.catalog"), "{remains}");
+    assert!(matches!(foreign.problem, Problem::Foreign) && foreign.path.ends_with("blocks/notes.txt"), "{foreign}");
+    assert!(!remains.problem.is_damage() && !foreign.problem.is_damage());
 }
 
 #[test]
@@ -100,10 +101,16 @@ fn damage_of_every_file_is_found_and_named() {
         cases.push(("shorter".into(), damage(&|bytes| bytes.truncate(bytes.len() - 1))));
         cases.push(("longer".into(), damage(&|bytes| bytes.push(0))));
         cases.push(("empty".into(), damage(&Vec::clear)));
-        // Without its manifest, a backup looks like one that was interrupted.
-        if !name.ends_with(".manifest") {
-            let removed = backups.after_kill();
-            removed.remove(name).unwrap();
+        let removed = backups.after_kill();
+        removed.remove(name).unwrap();
+        if let Some(number) = name.strip_suffix(".manifest") {
+            // Without its manifest, a backup looks like one that was interrupted.
+            let damages = verified(&removed).damages;
+            let is_noted = |damage: &Damage| {
+                matches!(damage.problem, Problem::NoManifest) && damage.path.ends_with(format!("{number}.catalog"))
+            };
+            assert!(damages.iter().any(is_noted), "{name}: {damages:?}");
+        } else {
             cases.push(("missing".into(), removed));
         }
         for (case, damaged) in cases {

@@ -61,7 +61,7 @@ pub(super) fn part_name(number: u64, part: Part) -> String {
 }
 
 /// The backup and part of a file name in `backups`. `None` if [`part_name`] does not produce that name.
-fn part_of(name: &str) -> Option<(u64, Part)> {
+pub(super) fn part_of(name: &str) -> Option<(u64, Part)> {
     let part = Part::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
     let number = name.strip_suffix(part.suffix())?.parse().ok()?;
     (part_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))

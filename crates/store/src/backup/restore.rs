@@ -22,7 +22,7 @@ use super::directory::{Part, block_name, part_name, write_summed};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
 use super::overlap::refuse_overlap;
-use super::{BackupProgress, Backups, RestoreOptions, RestoreReport, format_time};
+use super::{BackupProgress, Backups, Progress, RestoreOptions, RestoreReport, format_time};
 use crate::catalog::check::check;
 use crate::catalog::format::{self, Unreadable};
 use crate::checkpoint::write_catalog;
@@ -36,8 +36,6 @@ use crate::{BlockFile, Cache, Catalog, CatalogEdit};
 use taut_block::checksum;
 
 const COPY_BYTES: u64 = 4 << 20;
-
-type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Backups {
     /// Restores a database to a directory, which must be empty or not exist, or be left by a restore or repair that was

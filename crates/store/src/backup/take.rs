@@ -20,7 +20,7 @@ use super::directory::{BackupDirectory, Part, part_name};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest, TableManifest};
 use super::overlap::refuse_overlap;
-use super::{BackupLog, BackupOptions, BackupProgress, BackupReport};
+use super::{BackupLog, BackupOptions, BackupProgress, BackupReport, Progress};
 use crate::catalog::format::{self, DeltaFile};
 use crate::catalog::record;
 use crate::checkpoint::changes_of;
@@ -32,8 +32,6 @@ use crate::{BlockEntry, BlockFile, BlockId, Catalog, Store, TableId, log};
 use taut_block::checksum;
 
 const COPY_BYTES: u64 = 4 << 20;
-
-type Progress<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 impl Store {
     /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Backups;
 use super::commits::{read_commits, sum_of};
-use super::directory::{BACKUPS, BLOCKS, Part, block_name, is_backup_name, part_name};
+use super::directory::{BACKUPS, BLOCKS, Part, block_name, is_backup_name, part_name, part_of};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, LogManifest, Manifest};
 use crate::catalog::record;
@@ -61,21 +61,32 @@ impl Backups {
         BackupVerification { damages, backups, blocks: sums.len() as u64, block_bytes }
     }
 
-    /// Searches for names that do not belong to a backup directory. The remains of an interrupted backup are allowed.
+    /// Searches for names that do not belong to a backup directory, and for catalogs without a manifest.
     fn check_names(&self, damages: &mut Vec<Damage>) {
         let disk = &*self.directory.disk;
         for directory in [BACKUPS, BLOCKS] {
             match list(disk, directory) {
                 Ok(entries) => {
-                    let foreign = entries.iter().filter(|entry| entry.is_directory || !is_backup_name(&entry.name));
-                    damages.extend(foreign.map(|entry| {
+                    for entry in entries {
+                        let problem = match part_of(&entry.name) {
+                            _ if entry.is_directory || !is_backup_name(&entry.name) => Problem::Foreign,
+                            Some((number, Part::Catalog)) if directory == BACKUPS && !self.has_manifest(number) => {
+                                Problem::NoManifest
+                            }
+                            _ => continue,
+                        };
                         let path = disk.path(&format!("{directory}/{}", entry.name));
-                        Damage { path, table: None, problem: Problem::Foreign }
-                    }));
+                        damages.push(Damage { path, table: None, problem });
+                    }
                 }
                 Err(error) => damages.push(damage(error.into(), disk.path(directory))),
             }
         }
+    }
+
+    /// Whether a backup has a manifest, intact or damaged.
+    fn has_manifest(&self, number: u64) -> bool {
+        self.directory.manifests.contains_key(&number) || self.directory.damaged.contains_key(&number)
     }
 
     /// Checks the catalog of a backup, and the rows that are in no block.
