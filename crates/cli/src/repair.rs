@@ -53,7 +53,7 @@ fn summary(table: &RepairedTable) -> String {
     let mut text =
         format!("{name}: {} rows, {copied_blocks} block{} copied", count_text(*rows), plural(*copied_blocks));
     if *rewritten_blocks > 0 {
-        text += &format!(", {rewritten_blocks} written anew");
+        text += &format!(", {rewritten_blocks} rewritten");
     }
     text
 }

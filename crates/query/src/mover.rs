@@ -183,28 +183,28 @@ impl Shared {
     /// Waits for the maintenance lock of a table.
     pub async fn lock(&self, table: TableId) -> MaintenanceLock {
         let _waiting = Waiting::begin(&self.waiting);
-        self.turn_of(table).lock_owned().await
+        self.maintenance_mutex(table).lock_owned().await
     }
 
-    /// Waits for the maintenance lock as [`Shared::turn_soon`] does, but first cancels the thread's compaction of the
+    /// Waits for the maintenance lock as [`Shared::lock_within_limit`] does, but first cancels the thread's compaction of the
     /// table. For statements that make this compaction useless.
-    pub async fn turn_at_once(&self, table: TableId) -> Option<MaintenanceLock> {
-        let lock = self.turn_of(table).try_lock_owned();
+    pub async fn lock_preempting(&self, table: TableId) -> Option<MaintenanceLock> {
+        let lock = self.maintenance_mutex(table).try_lock_owned();
         if lock.is_err() && self.status.lock().is_running(table) {
             self.leave.notify_one();
         }
         match lock {
             Ok(lock) => Some(lock),
-            Err(_) => self.turn_soon(table).await,
+            Err(_) => self.lock_within_limit(table).await,
         }
     }
 
     /// Waits for the maintenance lock of a table, with a time limit: the holder may be waiting for this session.
-    pub async fn turn_soon(&self, table: TableId) -> Option<MaintenanceLock> {
+    pub async fn lock_within_limit(&self, table: TableId) -> Option<MaintenanceLock> {
         tokio::time::timeout(LOCK_WAIT, self.lock(table)).await.ok()
     }
 
-    fn turn_of(&self, table: TableId) -> Arc<AsyncMutex<()>> {
+    fn maintenance_mutex(&self, table: TableId) -> Arc<AsyncMutex<()>> {
         Arc::clone(self.maintenance_locks.lock().entry(table).or_default())
     }
 

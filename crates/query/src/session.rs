@@ -65,7 +65,7 @@ use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
 
 use self::insert_values::InsertTargets;
-use self::merge_join::{is_out_of_memory, memory_is_back};
+use self::merge_join::{is_out_of_memory, wait_for_memory};
 use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
@@ -243,7 +243,7 @@ impl QuerySession {
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         if let Some(done) = self.control(statement)? {
             if matches!(statement, Statement::Commit) {
-                self.interrupt().cancellation().run_leftover(self.tend()).await;
+                self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
             }
             return Ok(done);
         }
@@ -260,7 +260,7 @@ impl QuerySession {
         unfinished.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
-            self.interrupt().cancellation().run_leftover(self.tend()).await;
+            self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         }
         Ok(outcome)
     }
@@ -268,12 +268,12 @@ impl QuerySession {
     /// Runs a statement in a transaction of its own, which begins before the statement is planned.
     async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         self.control(&Statement::Begin { isolation: None, read_only: None })?;
-        let alone = Alone(self);
+        let alone = AutocommitGuard(self);
         self.begin_statement()?;
         let outcome = self.run_in_memory(statement, parameters).await?;
         self.control(&Statement::Commit)?;
         drop(alone);
-        self.interrupt().cancellation().run_leftover(self.tend()).await;
+        self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         Ok(outcome)
     }
 
@@ -283,7 +283,7 @@ impl QuerySession {
             Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
             outcome => return outcome,
         }
-        memory_is_back(&self.context.runtime_env()).await;
+        wait_for_memory(&self.context.runtime_env()).await;
         // The failed run has changed nothing: a statement applies its changes only after it has computed all of them.
         self.running.lock().prefers_merge_joins = true;
         let outcome = Box::pin(self.run_statement(statement, parameters)).await;
@@ -527,9 +527,9 @@ impl Drop for Unfinished<'_> {
 }
 
 /// Drop guard: ends the transaction of a single statement if it is still open.
-struct Alone<'a>(&'a QuerySession);
+struct AutocommitGuard<'a>(&'a QuerySession);
 
-impl Drop for Alone<'_> {
+impl Drop for AutocommitGuard<'_> {
     fn drop(&mut self) {
         self.0.abandon();
     }

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
 use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
 
-use crate::delta::{Delta, DeltaPage, UnitId};
-use crate::moves::MovesSince;
+use crate::delta::{ContainerId, Delta, DeltaPage};
+use crate::moves::RelocationsSince;
 use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
@@ -58,7 +58,7 @@ pub struct Catalog {
     /// Identifies the meaning of all names; see [`Catalog::definitions()`]. Not stored.
     pub(crate) definitions: u64,
     /// Row relocations that follow this version. Not stored.
-    pub(crate) moves: MovesSince,
+    pub(crate) moves: RelocationsSince,
     pub(crate) tables: Tables,
     /// By name. Versions of a catalog share what they have in common.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
@@ -163,7 +163,7 @@ impl Catalog {
             database,
             version: 0,
             definitions: 0,
-            moves: MovesSince::default(),
+            moves: RelocationsSince::default(),
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
         }
@@ -269,7 +269,7 @@ impl Table {
         let mut delta = self.delta.clone();
         delta.keep_deleted(&blocks);
         delta.set_keys([]);
-        let left_out: Vec<UnitId> = delta.pages().iter().skip(pages).map(DeltaPage::id).collect();
+        let left_out: Vec<ContainerId> = delta.pages().iter().skip(pages).map(DeltaPage::id).collect();
         delta.remove_pages(|page| left_out.contains(&page));
         let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
         Self { blocks, runs, partitions, delta, sparse_index: Arc::default(), ..self.clone() }
@@ -297,7 +297,7 @@ impl Table {
     }
 
     /// Whether a container belongs to the table.
-    pub(crate) fn has_unit(&self, unit: UnitId) -> bool {
+    pub(crate) fn has_unit(&self, unit: ContainerId) -> bool {
         self.delta.page(unit).is_some()
             || self.delta.deleted(unit).is_some()
             || self.blocks.iter().any(|block| block.id().0 == u64::from(unit.0))

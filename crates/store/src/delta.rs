@@ -50,9 +50,9 @@ const VIEW_BYTES: usize = size_of::<u128>();
 /// Permanent id of a container: a block or a delta page. Both draw their ids from one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct UnitId(pub u32);
+pub struct ContainerId(pub u32);
 
-impl UnitId {
+impl ContainerId {
     /// The container id of a block. `None` if the block id exceeds 32 bits, so that its rows cannot have row ids.
     pub fn of(block: BlockId) -> Option<Self> {
         u32::try_from(block.0).ok().map(Self)
@@ -66,13 +66,13 @@ pub struct RowId(pub u64);
 
 impl RowId {
     /// The row id of a row of a segment. A delta page has one segment, 0.
-    pub fn new(unit: UnitId, segment: u16, row: u16) -> Self {
+    pub fn new(unit: ContainerId, segment: u16, row: u16) -> Self {
         Self(u64::from(unit.0) << 32 | u64::from(segment) << 16 | u64::from(row))
     }
 
     /// Container of the row.
-    pub fn unit(self) -> UnitId {
-        UnitId((self.0 >> 32) as u32)
+    pub fn unit(self) -> ContainerId {
+        ContainerId((self.0 >> 32) as u32)
     }
 
     /// Segment of the row in its container.
@@ -97,7 +97,7 @@ impl Display for RowId {
 pub struct Delta {
     pages: Arc<Vec<DeltaPage>>,
     /// By container.
-    deleted: HashTrieMapSync<UnitId, Arc<DeletedRows>>,
+    deleted: HashTrieMapSync<ContainerId, Arc<DeletedRows>>,
     /// Rows of all pages, deleted ones included, and their bytes.
     page_rows: u64,
     page_bytes: usize,
@@ -111,7 +111,7 @@ pub struct Delta {
 /// A page of a delta.
 #[derive(Clone, Debug)]
 pub struct DeltaPage {
-    id: UnitId,
+    id: ContainerId,
     /// Number of its rows that this snapshot sees.
     rows: u32,
     content: PageContent,
@@ -127,7 +127,7 @@ enum PageContent {
 
 impl DeltaPage {
     /// Container id of the page.
-    pub fn id(&self) -> UnitId {
+    pub fn id(&self) -> ContainerId {
         self.id
     }
 
@@ -205,17 +205,17 @@ impl Delta {
     }
 
     /// The deleted rows of a container. `None` if there are none.
-    pub fn deleted(&self, unit: UnitId) -> Option<&Arc<DeletedRows>> {
+    pub fn deleted(&self, unit: ContainerId) -> Option<&Arc<DeletedRows>> {
         self.deleted.get(&unit)
     }
 
     /// The deleted rows of a block. `None` if there are none.
     pub fn deleted_of_block(&self, block: BlockId) -> Option<&Arc<DeletedRows>> {
-        self.deleted.get(&UnitId::of(block)?)
+        self.deleted.get(&ContainerId::of(block)?)
     }
 
     /// All containers with deleted rows.
-    pub fn all_deleted(&self) -> impl Iterator<Item = (UnitId, &Arc<DeletedRows>)> {
+    pub fn all_deleted(&self) -> impl Iterator<Item = (ContainerId, &Arc<DeletedRows>)> {
         self.deleted.iter().map(|(unit, rows)| (*unit, rows))
     }
 
@@ -286,7 +286,7 @@ impl Delta {
 
     /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
     /// may grow, or to a new page without an id yet.
-    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(UnitId) -> bool) -> AppendPosition {
+    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(ContainerId) -> bool) -> AppendPosition {
         let own = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
             return own;
@@ -319,7 +319,7 @@ impl Delta {
     pub(crate) fn append(
         &mut self,
         schema: &Schema,
-        (page, first): (UnitId, u32),
+        (page, first): (ContainerId, u32),
         rows: &RecordBatch,
     ) -> Result<(), Misplaced> {
         let count = u32::try_from(rows.num_rows()).map_err(|_| Misplaced)?;
@@ -371,7 +371,7 @@ impl Delta {
     }
 
     /// Adds rows of a page to the key entries. `columns` returns the columns of these rows.
-    fn add_to_keys(&mut self, page: UnitId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
+    fn add_to_keys(&mut self, page: ContainerId, first: u32, columns: impl Fn(&[usize]) -> Vec<ArrayRef>) {
         if self.keys.is_empty() {
             return;
         }
@@ -384,7 +384,7 @@ impl Delta {
     }
 
     /// Marks rows of a segment as deleted. Rows that are already deleted stay deleted.
-    pub(crate) fn delete(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
+    pub(crate) fn delete(&mut self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) {
         let mut deleted = self.deleted.get(&unit).map(|deleted| deleted.as_ref().clone()).unwrap_or_default();
         let before = deleted.count();
         deleted.add(segment, rows);
@@ -397,7 +397,7 @@ impl Delta {
     }
 
     /// Forgets the deleted rows of a block that is no longer in the table.
-    pub(crate) fn forget_block(&mut self, unit: UnitId) {
+    pub(crate) fn forget_block(&mut self, unit: ContainerId) {
         if let Some(deleted) = self.deleted.get(&unit) {
             self.deleted_of_blocks -= deleted.count();
             self.deleted.remove_mut(&unit);
@@ -407,14 +407,15 @@ impl Delta {
     /// Forgets the deleted rows of all blocks except `blocks`.
     pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
         let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
-        let is_forgotten = |unit: &UnitId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);
-        let forgotten: Vec<UnitId> = self.deleted.keys().copied().filter(is_forgotten).collect();
+        let is_forgotten = |unit: &ContainerId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);
+        let forgotten: Vec<ContainerId> = self.deleted.keys().copied().filter(is_forgotten).collect();
         forgotten.into_iter().for_each(|unit| self.forget_block(unit));
     }
 
     /// Removes pages with their deleted rows and key entries.
-    pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(UnitId) -> bool) {
-        let removed: HashSet<UnitId> = self.pages.iter().map(DeltaPage::id).filter(|page| is_removed(*page)).collect();
+    pub(crate) fn remove_pages(&mut self, is_removed: impl Fn(ContainerId) -> bool) {
+        let removed: HashSet<ContainerId> =
+            self.pages.iter().map(DeltaPage::id).filter(|page| is_removed(*page)).collect();
         if removed.is_empty() {
             return;
         }
@@ -434,16 +435,16 @@ impl Delta {
     }
 
     /// The page of that id.
-    pub fn page(&self, unit: UnitId) -> Option<&DeltaPage> {
+    pub fn page(&self, unit: ContainerId) -> Option<&DeltaPage> {
         self.pages.iter().rev().find(|page| page.id == unit)
     }
 
-    fn is_page(&self, unit: UnitId) -> bool {
+    fn is_page(&self, unit: ContainerId) -> bool {
         self.page(unit).is_some()
     }
 }
 
-fn is_in(deleted: &HashTrieMapSync<UnitId, Arc<DeletedRows>>, row: RowId) -> bool {
+fn is_in(deleted: &HashTrieMapSync<ContainerId, Arc<DeletedRows>>, row: RowId) -> bool {
     let of_segment = deleted.get(&row.unit()).and_then(|deleted| deleted.segment(row.segment().into()));
     of_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
 }
@@ -464,7 +465,7 @@ fn bytes_of(rows: &RecordBatch) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendPosition {
     /// An existing page, or `None` for a new one.
-    pub page: Option<UnitId>,
+    pub page: Option<ContainerId>,
     /// Position of the first of the rows in the page.
     pub first: u32,
     /// Number of rows.
@@ -503,7 +504,7 @@ mod tests {
             let place = delta.place(rows.num_rows(), |_| true);
             let page = place.page.unwrap_or_else(|| {
                 *next += 1;
-                UnitId(*next)
+                ContainerId(*next)
             });
             delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
             rows = rows.slice(place.rows, rows.num_rows() - place.rows);
@@ -547,14 +548,14 @@ mod tests {
         delete(&mut delta, 7, &[2, 3]);
         delete(&mut delta, 5, &[9]);
         assert_eq!((delta.rows(), delta.deleted_block_rows(), before.rows()), (7, 1, 10));
-        assert!(before.deleted(UnitId(7)).is_none());
-        delta.forget_block(UnitId(5));
-        delta.remove_pages(|page| page == UnitId(7));
+        assert!(before.deleted(ContainerId(7)).is_none());
+        delta.forget_block(ContainerId(5));
+        delta.remove_pages(|page| page == ContainerId(7));
         assert!(delta.is_empty());
         assert_eq!((delta.rows(), delta.deleted_block_rows()), (0, 0));
     }
 
     fn delete(delta: &mut Delta, unit: u32, rows: &[u32]) {
-        delta.delete(UnitId(unit), 0, &rows.iter().copied().collect());
+        delta.delete(ContainerId(unit), 0, &rows.iter().copied().collect());
     }
 }

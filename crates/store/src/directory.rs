@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::delta::UnitId;
+use crate::delta::ContainerId;
 use crate::disk::{DirectoryEntry, Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
 use crate::readers::{Reader, Removals};
@@ -231,8 +231,8 @@ impl Directory {
     }
 
     /// Allocates an id for a delta page. `None` if there are no more.
-    pub fn allocate_page(&self) -> Option<UnitId> {
-        UnitId::of(self.allocate_block())
+    pub fn allocate_page(&self) -> Option<ContainerId> {
+        ContainerId::of(self.allocate_block())
     }
 
     /// Stops all existing pages from growing: rows are appended to newer pages from now on.
@@ -241,7 +241,7 @@ impl Directory {
     }
 
     /// Whether rows may be appended to a page.
-    pub fn may_grow(&self, page: UnitId) -> bool {
+    pub fn may_grow(&self, page: ContainerId) -> bool {
         u64::from(page.0) >= self.growing_from.load(Ordering::Relaxed)
     }
 

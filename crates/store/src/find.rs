@@ -18,7 +18,7 @@ use hashbrown::HashTable;
 use taut_block::{RuledOut, ScanReport};
 use taut_types::{ColumnIndex, Predicate};
 
-use crate::delta::{DeltaPage, KeyEntries, RowId, UnitId};
+use crate::delta::{ContainerId, DeltaPage, KeyEntries, RowId};
 use crate::error::ReadError;
 use crate::keys::KeyValues;
 use crate::{BlockFile, BlockId, OpenBlock, ReadCounters, Table};
@@ -87,13 +87,13 @@ impl<'a> KeySearch<'a> {
     }
 
     /// Number of rows of a page, from the first, that the other version has too.
-    fn known_rows(&self, page: UnitId) -> usize {
+    fn known_rows(&self, page: ContainerId) -> usize {
         self.known.and_then(|known| known.delta.page(page)).map_or(0, DeltaPage::rows)
     }
 
     fn find_by_entries(&self, entries: &KeyEntries, found: &mut Found) {
         let hashes: HashSet<u64> = found.asked.hashes().collect();
-        let mut pages: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        let mut pages: BTreeMap<ContainerId, Vec<u32>> = BTreeMap::new();
         for row in hashes.into_iter().flat_map(|hash| entries.rows(hash)) {
             if !self.table.delta.is_deleted(row) {
                 pages.entry(row.unit()).or_default().push(row.row().into());
@@ -185,7 +185,7 @@ impl<'a> KeySearch<'a> {
 
 /// The row id of a row of a block.
 fn row_of(block: &OpenBlock, segment: usize, row: u32) -> Option<RowId> {
-    let (unit, segment) = (UnitId::of(block.file().id())?, u16::try_from(segment).ok()?);
+    let (unit, segment) = (ContainerId::of(block.file().id())?, u16::try_from(segment).ok()?);
     // A segment has at most 65,536 rows.
     Some(RowId::new(unit, segment, row as u16))
 }

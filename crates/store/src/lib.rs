@@ -50,12 +50,12 @@ pub use catalog::{
     BlockEntry, BlockId, Catalog, CatalogEdit, Check, Constraints, ForeignKey, Lead, OldRows, ReferentialAction,
     RowOrder, Table, TableId, TablePartitions, UniqueKey, View,
 };
-pub use delta::{DeletedRows, Delta, DeltaPage, RowId, RowSet, UnitId};
+pub use delta::{ContainerId, DeletedRows, Delta, DeltaPage, RowId, RowSet};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
 pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
-pub use moves::Moves;
+pub use moves::RowRelocations;
 pub use open::{CutLog, MissingBlock, OpenOptions, Recovery};
 pub use repair::{DamagedBlock, DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::TableId;
-use crate::delta::{RowId, RowSet, UnitId};
-use crate::moves::{Moves, MovesSince};
+use crate::delta::{ContainerId, RowId, RowSet};
+use crate::moves::{RelocationsSince, RowRelocations};
 
 pub use keys::KeyMode;
 use keys::TableKeys;
@@ -34,7 +34,7 @@ pub(crate) struct Locks {
 /// Row locks, key locks and waits of running transactions.
 #[derive(Debug, Default)]
 struct LockTable {
-    rows: HashMap<(TableId, UnitId, u16), Vec<(TransactionId, RoaringBitmap)>>,
+    rows: HashMap<(TableId, ContainerId, u16), Vec<(TransactionId, RoaringBitmap)>>,
     keys: HashMap<TableId, TableKeys>,
     running: HashMap<TransactionId, Running>,
     waits_for: HashMap<TransactionId, TransactionId>,
@@ -44,7 +44,7 @@ struct LockTable {
 struct Running {
     end: Arc<TransactionEnd>,
     /// The segments in which it has row locks.
-    places: Vec<(TableId, UnitId, u16)>,
+    places: Vec<(TableId, ContainerId, u16)>,
     /// The tables in which it has key locks.
     keys: Vec<TableId>,
 }
@@ -70,7 +70,7 @@ impl Locks {
         transaction: TransactionId,
         table: TableId,
         rows: &RowSet,
-        since: &MovesSince,
+        since: &RelocationsSince,
     ) -> Result<(), Busy> {
         let state = &mut *self.state.lock();
         let rows = since.all_names(table, rows);
@@ -97,7 +97,7 @@ impl Locks {
     /// Publishes row relocations by calling `say`, and extends the existing row locks to the new row ids. No other
     /// transaction locks a row in between. So a transaction that locks a row before or after uses a row id that the
     /// holder has locked too.
-    pub fn carry(&self, moves: &[(TableId, Arc<Moves>)], say: impl FnOnce()) {
+    pub fn carry(&self, moves: &[(TableId, Arc<RowRelocations>)], say: impl FnOnce()) {
         let state = &mut *self.state.lock();
         say();
         for (table, moves) in moves {
@@ -116,7 +116,7 @@ impl Locks {
     }
 
     /// Whether another transaction has locked rows in some containers of a table.
-    pub fn has_any(&self, table: TableId, own: Option<TransactionId>, is_unit: impl Fn(UnitId) -> bool) -> bool {
+    pub fn has_any(&self, table: TableId, own: Option<TransactionId>, is_unit: impl Fn(ContainerId) -> bool) -> bool {
         let state = self.state.lock();
         let mut places = state.rows.iter().filter(|((of, unit, _), _)| *of == table && is_unit(*unit));
         places.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
@@ -211,12 +211,12 @@ mod tests {
     use crate::delta::RowId;
 
     fn rows(rows: &[u16]) -> RowSet {
-        rows.iter().map(|row| RowId::new(UnitId(1), 0, *row)).collect()
+        rows.iter().map(|row| RowId::new(ContainerId(1), 0, *row)).collect()
     }
 
     #[test]
     fn a_row_has_one_holder_and_circles_are_refused() {
-        let (locks, table, since) = (Locks::default(), TableId(1), MovesSince::default());
+        let (locks, table, since) = (Locks::default(), TableId(1), RelocationsSince::default());
         let [one, two, three] = [1, 2, 3].map(TransactionId);
         [one, two, three].into_iter().for_each(|transaction| locks.begin(transaction));
         assert!(locks.lock(one, table, &rows(&[1, 2]), &since).is_ok());

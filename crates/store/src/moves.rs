@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 
-use crate::delta::{RowId, RowSet, UnitId};
+use crate::delta::{ContainerId, RowId, RowSet};
 use crate::error::ReadError;
 use crate::{NewBlock, ReadCounters, Table, TableId};
 
@@ -27,23 +27,23 @@ const NOWHERE: RowId = RowId(u64::MAX);
 
 /// Row relocations of one compaction: the new row id of each row of some containers that was live when they were read.
 #[derive(Debug, Default)]
-pub struct Moves {
+pub struct RowRelocations {
     /// New row ids by container and segment. Rows beyond the end of the list are in no new block.
-    segments: HashMap<(UnitId, u16), Vec<RowId>>,
+    segments: HashMap<(ContainerId, u16), Vec<RowId>>,
     /// Blocks that were replaced by blocks with the same rows at the same positions.
-    blocks: HashMap<UnitId, UnitId>,
+    blocks: HashMap<ContainerId, ContainerId>,
     /// Count of rows in `segments` that are in a new block.
     rows: u64,
 }
 
-impl Moves {
+impl RowRelocations {
     /// Adds the rows of a new block. `old` yields the previous row id of each row, in the order of the block. The
     /// commit fails if a row of the block has none, or if an id occurs twice over all blocks.
     ///
     /// # Errors
     /// If the header of the block, which lists its segments, cannot be read.
     pub fn push(&mut self, block: &NewBlock, old: impl IntoIterator<Item = RowId>) -> Result<(), ReadError> {
-        let Some(unit) = UnitId::of(block.file.id()) else { return Ok(()) };
+        let Some(unit) = ContainerId::of(block.file.id()) else { return Ok(()) };
         let open = block.file.open(&ReadCounters::new())?;
         let mut old = old.into_iter();
         for segment in 0..open.block().segments() {
@@ -65,7 +65,7 @@ impl Moves {
     }
 
     /// Relocations of all rows of some blocks to the same positions of other blocks.
-    pub(crate) fn of_blocks(blocks: impl Iterator<Item = (UnitId, UnitId)>) -> Self {
+    pub(crate) fn of_blocks(blocks: impl Iterator<Item = (ContainerId, ContainerId)>) -> Self {
         Self { blocks: blocks.collect(), ..Self::default() }
     }
 
@@ -76,7 +76,7 @@ impl Moves {
 
     /// New row ids of some rows of a segment, without rows that are in no new block. `None` if the segment was not
     /// relocated.
-    pub(crate) fn follow(&self, unit: UnitId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
+    pub(crate) fn follow(&self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
         if let Some(block) = self.blocks.get(&unit) {
             let mut moved = RowSet::default();
             moved.add(*block, segment, rows);
@@ -90,29 +90,29 @@ impl Moves {
 
 /// Position of a version of the catalog in the list of row relocations. All later relocations are reachable from it.
 #[derive(Clone, Default)]
-pub(crate) struct MovesSince(Arc<RowOffset>);
+pub(crate) struct RelocationsSince(Arc<RelocationNode>);
 
 /// A node in the list of row relocations: the relocations of the next commit, once there is one.
 #[derive(Default)]
-struct RowOffset {
+struct RelocationNode {
     next: RwLock<Option<Next>>,
 }
 
 #[derive(Clone)]
 struct Next {
-    moves: Arc<[(TableId, Arc<Moves>)]>,
-    then: MovesSince,
+    moves: Arc<[(TableId, Arc<RowRelocations>)]>,
+    then: RelocationsSince,
 }
 
-impl MovesSince {
+impl RelocationsSince {
     /// Sets the relocations of a commit, and the position after them. They replace the relocations of a commit that
     /// failed, which no reader has seen.
-    pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<Moves>)]>) {
+    pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<RowRelocations>)]>) {
         *self.0.next.write() = Some(Next { moves, then: then.clone() });
     }
 
     /// Row relocations of a table, in commit order.
-    fn of(&self, table: TableId) -> Vec<Arc<Moves>> {
+    fn of(&self, table: TableId) -> Vec<Arc<RowRelocations>> {
         let (mut found, mut place) = (Vec::new(), self.clone());
         loop {
             let next = place.0.next.read().clone();
@@ -157,14 +157,14 @@ impl MovesSince {
     }
 }
 
-impl Debug for MovesSince {
+impl Debug for RelocationsSince {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("MovesSince")
+        formatter.write_str("RelocationsSince")
     }
 }
 
 /// Iterative, because the list may be longer than the stack is deep.
-impl Drop for RowOffset {
+impl Drop for RelocationNode {
     fn drop(&mut self) {
         let mut next = self.next.get_mut().take();
         while let Some(Next { then, .. }) = next {
@@ -181,14 +181,15 @@ mod tests {
 
     #[test]
     fn a_move_is_kept_as_long_as_a_version_from_before_it() {
-        let places: Vec<MovesSince> = (0..4).map(|_| MovesSince::default()).collect();
-        let mut kept: Vec<Weak<Moves>> = Vec::new();
+        let places: Vec<RelocationsSince> = (0..4).map(|_| RelocationsSince::default()).collect();
+        let mut kept: Vec<Weak<RowRelocations>> = Vec::new();
         for (number, places) in (0..).zip(places.windows(2)) {
-            let moves = Arc::new(Moves::of_blocks(std::iter::once((UnitId(number), UnitId(number + 1)))));
+            let moves =
+                Arc::new(RowRelocations::of_blocks(std::iter::once((ContainerId(number), ContainerId(number + 1)))));
             kept.push(Arc::downgrade(&moves));
             places[0].lead_to(&places[1], Arc::new([(TableId(1), moves)]));
         }
-        let row: RowSet = [RowId::new(UnitId(0), 3, 5)].into_iter().collect();
+        let row: RowSet = [RowId::new(ContainerId(0), 3, 5)].into_iter().collect();
         assert_eq!(places[0].all_names(TableId(1), &row).len(), 4);
         assert_eq!(places[1].all_names(TableId(1), &row).len(), 1);
         assert_eq!(places[0].all_names(TableId(2), &row).len(), 1);
@@ -205,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_long_list_is_let_go() {
-        let first = MovesSince::default();
+        let first = RelocationsSince::default();
         let mut last = first.clone();
         for _ in 0..200_000 {
-            let then = MovesSince::default();
+            let then = RelocationsSince::default();
             last.lead_to(&then, Arc::new([]));
             last = then;
         }

@@ -24,7 +24,7 @@ use crate::directory::{
 use crate::disk::{DirectoryEntry, Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::log::{self, Cut, Log, LogEnd};
-use crate::moves::MovesSince;
+use crate::moves::RelocationsSince;
 use crate::read_only::{self, ReadPosition};
 use crate::readers;
 use crate::retention::Retention;
@@ -368,7 +368,7 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
         database: file.database,
         version: file.version,
         definitions: 0,
-        moves: MovesSince::default(),
+        moves: RelocationsSince::default(),
         tables: tables.map(Arc::new).collect(),
         views,
     }

@@ -26,13 +26,13 @@ use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
 use crate::catalog::{Changed, Lead, record};
-use crate::delta::UnitId;
+use crate::delta::ContainerId;
 use crate::directory::{BLOCKS, Directory, ROOT, block_name};
 use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
 use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
-use crate::moves::MovesSince;
+use crate::moves::RelocationsSince;
 use crate::open::{OpenOptions, OpenedDatabase, Recovery, file_error, open};
 use crate::read_only::ReadPosition;
 use crate::retention::Retention;
@@ -285,7 +285,7 @@ impl Store {
             after.definitions = inner.directory.allocate_definitions();
         }
         if !moves.is_empty() {
-            after.moves = MovesSince::default();
+            after.moves = RelocationsSince::default();
         }
         let after = Arc::new(after);
         let (log, position) = self.append(&mut commits, &changes, &after, !added.is_empty())?;
@@ -359,7 +359,7 @@ impl Store {
             if old.moves.is_some() || *order == RowOrder::Same {
                 continue;
             }
-            let units: BTreeSet<UnitId> = old.units().collect();
+            let units: BTreeSet<ContainerId> = old.units().collect();
             if self.inner.locks.has_any(*table, transaction, |unit| units.contains(&unit)) {
                 return Err(CommitError::RowsLocked);
             }
@@ -376,7 +376,7 @@ impl Store {
     }
 
     /// Allocates an id for a page of a delta.
-    pub(crate) fn allocate_page(&self) -> Result<UnitId, CommitError> {
+    pub(crate) fn allocate_page(&self) -> Result<ContainerId, CommitError> {
         self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
     }
 }

@@ -20,10 +20,10 @@ use taut_types::ColumnTest;
 
 use crate::catalog::change::Change;
 use crate::catalog::split_at;
-use crate::delta::{DeletedRows, DeltaPage, RowSet, UnitId, meets};
+use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, meets};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{Busy, TransactionId};
-use crate::moves::MovesSince;
+use crate::moves::RelocationsSince;
 use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
 use self::reads::Reads;
@@ -74,7 +74,7 @@ struct Work {
 #[derive(Clone, Debug, Default)]
 struct TableRows {
     /// Pages that hold rows inserted by the transaction.
-    pages: Vec<UnitId>,
+    pages: Vec<ContainerId>,
     /// Rows that the transaction deleted, including rows that it inserted itself.
     deleted: RowSet,
 }
@@ -90,7 +90,7 @@ impl Work {
         let Change::ReplaceRows { table, old, .. } = change else { return false };
         let Some(rows) = self.rows.get(table) else { return false };
         let is_deleted = |unit| rows.deleted.segments().any(|(of, ..)| of == unit);
-        old.blocks.iter().filter_map(|block| UnitId::of(*block)).any(is_deleted)
+        old.blocks.iter().filter_map(|block| ContainerId::of(*block)).any(is_deleted)
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
     }
 
@@ -129,10 +129,15 @@ impl Work {
 /// Row ids in `theirs` of the foreign rows that a transaction deleted in `mine`, its own version of the same table.
 /// Foreign rows are in blocks, or in pages of other transactions. Returns an error if they cannot be deleted in
 /// `theirs`.
-fn foreign_rows(mine: &Table, theirs: &Table, rows: &TableRows, since: &MovesSince) -> Result<RowSet, CommitError> {
+fn foreign_rows(
+    mine: &Table,
+    theirs: &Table,
+    rows: &TableRows,
+    since: &RelocationsSince,
+) -> Result<RowSet, CommitError> {
     let mut foreign = rows.deleted.clone();
     foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
-    let is_deleted = |(unit, segment, rows): (UnitId, u16, &RoaringBitmap)| {
+    let is_deleted = |(unit, segment, rows): (ContainerId, u16, &RoaringBitmap)| {
         let deleted = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
         deleted.is_some_and(|deleted| meets(deleted, rows))
     };

@@ -1,7 +1,7 @@
 //! The machine stops, or the disk fails or is full, at any change during backups and restores. Complete backups stay
 //! valid, every commit between them can be restored, and the next backup continues the last one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+#![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
 mod common;
 

@@ -12,7 +12,7 @@ use common::{open, ready};
 use taut_block::{BlockBuilder, ScanReport};
 use taut_store::backup::{BackupLog, BackupOptions, BackupProgress, Backups, RestoreOptions};
 use taut_store::disk::SimulatedDisk;
-use taut_store::{CommitError, ReadCounters, RowId, RowOrder, RowSet, Store, Synchronous, Table, UnitId, verify};
+use taut_store::{CommitError, ContainerId, ReadCounters, RowId, RowOrder, RowSet, Store, Synchronous, Table, verify};
 use taut_testkit::{Model, Random, TestTable};
 use taut_types::{ColumnIndex, Key, Predicate, TableDesign};
 
@@ -39,7 +39,7 @@ fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new()).unwrap();
-        let unit = UnitId::of(file.id()).unwrap();
+        let unit = ContainerId::of(file.id()).unwrap();
         for segment in 0..open.block().segments() {
             let mut report = ScanReport::default();
             let mut reader = table.open_segment(&open, segment);

@@ -1,7 +1,7 @@
 //! Backups with the log, concurrent readers, and damage, in combination. Files are kept as long as each of them needs,
 //! and not longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+#![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
 mod common;
 

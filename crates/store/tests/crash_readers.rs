@@ -2,7 +2,7 @@
 //! database reopens in a possible state, living readers can still read their snapshots, and their files are removed
 //! when they are gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+#![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
 mod common;
 

@@ -5,7 +5,7 @@
 //! A seed determines the steps of each run. The expected contents are known by version: a run on a working disk records
 //! them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+#![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use common::steps::step;
 use common::{Contents, assert_tidy, contents, open};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
-use taut_store::{OpenError, Store, Synchronous, UnitId};
+use taut_store::{ContainerId, OpenError, Store, Synchronous};
 use taut_testkit::from_environment;
 
 /// Crash points of each test, over all of its seeds. Nightly runs have more.
@@ -97,9 +97,9 @@ impl History {
 fn assert_statistics(store: &Store, context: &str) {
     for table in store.snapshot().tables() {
         assert_eq!(table.statistics[0].rows, table.block_rows(), "{context}: rows of {}", table.name);
-        let blocks = table.blocks.iter().filter_map(|block| UnitId::of(block.id()));
-        let units: BTreeSet<UnitId> = blocks.chain(table.delta.pages().iter().map(|page| page.id())).collect();
-        let deleted: Vec<UnitId> = table.delta.all_deleted().map(|(unit, _)| unit).collect();
+        let blocks = table.blocks.iter().filter_map(|block| ContainerId::of(block.id()));
+        let units: BTreeSet<ContainerId> = blocks.chain(table.delta.pages().iter().map(|page| page.id())).collect();
+        let deleted: Vec<ContainerId> = table.delta.all_deleted().map(|(unit, _)| unit).collect();
         assert!(deleted.iter().all(|unit| units.contains(unit)), "{context}: {deleted:?} of {units:?}");
     }
 }

@@ -13,7 +13,9 @@ use arrow_array::{
 };
 use common::ready;
 use taut_block::{BlockBuilder, ScanReport};
-use taut_store::{CommitError, KeySearch, ReadCounters, RowId, RowSet, Store, Synchronous, Table, TableId, UnitId};
+use taut_store::{
+    CommitError, ContainerId, KeySearch, ReadCounters, RowId, RowSet, Store, Synchronous, Table, TableId,
+};
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, IndexDesign, IndexKind, LogicalType, Predicate, Schema, TableDesign};
 
@@ -84,7 +86,7 @@ fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
     let columns: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new()).unwrap();
-        let unit = UnitId::of(file.id()).unwrap();
+        let unit = ContainerId::of(file.id()).unwrap();
         for segment in 0..open.block().segments() {
             let (mut reader, mut report) = (table.open_segment(&open, segment), ScanReport::default());
             let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
@@ -157,7 +159,7 @@ fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context:
     let (live, mut keyed) = (live_rows(table), table.clone());
     keyed.delta.set_keys([[0].as_slice(), &[0, 1], &[2, 4]]);
     let is_known = |row: &RowId| {
-        known.blocks.iter().any(|block| UnitId::of(block.id()) == Some(row.unit()))
+        known.blocks.iter().any(|block| ContainerId::of(block.id()) == Some(row.unit()))
             || known.delta.page(row.unit()).is_some_and(|page| usize::from(row.row()) < page.rows())
     };
     for columns in KEYS {

@@ -1,7 +1,7 @@
 //! The directory to which a repair writes. If the repair is stopped at any change, or its disk fails, the directory is
 //! no database, or the complete one. It never opens as an empty database, and the next repair to it succeeds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a run tells how many points it had")]
+#![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
 mod common;
 

@@ -13,7 +13,7 @@ use common::{assert_tidy, open, ready};
 use taut_block::BlockBuilder;
 use taut_store::disk::SimulatedDisk;
 use taut_store::{
-    CommitError, NewBlock, OldRows, RowId, RowOrder, RowSet, Store, Synchronous, Table, TableId, UnitId, verify,
+    CommitError, ContainerId, NewBlock, OldRows, RowId, RowOrder, RowSet, Store, Synchronous, Table, TableId, verify,
 };
 use taut_testkit::Random;
 use taut_types::{Column, LogicalType, Schema, TableDesign};
@@ -106,7 +106,7 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
             let live: Vec<usize> = (0..sealed.len()).filter(|row| !deleted[*row]).collect();
             let gone: Vec<usize> = live.into_iter().filter(|_| random.below(4) == 0).collect();
             gone.iter().for_each(|row| deleted[*row] = true);
-            let unit = table(&store).blocks.first().and_then(|block| UnitId::of(block.id()));
+            let unit = table(&store).blocks.first().and_then(|block| ContainerId::of(block.id()));
             let of_block =
                 unit.into_iter().flat_map(|unit| gone.iter().map(move |row| RowId::new(unit, 0, *row as u16)));
             let pages = table(&store).delta.pages().to_vec();

@@ -45,15 +45,15 @@ use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
 
 use crate::runtime::pace::Pace;
 use crate::runtime::progress::ProgressCounter;
-use crate::write::blocks::{BlockWriter, Conformed, parts_of};
+use crate::write::blocks::{BlockWriter, CoercedStream, parts_of};
 use crate::write::changes::{Changes, WrittenRows};
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 use crate::write::commit::{check_constraints, check_design, partitioning_of, replace_all};
 use crate::write::external;
 use crate::write::live::old_rows;
 use crate::write::repartition::complete_partitions;
 use crate::write::rewrite::rebuild_indexes;
-use crate::write::row_ids::{Moving, OldIds};
+use crate::write::row_ids::{CoercionWithRowIds, OldIds};
 
 pub(crate) use small_insert::is_few;
 use small_insert::{BufferedInput, gather, may_be_few};
@@ -328,7 +328,7 @@ impl ExecutionPlan for InsertExec {
                     let _ = complete_partitions(&changes, table, threads).await;
                     let _ = complete_indexes(&changes, &target, threads).await;
                 };
-                changes.run_leftover(leftover).await;
+                changes.run_after_commit(leftover).await;
             }
             count_batch(rows)
         };
@@ -403,14 +403,14 @@ async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) ->
 /// Input of a load.
 struct Rows {
     input: Arc<dyn ExecutionPlan>,
-    moving: Arc<Moving>,
+    moving: Arc<CoercionWithRowIds>,
     schema: Arc<Schema>,
     progress: Option<ProgressCounter>,
 }
 
 impl Rows {
     /// Rows of one input partition, in the types of the table.
-    fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<Conformed> {
+    fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<CoercedStream> {
         let (moving, progress) = (Arc::clone(&self.moving), self.progress.clone());
         let pace = context.session_config().get_extension::<Pace>();
         let paced = self.input.execute(partition, context)?.then(move |batch| {
@@ -457,22 +457,22 @@ async fn write_blocks(
     let old_ids = writer.old_ids.clone();
     let schema = Arc::clone(target.schema());
     let moving = match target {
-        Target::Table(table) => Moving::of(Conform::of_table(&input.schema(), table)?),
+        Target::Table(table) => CoercionWithRowIds::of(Coercion::of_table(&input.schema(), table)?),
         Target::Moved { .. } if input.schema().fields().len() > schema.len() => {
-            Moving::with_ids(&input.schema(), &schema, target.name())?
+            CoercionWithRowIds::with_ids(&input.schema(), &schema, target.name())?
         }
-        _ => Moving::of(Conform::new(&input.schema(), &schema, target.name())?),
+        _ => CoercionWithRowIds::of(Coercion::new(&input.schema(), &schema, target.name())?),
     };
     let moving = Arc::new(moving);
     let rows = Arc::new(Rows { input, moving, schema, progress: progress.cloned() });
-    let streams = || -> Result<Vec<Conformed>> {
+    let streams = || -> Result<Vec<CoercedStream>> {
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
     // Blocks that take rows of all input partitions are filled from one stream.
     let design = target.design();
     let is_one = design.partition_by.is_some() || design.block_size == BlockSize::File;
-    let watched = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<Conformed>)> {
+    let watched = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<CoercedStream>)> {
         let streams = if is_one { vec![futures::stream::iter(streams()?).flatten().boxed()] } else { streams()? };
         let ends = PartitionEnds::new(key.clone(), streams.len());
         let watch = |(partition, rows)| ends.watch(partition, rows);

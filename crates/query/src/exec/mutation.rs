@@ -38,7 +38,7 @@ use taut_store::{RowId, RowSet};
 use self::first::FirstRows;
 use crate::error::QueryError;
 
-/// Splits rows of [`ChangedRowsExec::telling_actions`] into all rows, for `RETURNING`, and the rows to insert.
+/// Splits rows of [`ChangedRowsExec::returning_actions`] into all rows, for `RETURNING`, and the rows to insert.
 ///
 /// # Errors
 /// If the last column does not hold actions.
@@ -96,7 +96,7 @@ pub struct ChangedRowsExec {
     keys: Vec<Vec<usize>>,
     changed: ChangedRows,
     /// Whether deleted rows are returned as well, with the action of each row in a last column: [`ACTION`].
-    tells_actions: bool,
+    returns_actions: bool,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
@@ -122,7 +122,7 @@ impl ChangedRowsExec {
     ///
     /// # Errors
     /// If the plan lacks the columns of the query, or the actions.
-    pub fn telling_actions(self) -> Result<Self> {
+    pub fn returning_actions(self) -> Result<Self> {
         Self::over(self.input, self.outputs, self.kind, self.keys, self.changed, true)
     }
 
@@ -132,9 +132,9 @@ impl ChangedRowsExec {
         kind: MutationKind,
         keys: Vec<Vec<usize>>,
         changed: ChangedRows,
-        tells_actions: bool,
+        returns_actions: bool,
     ) -> Result<Self> {
-        let places = places_of(&outputs, tells_actions);
+        let places = places_of(&outputs, returns_actions);
         let schema = Arc::new(input.schema().project(&places)?);
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
@@ -144,26 +144,26 @@ impl ChangedRowsExec {
             Boundedness::Bounded,
         );
         let (first, metrics, properties) = (Arc::default(), ExecutionPlanMetricsSet::new(), Arc::new(properties));
-        Ok(Self { input, outputs, kind, keys, changed, tells_actions, first, metrics, properties })
+        Ok(Self { input, outputs, kind, keys, changed, returns_actions, first, metrics, properties })
     }
 }
 
 /// Columns of the query that the operator returns.
-fn places_of(outputs: &Outputs, tells_actions: bool) -> Vec<usize> {
-    outputs.columns.clone().chain(outputs.action.filter(|_| tells_actions)).collect()
+fn places_of(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
+    outputs.columns.clone().chain(outputs.action.filter(|_| returns_actions)).collect()
 }
 
 /// Processes the batches of one partition.
-struct Sorter {
+struct ChangeSplitter {
     outputs: Outputs,
     kind: MutationKind,
-    tells_actions: bool,
+    returns_actions: bool,
     changed: ChangedRows,
     schema: SchemaRef,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
 }
 
-impl Sorter {
+impl ChangeSplitter {
     fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = self.outputs.row.map(|place| batch.column(place).as_primitive_opt::<UInt64Type>());
         let rows = match rows {
@@ -206,7 +206,7 @@ impl Sorter {
                 Action::Nothing => false,
                 Action::Insert | Action::Update => true,
                 // `RETURNING` reads deleted rows.
-                Action::Delete => self.kind == MutationKind::Delete || self.tells_actions,
+                Action::Delete => self.kind == MutationKind::Delete || self.returns_actions,
             };
             is_written.append(is_output && is_first);
         }
@@ -216,7 +216,7 @@ impl Sorter {
 
     /// Output columns of the rows of a batch that are written.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
-        let places = places_of(&self.outputs, self.tells_actions);
+        let places = places_of(&self.outputs, self.returns_actions);
         let columns: Vec<ArrayRef> = places.into_iter().map(|place| Arc::clone(batch.column(place))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
@@ -254,7 +254,7 @@ impl ExecutionPlan for ChangedRowsExec {
         match (children.pop(), children.pop()) {
             (Some(input), None) => {
                 let (outputs, changed) = (self.outputs.clone(), Arc::clone(&self.changed));
-                Ok(Arc::new(Self::over(input, outputs, self.kind, self.keys.clone(), changed, self.tells_actions)?))
+                Ok(Arc::new(Self::over(input, outputs, self.kind, self.keys.clone(), changed, self.returns_actions)?))
             }
             _ => internal_err!("changed rows have one input"),
         }
@@ -274,15 +274,15 @@ impl ExecutionPlan for ChangedRowsExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
-        let tells_actions = self.tells_actions;
+        let returns_actions = self.returns_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
             // Another partition may have set it first.
             let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
         }
-        let sorter = Sorter {
+        let sorter = ChangeSplitter {
             outputs,
             kind,
-            tells_actions,
+            returns_actions,
             changed,
             schema: Arc::clone(&schema),
             first: Arc::clone(&self.first),

@@ -44,7 +44,7 @@ impl CompactionKind {
 
 /// One compaction: rewrites these blocks and the first delta pages to new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Compaction {
     pub work: CompactionKind,
     /// Indexes of blocks in the table, ascending.
     pub places: Vec<usize>,
@@ -65,7 +65,12 @@ pub(crate) enum Thoroughness {
 }
 
 /// Returns the next compaction of a kind, or `None` if none is due.
-pub(crate) fn next(table: &Table, work: CompactionKind, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+pub(crate) fn next(
+    table: &Table,
+    work: CompactionKind,
+    options: &MoverOptions,
+    wanted: Thoroughness,
+) -> Option<Compaction> {
     match work {
         CompactionKind::Seal => seal(table, options, wanted),
         CompactionKind::Clean => clean(table, options, wanted),
@@ -75,17 +80,17 @@ pub(crate) fn next(table: &Table, work: CompactionKind, options: &MoverOptions, 
 
 /// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if they
 /// are in one already, or if the table is unsorted.
-pub(crate) fn renewal(table: &Table) -> Option<Piece> {
+pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
     // In each partition, a load ends with a block that may not be full.
     let small = (0..table.blocks.len()).filter(|place| is_small(table, *place)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
     let places = || (0..table.blocks.len()).collect();
-    let all = || Piece { work: CompactionKind::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
+    let all = || Compaction { work: CompactionKind::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
     (!table.design.sort_by.is_empty() && !is_fresh).then(all)
 }
 
-fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Compaction> {
     let (pages, rows) = (table.delta.pages().len(), table.delta.page_rows());
     // The last page may still grow.
     let settled = pages.saturating_sub(1);
@@ -98,11 +103,11 @@ fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<P
         _ if is_large => settled,
         _ => 0,
     };
-    (pages > 0).then_some(Piece { work: CompactionKind::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
+    (pages > 0).then_some(Compaction { work: CompactionKind::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
 /// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
-fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Piece> {
+fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Compaction> {
     if wanted == Thoroughness::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
     }
@@ -118,7 +123,7 @@ fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<
         is_due(place) && table.partition_of(*place) == table.partition_of(first) && taken.take(table, *place, options)
     };
     let places = (first..end).take_while(is_taken).collect();
-    Some(Piece { work: CompactionKind::Clean, places, pages: 0, order: RowOrder::Kept })
+    Some(Compaction { work: CompactionKind::Clean, places, pages: 0, order: RowOrder::Kept })
 }
 
 /// Size of a compaction so far.
@@ -140,13 +145,13 @@ impl CompactionSize {
     }
 }
 
-fn merge(table: &Table, options: &MoverOptions) -> Option<Piece> {
+fn merge(table: &Table, options: &MoverOptions) -> Option<Compaction> {
     let mut places = match table.design.sort_by.is_empty() {
         true => small_neighbours(table, options)?,
         false => similar_runs(table, options)?,
     };
     places.sort_unstable();
-    Some(Piece { work: CompactionKind::Merge, places, pages: 0, order: RowOrder::Sorted })
+    Some(Compaction { work: CompactionKind::Merge, places, pages: 0, order: RowOrder::Sorted })
 }
 
 /// A sort run or a small block, as an input of a merge.
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!(count(&[10; 20]), Some(20));
         assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 100]), None, "one is large");
         assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 1, 100]), Some(8), "and is left");
-        assert_eq!(count(&[120; 20]), Some(8), "as many as a piece may hold");
+        assert_eq!(count(&[120; 20]), Some(8), "as many as a compaction may hold");
         assert_eq!(count(&[200; 20]), None);
     }
 

@@ -11,7 +11,7 @@ use datafusion::prelude::SessionContext;
 use futures::FutureExt;
 use taut_store::{Catalog, Store, Table, TableId};
 
-use super::policy::{CompactionKind, Piece, Thoroughness, next};
+use super::policy::{Compaction, CompactionKind, Thoroughness, next};
 use super::{MaintenanceLock, MoverOptions, Shared, Worker};
 use crate::runtime::pace::Pace;
 
@@ -79,12 +79,12 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
     for work in CompactionKind::ALL {
         for table in snapshot.tables() {
             let wanted = quiet.wanted(table.id);
-            if let Some((table, piece, _lock)) = take(shared, worker.store, table, (work, wanted)) {
+            if let Some((table, compaction, _lock)) = take(shared, worker.store, table, (work, wanted)) {
                 // Clears a notification that was meant for an earlier compaction.
                 let _ = shared.leave.notified().now_or_never();
                 tokio::select! {
                     // `work` records its errors.
-                    _ = shared.work(worker, &table, &piece) => {}
+                    _ = shared.work(worker, &table, &compaction) => {}
                     () = shared.leave.notified() => {}
                 }
                 return true;
@@ -101,16 +101,16 @@ fn take(
     store: &Store,
     table: &Arc<Table>,
     (work, wanted): (CompactionKind, Thoroughness),
-) -> Option<(Arc<Table>, Piece, MaintenanceLock)> {
+) -> Option<(Arc<Table>, Compaction, MaintenanceLock)> {
     if shared.status.lock().must_wait(Some((table.id, work))) {
         return None;
     }
     next(table, work, &shared.options, wanted)?;
-    let lock = shared.turn_of(table.id).try_lock_owned().ok()?;
+    let lock = shared.maintenance_mutex(table.id).try_lock_owned().ok()?;
     // The previous holder of the lock may have changed the table.
     let table = Arc::clone(store.snapshot().table_of(table.id)?);
-    let piece = next(&table, work, &shared.options, wanted)?;
-    Some((table, piece, lock))
+    let compaction = next(&table, work, &shared.options, wanted)?;
+    Some((table, compaction, lock))
 }
 
 /// For each table, the time since which it has been unchanged.

@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 use taut_store::{CommitError, Store, Table};
 
 use super::Shared;
-use super::policy::{CompactionKind, Piece};
+use super::policy::{Compaction, CompactionKind};
 use super::status::{Amount, Job};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::{Target, TargetTable};
@@ -78,15 +78,15 @@ impl Shared {
     ///
     /// # Errors
     /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
-    pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, piece: &Piece) -> Result<()> {
-        let part = Arc::new(table.part(&piece.places, piece.pages));
+    pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
+        let part = Arc::new(table.part(&compaction.places, compaction.pages));
         let before = Amount {
             rows: part.rows(),
             blocks: part.blocks.len() as u64,
             bytes: part.file_bytes() + part.delta.page_bytes() as u64,
         };
-        let running = RunningJob::begin(self, Some((table.id, piece.work)), doing(piece, before));
-        match worker.move_rows(part, piece).await {
+        let running = RunningJob::begin(self, Some((table.id, compaction.work)), doing(compaction, before));
+        match worker.move_rows(part, compaction).await {
             Ok(after) => {
                 running.done(before, after);
                 Ok(())
@@ -118,18 +118,18 @@ impl Shared {
     }
 }
 
-fn doing(piece: &Piece, before: Amount) -> String {
+fn doing(compaction: &Compaction, before: Amount) -> String {
     let Amount { rows, blocks, .. } = before;
-    match piece.work {
+    match compaction.work {
         CompactionKind::Seal => format!("puts {rows} rows of the delta into blocks"),
-        CompactionKind::Clean => format!("writes {rows} rows of {blocks} blocks anew, without the deleted ones"),
+        CompactionKind::Clean => format!("rewrites {rows} rows of {blocks} blocks, without the deleted ones"),
         CompactionKind::Merge => format!("merges {rows} rows of {blocks} blocks"),
     }
 }
 
 impl Worker<'_> {
     /// Writes the rows of a part of a table to new blocks. Returns the amount written.
-    async fn move_rows(&self, part: Arc<Table>, piece: &Piece) -> Result<Amount> {
+    async fn move_rows(&self, part: Arc<Table>, compaction: &Compaction) -> Result<Amount> {
         let (store, name) = (Arc::clone(self.store), part.name.clone());
         // Unsorted rows are read one block after the other. Sort runs are merged, with one stream each.
         let is_merged = !part.design.sort_by.is_empty() && part.runs.len() > 1;
@@ -142,7 +142,7 @@ impl Worker<'_> {
             true => TautTable::with_row_ids(Arc::clone(&store), Arc::clone(&part)),
             false => TautTable::new(Arc::clone(&store), Arc::clone(&part), None),
         };
-        let target = TargetTable { store, target: Target::Moved { part, order: piece.order } };
+        let target = TargetTable { store, target: Target::Moved { part, order: compaction.order } };
         let rows = LogicalPlanBuilder::scan(name.as_str(), provider_as_source(Arc::new(rows)), None)?.build()?;
         let target = provider_as_source(Arc::new(target));
         let plan =

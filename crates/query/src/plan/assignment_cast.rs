@@ -24,13 +24,13 @@ use crate::write::coerce::exact_cast;
 
 /// Whether a function call is an assignment cast.
 pub fn is_assignment(call: &ScalarFunction) -> bool {
-    call.func.inner().downcast_ref::<Assign>().is_some()
+    call.func.inner().downcast_ref::<AssignmentCast>().is_some()
 }
 
 /// Registers the assignment functions.
 pub fn register(context: &SessionContext) {
     for logical in [LogicalType::SmallInt, LogicalType::Integer, LogicalType::BigInt] {
-        if let Some(assign) = Assign::to(&logical.arrow()) {
+        if let Some(assign) = AssignmentCast::to(&logical.arrow()) {
             context.register_udf(ScalarUDF::new_from_impl(assign));
         }
     }
@@ -38,20 +38,20 @@ pub fn register(context: &SessionContext) {
 
 /// A function that casts numbers to integers and refuses those with fractions.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Assign {
+struct AssignmentCast {
     target: DataType,
     name: &'static str,
     signature: Signature,
 }
 
-impl Assign {
+impl AssignmentCast {
     fn to(target: &DataType) -> Option<Self> {
         let name = assignment_function(LogicalType::from_arrow(target)?)?;
         Some(Self { target: target.clone(), name, signature: Signature::any(1, Volatility::Immutable) })
     }
 }
 
-impl ScalarUDFImpl for Assign {
+impl ScalarUDFImpl for AssignmentCast {
     fn name(&self) -> &str {
         self.name
     }
@@ -103,7 +103,7 @@ impl ScalarUDFImpl for Assign {
 ///
 /// # Errors
 /// If the new plan is invalid.
-pub fn without_cuts(plan: LogicalPlan, statement: &EngineStatement) -> Result<LogicalPlan> {
+pub fn with_assignment_casts(plan: LogicalPlan, statement: &EngineStatement) -> Result<LogicalPlan> {
     let LogicalPlan::Dml(DmlStatement { input, .. }) = &plan else { return Ok(plan) };
     let input = match input.as_ref() {
         LogicalPlan::Projection(projection) => match projection.input.as_ref() {
@@ -164,7 +164,7 @@ fn written_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Ex
 fn assignment(value: Expr, schema: &datafusion::common::DFSchema) -> Result<Expr> {
     let Expr::Cast(Cast { expr, field }) = &value else { return Ok(value) };
     let from = expr.get_type(schema)?;
-    let Some(assign) = Assign::to(field.data_type()).filter(|_| from.is_floating() || from.is_decimal()) else {
+    let Some(assign) = AssignmentCast::to(field.data_type()).filter(|_| from.is_floating() || from.is_decimal()) else {
         return Ok(value);
     };
     let call = ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(assign)), vec![expr.as_ref().clone()]);

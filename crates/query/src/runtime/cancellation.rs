@@ -43,7 +43,7 @@ impl Cancellation {
     }
 
     /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
-    pub async fn run_leftover(&self, work: impl Future) {
+    pub async fn run_after_commit(&self, work: impl Future) {
         tokio::select! {
             biased;
             () = self.token.cancelled() => {}

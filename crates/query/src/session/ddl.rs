@@ -55,17 +55,17 @@ impl QuerySession {
             Some(by) if names_partitions => chosen_partitioning(&table, by).await?,
             _ => partitioning_of(&table).filter(|known| design.partition_by == Some(known.design())),
         };
-        let is_divided_anew = design.partition_by.is_some() != table.design.partition_by.is_some()
+        let is_repartitioned = design.partition_by.is_some() != table.design.partition_by.is_some()
             || names_partitions && partitioning != partitioning_of(&table);
-        let is_sorted_anew = !design.sort_by.is_empty() && (design.sort_by != table.design.sort_by || is_divided_anew);
+        let is_resorted = !design.sort_by.is_empty() && (design.sort_by != table.design.sort_by || is_repartitioned);
         let operation = format!("rewrite {name}");
         let progress = || self.counter(&operation, Some(table.rows()));
-        let rows = if is_sorted_anew {
+        let rows = if is_resorted {
             let scan = SessionContext::new_with_state(self.state(None));
             let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
             let rows_total = Some(table.rows());
             self.fill(name, Target::Sorted { table, design, partitioning }, scan, rows_total).await?
-        } else if is_divided_anew {
+        } else if is_repartitioned {
             repartition(&self.changes(), &table, &design, partitioning, self.threads, progress()).await?
         } else {
             let rows = rewrite_blocks(&self.changes(), &table, design, self.threads, progress()).await?;

@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 use taut_sql::MutationKind;
 use taut_store::Table;
 
-use super::mutate::{Asked, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
+use super::mutate::{BoundMutation, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
 use super::{Outcome, QuerySession, collected, ready};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::InsertExec;
@@ -34,7 +34,7 @@ impl QuerySession {
         let changes = self.changes();
         let snapshot = changes.snapshot();
         let table = target(&snapshot, mutation)?;
-        let Asked { query, .. } = asked(mutation, table)?;
+        let BoundMutation { query, .. } = asked(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
         let query = engine_query(query.query);
         check_parameters(&query, mutation, parameters)?;

@@ -189,7 +189,7 @@ impl QuerySession {
                 let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
             }
         };
-        self.interrupt().cancellation().run_leftover(leftover).await;
+        self.interrupt().cancellation().run_after_commit(leftover).await;
     }
 
     pub(super) async fn load(

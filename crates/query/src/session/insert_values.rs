@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::exec::insert::InsertExec;
 use crate::plan::cache::exact;
 use crate::write::changes::{Changes, WrittenRows};
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 use crate::write::commit::check_constraints;
 
 /// Maximum number of rows that always go to the delta. More rows may be written as blocks.
@@ -100,7 +100,7 @@ pub(super) struct InsertTarget {
     defaults: Vec<Option<Column>>,
     /// Schema of the table with all columns nullable.
     nullable: SchemaRef,
-    conform: Conform,
+    conform: Coercion,
 }
 
 /// Values of a column.
@@ -155,7 +155,7 @@ impl InsertTarget {
             constraints: Arc::clone(&table.constraints),
             defaults: (0..types.len()).map(default).collect(),
             types,
-            conform: Conform::of_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
+            conform: Coercion::of_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
             nullable,
         })
     }

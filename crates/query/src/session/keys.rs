@@ -27,7 +27,7 @@ use taut_types::ColumnIndex;
 use super::QuerySession;
 use crate::error::{QueryError, Result, Violation};
 use crate::write::changes::{ChangedTable, Changes, WrittenRows};
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 use crate::write::live::read_rows;
 
 /// Maximum number of keys in one lookup.
@@ -116,8 +116,8 @@ impl QuerySession {
             transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
             loop {
                 // Skips keys that another row of the referenced table has now.
-                let mut found = numbers(find_now(transaction, table.id, &key.referenced, &keys)?);
-                let rows = find_now(transaction, child.id, &key.columns, &keys)?;
+                let mut found = numbers(find_at_commit(transaction, table.id, &key.referenced, &keys)?);
+                let rows = find_at_commit(transaction, child.id, &key.columns, &keys)?;
                 found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
                 let rows: Vec<RowId> =
                     rows.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row).collect();
@@ -193,7 +193,7 @@ fn set_null(
             batch.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
         );
         let batch = RecordBatch::try_new(Arc::new(nullable), columns).map_err(DataFusionError::from)?;
-        let batch = Conform::of_table(&batch.schema(), child)?.batch(&batch)?;
+        let batch = Coercion::of_table(&batch.schema(), child)?.batch(&batch)?;
         transaction.insert_rows(child.id, &batch)?;
         changes.wrote(child, WrittenRows::New(batch));
     }
@@ -206,7 +206,7 @@ async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey,
         transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
         loop {
             let mut rows_of_keys: BTreeMap<u32, Vec<RowId>> = BTreeMap::new();
-            for (number, row) in find_now(transaction, table.id, &key.columns, &keys)? {
+            for (number, row) in find_at_commit(transaction, table.id, &key.columns, &keys)? {
                 rows_of_keys.entry(number).or_default().push(row);
             }
             rows_of_keys.retain(|_, rows| rows.len() > 1);
@@ -239,7 +239,7 @@ async fn check_referenced(
 ) -> Result<()> {
     for keys in chunks(&columns_of(rows, &key.columns)) {
         transaction.lock_keys(key.table, &hashes(&keys), KeyMode::Shared).await?;
-        let found = numbers(find_now(transaction, key.table, &key.referenced, &keys)?);
+        let found = numbers(find_at_commit(transaction, key.table, &key.referenced, &keys)?);
         let wanted = key_hashes(&keys).into_iter().zip(0_u32..).filter_map(|(hash, number)| hash.map(|_| number));
         if let Some(missing) = wanted.into_iter().find(|number| !found.contains(number)) {
             return Err(not_referenced(
@@ -279,7 +279,7 @@ fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
 
 /// Finds the rows of a table that would have one of `keys` if the transaction committed now. Returns them with the
 /// ordinals of their keys.
-fn find_now(
+fn find_at_commit(
     transaction: &Transaction,
     table: TableId,
     columns: &[ColumnIndex],

@@ -34,7 +34,7 @@ fn is_exhausted(error: &DataFusionError) -> bool {
 
 /// Waits briefly for operators that have ended to release their memory. Operators in other tasks end after the one that
 /// failed. Concurrent statements keep their memory.
-pub(super) async fn memory_is_back(runtime: &RuntimeEnv) {
+pub(super) async fn wait_for_memory(runtime: &RuntimeEnv) {
     for _ in 0..WAITS_MAX {
         if runtime.memory_pool.reserved() == 0 {
             return;
@@ -45,7 +45,7 @@ pub(super) async fn memory_is_back(runtime: &RuntimeEnv) {
 
 /// Returns the rows of a plan. If memory runs out before the first batch, returns the rows of the plan that `again`
 /// starts.
-pub(super) fn or_again<F>(
+pub(super) fn with_merge_join_fallback<F>(
     mut rows: SendableRecordBatchStream,
     again: impl FnOnce() -> F + Send + 'static,
 ) -> SendableRecordBatchStream

@@ -77,7 +77,7 @@ impl PlannedMutation {
 }
 
 /// Query of a mutation, with the keys and columns that are known before the query is planned.
-pub(super) struct Asked<'a> {
+pub(super) struct BoundMutation<'a> {
     pub query: MutationQuery,
     /// Keys that `ON CONFLICT` refers to.
     keys: Vec<&'a UniqueKey>,
@@ -111,7 +111,7 @@ impl QuerySession {
         if let Statement::Mutation { mutation, names, .. } = statement {
             let changes = self.changes();
             let table = self.table(&mutation.table)?;
-            let Asked { query, .. } = asked(mutation, &table)?;
+            let BoundMutation { query, .. } = asked(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
             state.statement_to_plan(engine_query(query.query)).await?;
             withdraw_reads(&state);
@@ -160,7 +160,7 @@ impl QuerySession {
         if let Some(options) = mutate.analyze {
             return Box::pin(self.analyze(changes, mutate, table, options)).await;
         }
-        match self.change_kept(changes, mutate, (&snapshot, table)).await? {
+        match self.run_cached_dml(changes, mutate, (&snapshot, table)).await? {
             Some((_, Some(returned))) => return Ok(Outcome::Rows(ready(returned.schema(), vec![returned]))),
             Some((rows, None)) => return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows))),
             None => {}
@@ -176,7 +176,7 @@ impl QuerySession {
         table: &Arc<Table>,
     ) -> Result<PlannedMutation> {
         let Mutate { mutation, names, parameters, .. } = mutate;
-        let Asked { query, keys, assigned } = asked(mutation, table)?;
+        let BoundMutation { query, keys, assigned } = asked(mutation, table)?;
         let changes = changes.assigning(assigned);
         let state = self.target_state(&changes, table, *names);
         let changed = ChangedRows::default();
@@ -206,7 +206,7 @@ impl QuerySession {
         let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
         let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
         if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && mutate.analyze.is_none() {
-            rows = rows.telling_actions()?;
+            rows = rows.returning_actions()?;
         }
         Ok(PlannedMutation { changes, state, rows: Arc::new(rows), is_in_order, changed })
     }
@@ -252,17 +252,17 @@ impl QuerySession {
 
     /// Runs a mutation from its cached plan, which looks up the rows to change. Returns their number and the result of
     /// `RETURNING`. `None` for all other mutations, which must be planned.
-    async fn change_kept(
+    async fn run_cached_dml(
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<(u64, Option<RecordBatch>)>> {
         let Some(transaction) = changes.transaction() else { return Ok(None) };
-        let Some(kept) = self.kept_change(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
+        let Some(cached) = self.cached_dml(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
         let Some(values) = positional(mutate.parameters) else { return Ok(None) };
-        kept.tell_reads(transaction, snapshot, values);
-        let Some(FoundRows { rows, new }) = kept.find(snapshot, values)? else { return Ok(None) };
+        cached.record_reads(transaction, snapshot, values);
+        let Some(FoundRows { rows, new }) = cached.find(snapshot, values)? else { return Ok(None) };
         if new.as_ref().is_some_and(|new| !is_few(new)) {
             return Ok(None);
         }
@@ -274,21 +274,21 @@ impl QuerySession {
                 let settings = self.planning.state(&self.context);
                 let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
-                let returned = kept.returned(Some(&new), values)?;
+                let returned = cached.returned(Some(&new), values)?;
                 let count = new.num_rows() as u64;
                 transaction.insert_rows(table.id, &new)?;
                 changes.wrote(table, WrittenRows::New(new));
                 return Ok(Some((count, returned)));
             }
             if !mutate.mutation.conflict().is_some_and(Conflict::updates) {
-                return Ok(Some((0, kept.returned(None, values)?)));
+                return Ok(Some((0, cached.returned(None, values)?)));
             }
         }
-        let returned = kept.returned(new.as_ref(), values)?;
+        let returned = cached.returned(new.as_ref(), values)?;
         if count > 0 {
             transaction.delete_rows(table.id, &rows).await?;
         }
-        let changes = changes.assigning(kept.assigned().cloned());
+        let changes = changes.assigning(cached.assigned().cloned());
         match new.filter(|_| kind != MutationKind::Delete) {
             Some(new) => {
                 transaction.insert_rows(table.id, &new)?;
@@ -301,13 +301,13 @@ impl QuerySession {
     }
 
     /// Returns the cached plan of a mutation. It is created when the mutation runs for the second time.
-    async fn kept_change(
+    async fn cached_dml(
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<Arc<CachedDml>>> {
-        let Mutate { mutation, parameters, plan: slot, .. } = mutate;
+        let Mutate { mutation, parameters, plan: entry, .. } = mutate;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
             MutationKind::Insert => mutation.conflict().is_some() || mutation.listed().is_some_and(lists_few),
@@ -318,28 +318,28 @@ impl QuerySession {
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
         };
-        let basis = self.planning.basis(snapshot);
-        match slot.find(basis, snapshot) {
-            CacheLookup::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
-            CacheLookup::Plan(kept) if kept.is_for(values) => return Ok(Some(kept)),
+        let cache_key = self.planning.cache_key(snapshot);
+        match entry.find(cache_key, snapshot) {
+            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.keys_hold() => return Ok(None),
+            CacheLookup::Plan(cached) if cached.is_for(values) => return Ok(Some(cached)),
             CacheLookup::Nothing => return Ok(None),
             // A null does not determine the type of later values.
             CacheLookup::Plan(_) | CacheLookup::Wanted if values.contains(&Value::Null) => return Ok(None),
             CacheLookup::Plan(_) | CacheLookup::Wanted => {}
         }
-        let kept = Box::pin(self.keep_change(changes, mutate, (table, basis), values)).await?;
-        Ok(kept.filter(|kept| kept.is_for(values)))
+        let cached = Box::pin(self.cache_dml(changes, mutate, (table, cache_key), values)).await?;
+        Ok(cached.filter(|cached| cached.is_for(values)))
     }
 
     /// Plans a mutation for the plan cache; `None` if the plan cannot be cached.
-    async fn keep_change(
+    async fn cache_dml(
         &self,
         changes: &Changes,
         mutate: &Mutate<'_>,
-        (table, basis): (&Arc<Table>, CacheKey),
+        (table, cache_key): (&Arc<Table>, CacheKey),
         values: &[Value],
     ) -> Result<Option<Arc<CachedDml>>> {
-        let Mutate { mutation, names, plan: slot, parameters, .. } = mutate;
+        let Mutate { mutation, names, plan: entry, parameters, .. } = mutate;
         let whole = asked(mutation, table)?;
         check_parameters(&engine_query(whole.query.query), mutation, parameters)?;
         let (of_conflict, given) = match (mutation.kind, mutation.conflict()) {
@@ -358,18 +358,18 @@ impl QuerySession {
                 let plan = state.statement_to_plan(engine_query(query)).await?;
                 let returning = Typed::of(plan, values).and_then(|query| Returning::of(query, table, &state));
                 let Some(returning) = returning else {
-                    slot.keep(basis, None);
+                    entry.keep(cache_key, None);
                     return Ok(None);
                 };
                 Some(returning)
             }
         };
         if mutation.kind == MutationKind::Insert && of_conflict.is_none() {
-            let kept = returning.map(|returning| Arc::new(CachedDml::inserting(returning, values.len(), basis)));
-            slot.keep(basis, kept.as_ref());
-            return Ok(kept);
+            let cached = returning.map(|returning| Arc::new(CachedDml::inserting(returning, values.len(), cache_key)));
+            entry.keep(cache_key, cached.as_ref());
+            return Ok(cached);
         }
-        let Asked { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
+        let BoundMutation { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
         // This plan is not run.
@@ -378,10 +378,10 @@ impl QuerySession {
         let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = PlannedDml { query: typed, outputs, assigned, given, is_deletion, returning };
-        let kept = CachedDml::of(planned, table, (&state, basis)).map(Arc::new);
-        let kept = kept.filter(|kept| !kept.relies_on_keys || self.keys_hold());
-        slot.keep(basis, kept.as_ref());
-        Ok(kept)
+        let cached = CachedDml::of(planned, table, (&state, cache_key)).map(Arc::new);
+        let cached = cached.filter(|cached| !cached.relies_on_keys || self.keys_hold());
+        entry.keep(cache_key, cached.as_ref());
+        Ok(cached)
     }
 
     /// Runs the query of a `RETURNING` over the written rows.
@@ -556,12 +556,12 @@ fn on_conflict(
 }
 
 /// Returns the query of a mutation, with the keys and columns that are known before the query is planned.
-pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<Asked<'a>> {
+pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<BoundMutation<'a>> {
     let defaults = defaults_of(table)?;
     let columns = target_columns(table, &defaults);
     let keys = conflict_keys(mutation, table)?;
     let query = mutation.query(&columns, &named(table, &keys))?;
     let assigned = mutation.assigned(&columns)?;
     let assigned = assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).collect()));
-    Ok(Asked { query, keys, assigned })
+    Ok(BoundMutation { query, keys, assigned })
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, Parameters, Statement, Value};
 use taut_store::Catalog;
 
-use super::merge_join::{memory_is_back, or_again, preferring_merge_joins};
+use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
@@ -28,7 +28,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan;
-use crate::plan::assignment_cast::without_cuts;
+use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
 use crate::plan::parameters::BindParameters;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
@@ -61,7 +61,7 @@ impl Planning {
         Self { session, settings: AtomicU64::new(0), state: Mutex::new(None) }
     }
 
-    pub fn basis(&self, snapshot: &Catalog) -> CacheKey {
+    pub fn cache_key(&self, snapshot: &Catalog) -> CacheKey {
         let settings = self.settings.load(Ordering::Relaxed);
         CacheKey { session: self.session, settings, definitions: snapshot.definitions() }
     }
@@ -101,11 +101,11 @@ impl QuerySession {
     /// Whether a statement has a valid cached plan. All its names are then known.
     pub fn has_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
-        let basis = self.planning.basis(&snapshot);
+        let cache_key = self.planning.cache_key(&snapshot);
         match statement {
-            Statement::Engine { plan, .. } => plan.get_or_default::<CacheEntry>().get(basis, &snapshot).is_some(),
+            Statement::Engine { plan, .. } => plan.get_or_default::<CacheEntry>().get(cache_key, &snapshot).is_some(),
             Statement::Mutation { plan, .. } => {
-                plan.get_or_default::<CacheEntry<CachedDml>>().get(basis, &snapshot).is_some()
+                plan.get_or_default::<CacheEntry<CachedDml>>().get(cache_key, &snapshot).is_some()
             }
             _ => false,
         }
@@ -121,7 +121,7 @@ impl QuerySession {
         statement: &Statement,
         parameters: &Parameters,
     ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
-        let (slot, parameters) = match statement {
+        let (entry, parameters) = match statement {
             Statement::Engine { plan, .. } => (plan.get_or_default::<CacheEntry>(), parameters),
             Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
                 Ok(Statement::Engine { plan, .. }) => (plan.get_or_default(), values),
@@ -131,14 +131,14 @@ impl QuerySession {
         };
         self.begin_statement()?;
         let snapshot = self.snapshot();
-        let Some(plan) = slot.get(self.planning.basis(&snapshot), &snapshot) else { return Ok(None) };
+        let Some(plan) = entry.get(self.planning.cache_key(&snapshot), &snapshot) else { return Ok(None) };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
         if plan.relies_on_keys && !self.keys_hold() {
             return Ok(None);
         }
         let Some(values) = plan.values(values) else { return Ok(None) };
         if let Some((transaction, _)) = self.transaction() {
-            lookup.tell_reads(&transaction, &snapshot, &values);
+            lookup.record_reads(&transaction, &snapshot, &values);
         }
         let rows = lookup.run(&snapshot, &values)?;
         Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
@@ -146,7 +146,8 @@ impl QuerySession {
 
     pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
         if taut_sql::is_query(run.statement)
-            && let Some(outcome) = self.run_kept(&run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
+            && let Some(outcome) =
+                self.run_cached(&run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
         {
             return Ok(outcome);
         }
@@ -171,7 +172,7 @@ impl QuerySession {
             }
         };
         let LogicalPlan::Statement(planned) = plan else {
-            return self.run_plan(state, without_cuts(parameters.bind(plan)?, run.statement)?).await;
+            return self.run_plan(state, with_assignment_casts(parameters.bind(plan)?, run.statement)?).await;
         };
         if !parameters.is_empty() {
             return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));
@@ -267,7 +268,7 @@ impl QuerySession {
                 other => Ok((state, other)),
             }
         };
-        if let Some(outcome) = self.run_kept(&prepared.plan, values, planned).await? {
+        if let Some(outcome) = self.run_cached(&prepared.plan, values, planned).await? {
             return Ok(outcome);
         }
         let run = Run { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
@@ -276,43 +277,43 @@ impl QuerySession {
 
     /// Runs a query from its cached plan. If the cache wants a plan, creates it from the result of `planned`. `None` if
     /// the query has no cached plan, or the plan cannot take these values.
-    async fn run_kept<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
+    async fn run_cached<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
-        slot: &CacheEntry,
+        entry: &CacheEntry,
         parameters: &Parameters,
         planned: impl FnOnce(Arc<Catalog>) -> F,
     ) -> Result<Option<Outcome>> {
         let Some(values) = positional(parameters) else { return Ok(None) };
         let snapshot = self.snapshot();
-        let basis = self.planning.basis(&snapshot);
-        let kept = match slot.find(basis, &snapshot) {
-            CacheLookup::Plan(kept) if kept.relies_on_keys && !self.keys_hold() => return Ok(None),
-            CacheLookup::Plan(kept) => kept,
+        let cache_key = self.planning.cache_key(&snapshot);
+        let cached = match entry.find(cache_key, &snapshot) {
+            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.keys_hold() => return Ok(None),
+            CacheLookup::Plan(cached) => cached,
             CacheLookup::Nothing => return Ok(None),
             CacheLookup::Wanted => {
                 let (state, plan) = Box::pin(planned(Arc::clone(&snapshot))).await?;
-                let kept = CachedPlan::of(&plan, &state, basis).map(Arc::new);
-                if kept.as_ref().is_some_and(|kept| kept.relies_on_keys) && !self.keys_hold() {
+                let cached = CachedPlan::of(&plan, &state, cache_key).map(Arc::new);
+                if cached.as_ref().is_some_and(|cached| cached.relies_on_keys) && !self.keys_hold() {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
-                slot.keep(basis, kept.as_ref());
+                entry.keep(cache_key, cached.as_ref());
                 // This plan is not run: the query runs from the cached plan, or is planned again.
                 withdraw_reads(&state);
-                match kept {
-                    Some(kept) => kept,
+                match cached {
+                    Some(cached) => cached,
                     None => return Ok(None),
                 }
             }
         };
-        let Some(values) = kept.values(values) else { return Ok(None) };
-        let plan = kept.bind(&self.store, &snapshot, &values)?;
+        let Some(values) = cached.values(values) else { return Ok(None) };
+        let plan = cached.bind(&self.store, &snapshot, &values)?;
         let mut state = self.planning.state(&self.context);
         let reads = self.statement_reads();
         if let Some(reads) = &reads {
-            kept.tables().for_each(|table| reads.look_up(table));
+            cached.tables().for_each(|table| reads.look_up(table));
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::clone(reads));
         }
-        let physical = match kept.scan(&plan, &state)? {
+        let physical = match cached.scan(&plan, &state)? {
             Some(physical) => physical,
             None => state.query_planner().create_physical_plan(&plan, state.as_ref()).await?,
         };
@@ -332,11 +333,11 @@ impl QuerySession {
         }
         let again = async move || {
             let state = preferring_merge_joins(Arc::unwrap_or_clone(state));
-            memory_is_back(state.runtime_env()).await;
+            wait_for_memory(state.runtime_env()).await;
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             start_query(&state, make_interruptible(physical, &interrupt)?, callback)
         };
-        Ok(Some(Outcome::Rows(or_again(rows, again))))
+        Ok(Some(Outcome::Rows(with_merge_join_fallback(rows, again))))
     }
 
     /// Plans a statement on the snapshot that it sees now.
@@ -393,10 +394,10 @@ impl QuerySession {
             }
             let again = async move || {
                 let state = preferring_merge_joins(state);
-                memory_is_back(state.runtime_env()).await;
+                wait_for_memory(state.runtime_env()).await;
                 start_query(&state, create_physical_plan(&state, &plan).await?, callback)
             };
-            return Ok(Outcome::Rows(or_again(rows, again)));
+            return Ok(Outcome::Rows(with_merge_join_fallback(rows, again)));
         };
         let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {

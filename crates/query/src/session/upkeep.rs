@@ -9,7 +9,7 @@ use taut_store::{Synchronous, Table, TableId};
 
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
-use crate::mover::policy::{CompactionKind, Piece, next, renewal};
+use crate::mover::policy::{Compaction, CompactionKind, full_merge, next};
 use crate::mover::{MaintenanceLock, MoverOptions, Thoroughness, Worker, is_conflict};
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
@@ -57,13 +57,13 @@ impl QuerySession {
     }
 
     async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
-        self.move_again(id, |table| next(table, CompactionKind::Seal, options, Thoroughness::All)).await?;
+        self.compact_with_retries(id, |table| next(table, CompactionKind::Seal, options, Thoroughness::All)).await?;
         if full {
-            self.move_again(id, renewal).await?;
+            self.compact_with_retries(id, full_merge).await?;
         }
         for work in [CompactionKind::Clean, CompactionKind::Merge] {
             for _ in 0..PIECES_MAX {
-                if !self.move_again(id, |table| next(table, work, options, Thoroughness::All)).await? {
+                if !self.compact_with_retries(id, |table| next(table, work, options, Thoroughness::All)).await? {
                     break;
                 }
             }
@@ -73,7 +73,7 @@ impl QuerySession {
 
     /// Runs the compaction that `wanted` returns for a table, and retries it if its rows change concurrently. Returns
     /// whether there was one. The caller must hold the maintenance lock of the table.
-    async fn move_again(&self, id: TableId, wanted: impl Fn(&Table) -> Option<Piece>) -> Result<bool> {
+    async fn compact_with_retries(&self, id: TableId, wanted: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -81,18 +81,18 @@ impl QuerySession {
             self.store.close_pages();
             // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
-            let Some(piece) = wanted(&table) else { return Ok(false) };
-            match self.move_piece(&table, &piece).await {
+            let Some(compaction) = wanted(&table) else { return Ok(false) };
+            match self.move_piece(&table, &compaction).await {
                 Err(error) if is_conflict(&error) && attempts < ATTEMPTS_MAX => {}
                 done => return done.map(|()| true),
             }
         }
     }
 
-    async fn move_piece(&self, table: &Arc<Table>, piece: &Piece) -> Result<()> {
-        let progress = self.counter(&format!("{} {}", piece.work.name(), table.name), None);
+    async fn move_piece(&self, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
+        let progress = self.counter(&format!("{} {}", compaction.work.name(), table.name), None);
         let (store, context, threads) = (&self.store, &self.context, self.threads);
-        self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, piece).await
+        self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, compaction).await
     }
 
     /// Wakes the mover after a commit, and applies backpressure to keep memory and log bounded.
@@ -100,7 +100,7 @@ impl QuerySession {
     /// If the mover has fallen far behind, the commit itself writes delta rows to blocks and takes a checkpoint. If
     /// another statement or transaction holds the maintenance lock of the table, the commit waits for it, up to a time
     /// limit. `taut.mover` shows the errors.
-    pub(super) async fn tend(&self) {
+    pub(super) async fn apply_backpressure(&self) {
         self.mover.wake();
         if self.is_in_transaction() || self.store.is_read_only() {
             return;
@@ -113,7 +113,7 @@ impl QuerySession {
             if shared.status.lock().must_wait(Some((table.id, CompactionKind::Seal))) {
                 continue;
             }
-            let Some(_lock) = shared.turn_soon(table.id).await else {
+            let Some(_lock) = shared.lock_within_limit(table.id).await else {
                 // Postpones the next attempt, so that the next commits do not wait for the same lock.
                 let error = "a statement or transaction that replaces blocks of the table does not end".to_owned();
                 shared.status.lock().end_failed(Some((table.id, CompactionKind::Seal)), Duration::ZERO, Some(error));
@@ -122,8 +122,8 @@ impl QuerySession {
             // The previous holder of the lock may have done the work.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
-            if let Some(piece) = next(&newest, CompactionKind::Seal, &shared.options, Thoroughness::Urgent) {
-                let _ = self.move_piece(&newest, &piece).await;
+            if let Some(compaction) = next(&newest, CompactionKind::Seal, &shared.options, Thoroughness::Urgent) {
+                let _ = self.move_piece(&newest, &compaction).await;
             }
         }
         if shared.is_log_overfull(&self.store) && !shared.status.lock().must_wait(None) {
@@ -138,7 +138,7 @@ impl QuerySession {
         if self.has_maintenance_lock(table) {
             return None;
         }
-        let lock = self.mover.shared().turn_at_once(table).await?;
+        let lock = self.mover.shared().lock_preempting(table).await?;
         self.keep_maintenance_lock(table, lock)
     }
 

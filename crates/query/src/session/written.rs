@@ -11,7 +11,7 @@ use taut_store::Table;
 
 use crate::error::{QueryError, Result};
 use crate::exec::mutation::split_by_action;
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 
 /// Rows of a mutation with `RETURNING`.
 pub(super) struct ReturnedRows {
@@ -28,7 +28,7 @@ impl ReturnedRows {
     /// If a row does not meet the constraints of the table.
     pub fn of(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
         let table_of = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
-        let conformed = |conform: Conform, batches: &[RecordBatch]| {
+        let conformed = |conform: Coercion, batches: &[RecordBatch]| {
             batches.iter().map(|batch| conform.batch(batch)).collect::<datafusion::common::Result<Vec<_>>>()
         };
         if kind == MutationKind::Merge {
@@ -37,13 +37,13 @@ impl ReturnedRows {
             let columns =
                 Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
             // Deleted rows may not meet the current checks: they were written under others, or none.
-            let returned = conformed(Conform::new(&columns, &table.schema, &table.name)?, &rows)?;
-            let inserted = conformed(Conform::of_table(&columns, table)?, &inserted)?;
+            let returned = conformed(Coercion::new(&columns, &table.schema, &table.name)?, &rows)?;
+            let inserted = conformed(Coercion::of_table(&columns, table)?, &inserted)?;
             return Ok(Self { returned: table_of(returned)?, inserted: table_of(inserted)? });
         }
         let conform = match kind {
-            MutationKind::Delete => Conform::new(schema, &table.schema, &table.name)?,
-            _ => Conform::of_table(schema, table)?,
+            MutationKind::Delete => Coercion::new(schema, &table.schema, &table.name)?,
+            _ => Coercion::of_table(schema, table)?,
         };
         let batches = conformed(conform, &batches)?;
         Ok(Self { returned: table_of(batches.clone())?, inserted: table_of(batches)? })

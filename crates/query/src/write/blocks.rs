@@ -16,8 +16,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::changes::Changes;
 use super::external;
-use super::partitioner::Divider;
-use super::row_ids::{Building, OldIds};
+use super::partitioner::Partitioner;
+use super::row_ids::{BlockInProgress, OldIds};
 
 /// Maximum block size in plain bytes for which all batches are collected first, so that blocks can be encoded in
 /// parallel. A larger block is encoded segment by segment as its rows arrive.
@@ -27,10 +27,10 @@ const GATHERED_BYTES_MAX: u64 = 64 << 20;
 pub(crate) async fn parts_of(
     writer: BlockWriter,
     partitions: &Option<(PartitionDesign, Option<Arc<Partitioning>>)>,
-    streams: Vec<Conformed>,
+    streams: Vec<CoercedStream>,
 ) -> Result<Vec<Vec<NewBlock>>> {
     if let Some((design, known)) = partitions {
-        let divider = Divider::new(writer, Some(*design), known.clone());
+        let divider = Partitioner::new(writer, Some(*design), known.clone());
         return Ok(vec![divided_blocks(divider, streams).await?]);
     }
     let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
@@ -62,11 +62,11 @@ impl BlockWriter {
         Self { changes: changes.clone(), schema, design: Arc::new(design), permits, old_ids: OldIds::default() }
     }
 
-    pub fn builder(&self) -> Building {
-        Building::new(Arc::clone(&self.schema), Arc::clone(&self.design))
+    pub fn builder(&self) -> BlockInProgress {
+        BlockInProgress::new(Arc::clone(&self.schema), Arc::clone(&self.design))
     }
 
-    pub fn write(&self, building: Building) -> Result<NewBlock> {
+    pub fn write(&self, building: BlockInProgress) -> Result<NewBlock> {
         let (image, old_ids) = building.finish().map_err(external)?;
         let block = self.changes.write_block(&image, &self.design).map_err(external)?;
         if !old_ids.is_empty() {
@@ -92,11 +92,11 @@ impl BlockWriter {
 }
 
 /// Rows in the types of the target.
-pub(crate) type Conformed = BoxStream<'static, Result<RecordBatch>>;
+pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
 /// same streams always lead to the same blocks.
-async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result<Vec<NewBlock>> {
+async fn divided_blocks(mut divider: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
     /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
@@ -128,7 +128,7 @@ async fn divided_blocks(mut divider: Divider, streams: Vec<Conformed>) -> Result
     divider.finish().await
 }
 
-async fn partition_blocks(writer: BlockWriter, conformed: Conformed) -> Result<Vec<NewBlock>> {
+async fn partition_blocks(writer: BlockWriter, conformed: CoercedStream) -> Result<Vec<NewBlock>> {
     match writer.design.block_size {
         BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => streamed_blocks(&writer, conformed).await,
         BlockSize::File => streamed_blocks(&writer, conformed).await,

@@ -144,9 +144,9 @@ impl Changes {
 
     /// Runs optional work after the commit, until the statement is cancelled. The outcome of the statement does not
     /// depend on it.
-    pub async fn run_leftover(&self, work: impl Future) {
+    pub async fn run_after_commit(&self, work: impl Future) {
         match &self.cancellation {
-            Some(cancellation) => cancellation.run_leftover(work).await,
+            Some(cancellation) => cancellation.run_after_commit(work).await,
             None => drop(work.await),
         }
     }

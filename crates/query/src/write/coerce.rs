@@ -18,7 +18,7 @@ use crate::error::QueryError;
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
-pub struct Conform {
+pub struct Coercion {
     table: String,
     target: SchemaRef,
     casts: Vec<bool>,
@@ -28,7 +28,7 @@ pub struct Conform {
 /// A value that does not fit is an error, never a null.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
-impl Conform {
+impl Coercion {
     /// Creates a conversion from the columns of a source to those of a table, matched by ordinal.
     ///
     /// # Errors
@@ -59,10 +59,10 @@ impl Conform {
         Ok(Self { table: table.to_owned(), target: arrow, casts, checks: Checks::default() })
     }
 
-    /// As [`Conform::new`], for rows of an existing table, which must also pass its check constraints.
+    /// As [`Coercion::new`], for rows of an existing table, which must also pass its check constraints.
     ///
     /// # Errors
-    /// As [`Conform::new`].
+    /// As [`Coercion::new`].
     pub fn of_table(source: &SchemaRef, table: &Table) -> Result<Self> {
         let checks = Checks::of(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(Self { checks, ..Self::new(source, &table.schema, &table.name)? })

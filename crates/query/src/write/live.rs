@@ -7,7 +7,7 @@ use datafusion::arrow::compute::take;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use taut_block::{ScanReport, SegmentReader, Selection};
-use taut_store::{BlockFile, CommitError, OldRows, OpenBlock, ReadCounters, RowSet, Table, UnitId};
+use taut_store::{BlockFile, CommitError, ContainerId, OldRows, OpenBlock, ReadCounters, RowSet, Table};
 use taut_types::{ColumnIndex, Predicate};
 
 use crate::error::{QueryError, Result};
@@ -46,7 +46,7 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
                     .collect::<Result<_>>()?
             }
             None => {
-                let block = table.blocks.iter().find(|block| UnitId::of(block.id()) == Some(unit));
+                let block = table.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(unit));
                 let block = block.ok_or_else(|| CommitError::RowsChanged { table: table.name.clone() })?;
                 let open = block.open(&ReadCounters::new())?;
                 let mut reader = open.block().open_segment(&open, usize::from(segment));
@@ -68,8 +68,9 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
 /// If a block cannot be read.
 pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> Result<OldRows> {
     let pages = if with_pages { table.delta.pages() } else { &[] };
-    let pages: Vec<(UnitId, u32)> = pages.iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let units = blocks.iter().filter_map(|block| UnitId::of(block.id())).chain(pages.iter().map(|(page, _)| *page));
+    let pages: Vec<(ContainerId, u32)> = pages.iter().map(|page| (page.id(), page.rows() as u32)).collect();
+    let units =
+        blocks.iter().filter_map(|block| ContainerId::of(block.id())).chain(pages.iter().map(|(page, _)| *page));
     let left_out: Vec<_> = units.filter_map(|unit| Some((unit, Arc::clone(table.delta.deleted(unit)?)))).collect();
     let mut nulls = Vec::new();
     if !pages.is_empty() || !left_out.is_empty() {

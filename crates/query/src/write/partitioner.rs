@@ -23,7 +23,7 @@ use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
 
 use super::blocks::{BlockWriter, plain_bytes, string_bytes};
 use super::external;
-use super::row_ids::Building;
+use super::row_ids::BlockInProgress;
 
 /// Limits for rows in memory, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
 }
 
 /// Divides rows into blocks of one partition each.
-pub(crate) struct Divider {
+pub(crate) struct Partitioner {
     writer: BlockWriter,
     design: Option<PartitionDesign>,
     partitioning: Option<Arc<Partitioning>>,
@@ -63,7 +63,7 @@ pub(crate) struct Divider {
     waiting_bytes: usize,
     /// One buffer per partition, with the partition of nulls after those of values. The last buffer is for
     /// unpartitioned rows.
-    slots: Vec<PartitionBuffer>,
+    buffers: Vec<PartitionBuffer>,
     held_bytes: usize,
 }
 
@@ -74,17 +74,17 @@ struct PartitionBuffer {
     extent: Extent,
     bytes: usize,
     /// Block of unlimited size, begun when its rows took too much memory.
-    builder: Option<Building>,
+    builder: Option<BlockInProgress>,
     written: Vec<SpawnedTask<Result<NewBlock>>>,
 }
 
-impl Divider {
+impl Partitioner {
     /// Divides rows by `partitioning`, or by boundaries chosen from the rows. Without a design, rows stay
     /// unpartitioned.
     pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
         let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
         let count = design.map_or(0, |design| design.count as usize + 1);
-        let slots = std::iter::repeat_with(PartitionBuffer::default).take(count + 1).collect();
+        let buffers = std::iter::repeat_with(PartitionBuffer::default).take(count + 1).collect();
         Self {
             writer,
             design,
@@ -92,7 +92,7 @@ impl Divider {
             bounds: MEMORY_BOUNDS,
             waiting: Vec::new(),
             waiting_bytes: 0,
-            slots,
+            buffers,
             held_bytes: 0,
         }
     }
@@ -127,10 +127,10 @@ impl Divider {
             self.choose();
         }
         self.divide_waiting().await?;
-        for place in 0..self.slots.len() {
+        for place in 0..self.buffers.len() {
             self.end(place).await?;
         }
-        let undivided = self.slots.len() - 1;
+        let undivided = self.buffers.len() - 1;
         let mut order: Vec<usize> = (0..undivided).collect();
         if let Some(partitioning) = &self.partitioning {
             order.sort_by_key(|place| partitioning.rank(*place as u32, &self.writer.design.sort_by));
@@ -138,7 +138,7 @@ impl Divider {
         order.push(undivided);
         let mut blocks = Vec::new();
         for place in order {
-            for task in std::mem::take(&mut self.slots[place].written) {
+            for task in std::mem::take(&mut self.buffers[place].written) {
                 let block = task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
                 blocks.push(match &self.partitioning {
                     Some(partitioning) if place != undivided => block.in_partition(partitioning, place as u32),
@@ -186,14 +186,15 @@ impl Divider {
                     let task = SpawnedTask::spawn_blocking(move || pieces_of(&batches, &partitioning, logical));
                     task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??
                 }
-                _ => batches.into_iter().map(|batch| (self.slots.len() - 1, batch)).collect(),
+                _ => batches.into_iter().map(|batch| (self.buffers.len() - 1, batch)).collect(),
             };
             for (place, piece) in pieces {
                 self.hold(place, piece).await?;
             }
             while self.held_bytes > self.bounds.held {
-                let fullest = (0..self.slots.len()).max_by_key(|place| self.slots[*place].bytes).unwrap_or_default();
-                self.let_go(fullest).await?;
+                let fullest =
+                    (0..self.buffers.len()).max_by_key(|place| self.buffers[*place].bytes).unwrap_or_default();
+                self.encode_early(fullest).await?;
             }
         }
         Ok(())
@@ -203,16 +204,16 @@ impl Divider {
     async fn hold(&mut self, place: usize, mut batch: RecordBatch) -> Result<()> {
         while batch.num_rows() > 0 {
             let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
-            let missing = rows_until_full(self.writer.design.block_size, self.slots[place].extent, extent);
+            let missing = rows_until_full(self.writer.design.block_size, self.buffers[place].extent, extent);
             let rows = usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
             let rest = batch.slice(rows, batch.num_rows() - rows);
             let part = if rest.num_rows() == 0 { batch } else { batch.slice(0, rows) };
             let bytes = bytes_of(&part);
-            let slot = &mut self.slots[place];
-            slot.extent.rows += rows as u64;
-            slot.extent.bytes += plain_bytes(&part, &self.writer.schema);
-            slot.bytes += bytes;
-            slot.batches.push(part);
+            let buffer = &mut self.buffers[place];
+            buffer.extent.rows += rows as u64;
+            buffer.extent.bytes += plain_bytes(&part, &self.writer.schema);
+            buffer.bytes += bytes;
+            buffer.batches.push(part);
             self.held_bytes += bytes;
             if missing <= extent.rows {
                 self.end(place).await?;
@@ -223,23 +224,23 @@ impl Divider {
     }
 
     /// Frees the memory of the rows held of a partition.
-    async fn let_go(&mut self, place: usize) -> Result<()> {
-        let is_undivided = place == self.slots.len() - 1;
+    async fn encode_early(&mut self, place: usize) -> Result<()> {
+        let is_undivided = place == self.buffers.len() - 1;
         if self.writer.design.block_size != BlockSize::File && !is_undivided {
             return self.end(place).await;
         }
         // The block stays open; the rows that it has so far are encoded.
         let batches = self.take(place);
-        let builder = self.slots[place].builder.take().unwrap_or_else(|| self.writer.builder());
-        self.slots[place].builder = Some(pushed(builder, batches).await?);
+        let builder = self.buffers[place].builder.take().unwrap_or_else(|| self.writer.builder());
+        self.buffers[place].builder = Some(pushed(builder, batches).await?);
         Ok(())
     }
 
     /// Completes the block of a partition, if it has rows.
     async fn end(&mut self, place: usize) -> Result<()> {
         let batches = self.take(place);
-        self.slots[place].extent = Extent::default();
-        let task = match self.slots[place].builder.take() {
+        self.buffers[place].extent = Extent::default();
+        let task = match self.buffers[place].builder.take() {
             Some(builder) => {
                 let (builder, writer) = (pushed(builder, batches).await?, self.writer.clone());
                 SpawnedTask::spawn_blocking(move || writer.write(builder))
@@ -247,19 +248,19 @@ impl Divider {
             None if batches.is_empty() => return Ok(()),
             None => self.writer.spawn_block(batches).await?,
         };
-        self.slots[place].written.push(task);
+        self.buffers[place].written.push(task);
         Ok(())
     }
 
     fn take(&mut self, place: usize) -> Vec<RecordBatch> {
-        let slot = &mut self.slots[place];
-        self.held_bytes -= std::mem::take(&mut slot.bytes);
-        std::mem::take(&mut slot.batches)
+        let buffer = &mut self.buffers[place];
+        self.held_bytes -= std::mem::take(&mut buffer.bytes);
+        std::mem::take(&mut buffer.batches)
     }
 }
 
 /// Appends batches to a builder, on a thread for blocking calls.
-async fn pushed(mut builder: Building, batches: Vec<RecordBatch>) -> Result<Building> {
+async fn pushed(mut builder: BlockInProgress, batches: Vec<RecordBatch>) -> Result<BlockInProgress> {
     let task = SpawnedTask::spawn_blocking(move || {
         batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
         Ok(builder)

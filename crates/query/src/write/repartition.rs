@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::blocks::BlockWriter;
 use super::commit::{partitioning_of, replace_all};
-use super::partitioner::{Divider, SAMPLE_ROWS, settles, settling_rows};
+use super::partitioner::{Partitioner, SAMPLE_ROWS, settles, settling_rows};
 use crate::error::{QueryError, Result};
 use crate::runtime::progress::ProgressCounter;
 use crate::write::changes::Changes;
@@ -87,7 +87,7 @@ pub async fn repartition(
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
     let writer = BlockWriter::new(changes, &table.schema, design, threads);
-    let divider = Divider::new(writer, design.partition_by, partitioning.clone());
+    let divider = Partitioner::new(writer, design.partition_by, partitioning.clone());
     let blocks = divided(divider, table, table.blocks.to_vec(), progress).await?;
     let old = old_rows(table, &table.blocks, false)?;
     changes.commit(|edit| replace_all(edit, table, old, (design, partitioning.as_deref()), blocks))?;
@@ -121,7 +121,7 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
         }
         let replaced = old_rows(&table, &old, false)?;
         let writer = BlockWriter::new(changes, &table.schema, &table.design, threads);
-        let divider = Divider::new(writer, Some(by), Some(partitioning));
+        let divider = Partitioner::new(writer, Some(by), Some(partitioning));
         let new = divided(divider, &table, old, None).await?;
         attempts += 1;
         match changes.commit(|edit| edit.replace_rows(id, replaced, new, order)) {
@@ -184,7 +184,7 @@ async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionD
 
 /// Copies the rows of some blocks of a table, in order, to new blocks of one partition each.
 async fn divided(
-    mut divider: Divider,
+    mut divider: Partitioner,
     table: &Arc<Table>,
     old: Vec<Arc<BlockFile>>,
     progress: Option<ProgressCounter>,

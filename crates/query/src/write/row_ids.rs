@@ -10,10 +10,10 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use parking_lot::Mutex;
 use taut_block::{BlockBuilder, BlockImage, BuildError};
-use taut_store::{BlockId, Moves, NewBlock, ReadError, RowId};
+use taut_store::{BlockId, NewBlock, ReadError, RowId, RowRelocations};
 use taut_types::{Schema, TableDesign};
 
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 
 /// Old row ids of the rows in new blocks.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +28,9 @@ impl OldIds {
     ///
     /// # Errors
     /// If the header of a block cannot be read.
-    pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<Moves>, ReadError> {
+    pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<RowRelocations>, ReadError> {
         let mut known = self.0.lock();
-        let mut moves = Moves::default();
+        let mut moves = RowRelocations::default();
         for block in blocks {
             let Some(ids) = known.remove(&block.entry().id) else { return Ok(None) };
             moves.push(block, ids)?;
@@ -40,13 +40,13 @@ impl OldIds {
 }
 
 /// A block that is being built, with the old ids of its rows.
-pub(crate) struct Building {
+pub(crate) struct BlockInProgress {
     block: BlockBuilder,
     columns: Vec<usize>,
     old_ids: Vec<RowId>,
 }
 
-impl Building {
+impl BlockInProgress {
     pub fn new(schema: Arc<Schema>, design: Arc<TableDesign>) -> Self {
         let columns = (0..schema.len()).collect();
         Self { block: BlockBuilder::new(schema, design), columns, old_ids: Vec::new() }
@@ -77,27 +77,27 @@ impl Building {
 
 /// Conversion of rows to the types of a table. Keeps an additional last column with row ids, if the source has one.
 #[derive(Debug)]
-pub(crate) struct Moving {
-    pub conform: Conform,
+pub(crate) struct CoercionWithRowIds {
+    pub conform: Coercion,
     /// Schema of the result.
     pub schema: SchemaRef,
     /// Ordinals of the table's columns, if there is an additional column.
     stored: Option<Vec<usize>>,
 }
 
-impl Moving {
+impl CoercionWithRowIds {
     /// Creates a conversion of rows without ids.
-    pub fn of(conform: Conform) -> Self {
+    pub fn of(conform: Coercion) -> Self {
         Self { schema: Arc::clone(conform.target()), conform, stored: None }
     }
 
     /// Creates a conversion of rows with ids as the last column.
     ///
     /// # Errors
-    /// As [`Conform::new`].
+    /// As [`Coercion::new`].
     pub fn with_ids(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
         let stored: Vec<usize> = (0..target.len()).collect();
-        let conform = Conform::new(&Arc::new(source.project(&stored)?), target, table)?;
+        let conform = Coercion::new(&Arc::new(source.project(&stored)?), target, table)?;
         let ids = source.fields().last().cloned();
         let fields: Vec<Arc<Field>> = conform.target().fields().iter().cloned().chain(ids).collect();
         Ok(Self { conform, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
@@ -106,7 +106,7 @@ impl Moving {
     /// Converts a batch to the types of the table.
     ///
     /// # Errors
-    /// As [`Conform::batch`].
+    /// As [`Coercion::batch`].
     pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let Some(stored) = &self.stored else { return self.conform.batch(batch) };
         let conformed = self.conform.batch(&batch.project(stored)?)?;

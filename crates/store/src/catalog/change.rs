@@ -8,9 +8,9 @@ use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 
 use super::{BlockId, Constraints, RowOrder, Table, TableId};
 use crate::NewBlock;
-use crate::delta::{DeletedRows, RowSet, UnitId};
+use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
-use crate::moves::Moves;
+use crate::moves::RowRelocations;
 
 /// One change of a catalog.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub(crate) enum Change {
     SetNullable { table: TableId, column: ColumnIndex, nullable: bool },
     CreateView { name: String, sql: String },
     DropView { name: String },
-    InsertRows { table: TableId, page: UnitId, first: u32, rows: RecordBatch },
-    DeleteRows { table: TableId, unit: UnitId, segment: u16, rows: RoaringBitmap },
+    InsertRows { table: TableId, page: ContainerId, first: u32, rows: RecordBatch },
+    DeleteRows { table: TableId, unit: ContainerId, segment: u16, rows: RoaringBitmap },
 }
 
 impl Change {
@@ -63,15 +63,15 @@ pub struct OldRows {
     /// Blocks to replace.
     pub blocks: Vec<BlockId>,
     /// Delta pages to replace, each with its row count.
-    pub pages: Vec<(UnitId, u32)>,
+    pub pages: Vec<(ContainerId, u32)>,
     /// Number of nulls in the blocks for each column, deleted rows included. Empty if no page is replaced and no block
     /// has deleted rows.
     pub nulls: Vec<u64>,
     /// The deleted rows that the new blocks leave out. `None` in a change from the log, which was checked before.
-    pub left_out: Option<Vec<(UnitId, Arc<DeletedRows>)>>,
+    pub left_out: Option<Vec<(ContainerId, Arc<DeletedRows>)>>,
     /// Relocations of the rows that are not left out. If given, other transactions may delete and lock these rows
     /// meanwhile: their locks and deletions are carried over to the new row ids.
-    pub moves: Option<Arc<Moves>>,
+    pub moves: Option<Arc<RowRelocations>>,
 }
 
 impl OldRows {
@@ -81,8 +81,8 @@ impl OldRows {
     }
 
     /// The ids of the blocks and pages.
-    pub(crate) fn units(&self) -> impl Iterator<Item = UnitId> {
-        let blocks = self.blocks.iter().filter_map(|block| UnitId::of(*block));
+    pub(crate) fn units(&self) -> impl Iterator<Item = ContainerId> {
+        let blocks = self.blocks.iter().filter_map(|block| ContainerId::of(*block));
         blocks.chain(self.pages.iter().map(|(page, _)| *page))
     }
 
@@ -135,6 +135,6 @@ impl OldRows {
     }
 }
 
-fn seen_of(left_out: &[(UnitId, Arc<DeletedRows>)], unit: UnitId) -> Option<&Arc<DeletedRows>> {
+fn seen_of(left_out: &[(ContainerId, Arc<DeletedRows>)], unit: ContainerId) -> Option<&Arc<DeletedRows>> {
     left_out.iter().find(|(seen, _)| *seen == unit).map(|(_, rows)| rows)
 }

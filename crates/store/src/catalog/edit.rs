@@ -10,10 +10,10 @@ use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace, set_nullable};
 use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
-use crate::delta::{Delta, Misplaced, RowSet, UnitId};
+use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
-use crate::moves::Moves;
+use crate::moves::RowRelocations;
 use crate::{BlockFile, NewBlock};
 
 /// A catalog being changed. It starts from the newest catalog, so everything that a caller found in an older one is
@@ -25,7 +25,7 @@ pub struct CatalogEdit {
     changes: Vec<Change>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
-    moves: Vec<(TableId, Arc<Moves>)>,
+    moves: Vec<(TableId, Arc<RowRelocations>)>,
 }
 
 /// Result of an edit: a new catalog, and the blocks by which it differs from the one before. A block may be in both
@@ -37,7 +37,7 @@ pub(crate) struct Changed {
     pub added: Vec<Arc<BlockFile>>,
     pub removed: Vec<Arc<BlockFile>>,
     /// Row relocations, as far as they are known.
-    pub moves: Vec<(TableId, Arc<Moves>)>,
+    pub moves: Vec<(TableId, Arc<RowRelocations>)>,
 }
 
 /// Order of the rows of new blocks, compared with the blocks that they replace.
@@ -75,8 +75,8 @@ impl CatalogEdit {
     }
 
     /// Whether this edit adds the container as a block.
-    pub(crate) fn has_added(&self, unit: UnitId) -> bool {
-        self.added.iter().any(|block| UnitId::of(block.id()) == Some(unit))
+    pub(crate) fn has_added(&self, unit: ContainerId) -> bool {
+        self.added.iter().any(|block| ContainerId::of(block.id()) == Some(unit))
     }
 
     /// Gives the catalog a new value of [`Catalog::definitions()`].
@@ -467,7 +467,7 @@ pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<
 }
 
 /// Row relocations from old blocks to new blocks with the same rows at the same positions.
-fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> Moves {
-    let units = old.iter().zip(new).map(|(old, new)| (UnitId::of(old.id()), UnitId::of(new.file.id())));
-    Moves::of_blocks(units.filter_map(|(old, new)| old.zip(new)))
+fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> RowRelocations {
+    let units = old.iter().zip(new).map(|(old, new)| (ContainerId::of(old.id()), ContainerId::of(new.file.id())));
+    RowRelocations::of_blocks(units.filter_map(|(old, new)| old.zip(new)))
 }

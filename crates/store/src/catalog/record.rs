@@ -22,7 +22,7 @@ use taut_types::{ColumnIndex, ColumnStatistics, Partitioning, Schema, TableDesig
 
 use super::change::{Change, OldRows};
 use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId};
-use crate::delta::UnitId;
+use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
@@ -59,7 +59,7 @@ enum ChangeFile<'a> {
         table: TableId,
         blocks: Cow<'a, [BlockId]>,
         #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-        pages: Cow<'a, [(UnitId, u32)]>,
+        pages: Cow<'a, [(ContainerId, u32)]>,
         #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
         nulls: Cow<'a, [u64]>,
         new: Vec<NewBlockFile<'a>>,
@@ -91,13 +91,13 @@ enum ChangeFile<'a> {
     },
     InsertRows {
         table: TableId,
-        page: UnitId,
+        page: ContainerId,
         first: u32,
         bytes: usize,
     },
     DeleteRows {
         table: TableId,
-        unit: UnitId,
+        unit: ContainerId,
         segment: u16,
         bytes: usize,
     },

@@ -8,7 +8,7 @@ use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 use super::change::OldRows;
 use super::edit::RowOrder;
 use super::{BlockId, Table, TablePartitions};
-use crate::delta::UnitId;
+use crate::delta::ContainerId;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
 
@@ -88,7 +88,7 @@ fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> 
         return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
     }
     for (old, new) in old.iter().zip(new) {
-        let (Some(old), new) = (UnitId::of(old.id()), UnitId::of(new.file.id())) else { continue };
+        let (Some(old), new) = (ContainerId::of(old.id()), ContainerId::of(new.file.id())) else { continue };
         let Some(deleted) = table.delta.deleted(old).cloned() else { continue };
         let new = new.ok_or_else(|| CommitError::RowsChanged { table: table.name.clone() })?;
         table.delta.forget_block(old);
@@ -106,7 +106,7 @@ fn leave_out(
     new: &[NewBlock],
 ) -> Result<(), CommitError> {
     let changed = || CommitError::RowsChanged { table: table.name.clone() };
-    let blocks: Vec<UnitId> = removed.iter().filter_map(|block| UnitId::of(block.id())).collect();
+    let blocks: Vec<ContainerId> = removed.iter().filter_map(|block| ContainerId::of(block.id())).collect();
     let mut expected: u64 = rows_of(removed.iter().map(|block| block.entry()));
     for (page, rows) in &old.pages {
         let found = table.delta.page(*page).ok_or_else(changed)?;

@@ -109,7 +109,7 @@ mod tests {
     use taut_types::{Column, LogicalType, Schema};
 
     use super::*;
-    use crate::delta::{Delta, UnitId};
+    use crate::delta::{ContainerId, Delta};
     use crate::keys::key_hashes;
 
     const KEYS: [&[usize]; 3] = [&[0], &[1, 0], &[2]];
@@ -173,7 +173,7 @@ mod tests {
             let place = delta.place(rows.num_rows(), |_| grows);
             let page = place.page.unwrap_or_else(|| {
                 *next += 1;
-                UnitId(*next)
+                ContainerId(*next)
             });
             delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
             rows = rows.slice(place.rows, rows.num_rows() - place.rows);

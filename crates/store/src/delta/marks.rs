@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
-use super::{RowId, UnitId};
+use super::{ContainerId, RowId};
 
 /// Deleted rows of one container, by segment. Copies share the segments that do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +53,7 @@ impl DeletedRows {
 /// Rows of any containers of a table.
 #[derive(Clone, Debug, Default)]
 pub struct RowSet {
-    segments: BTreeMap<(UnitId, u16), RoaringBitmap>,
+    segments: BTreeMap<(ContainerId, u16), RoaringBitmap>,
     count: u64,
 }
 
@@ -93,7 +93,7 @@ impl RowSet {
     }
 
     /// Adds rows of a segment.
-    pub(crate) fn add(&mut self, unit: UnitId, segment: u16, rows: &RoaringBitmap) {
+    pub(crate) fn add(&mut self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) {
         let known = self.segments.entry((unit, segment)).or_default();
         let before = known.len();
         add(known, rows);
@@ -106,17 +106,17 @@ impl RowSet {
     }
 
     /// The rows of each segment.
-    pub fn segments(&self) -> impl Iterator<Item = (UnitId, u16, &RoaringBitmap)> {
+    pub fn segments(&self) -> impl Iterator<Item = (ContainerId, u16, &RoaringBitmap)> {
         self.segments.iter().map(|((unit, segment), rows)| (*unit, *segment, rows))
     }
 
     /// The rows of one segment. `None` if there are none.
-    pub fn segment(&self, unit: UnitId, segment: u16) -> Option<&RoaringBitmap> {
+    pub fn segment(&self, unit: ContainerId, segment: u16) -> Option<&RoaringBitmap> {
         self.segments.get(&(unit, segment))
     }
 
     /// Keeps only the rows of containers for which `is_kept` returns true.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(UnitId) -> bool) {
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(ContainerId) -> bool) {
         self.segments.retain(|(unit, _), _| is_kept(*unit));
         self.count = self.segments.values().map(RoaringBitmap::len).sum();
     }

@@ -9,7 +9,7 @@ use taut_block::{BlockBuilder, BlockError, BlockImage, ScanReport};
 use taut_types::{ColumnIndex, ColumnStatistics, Predicate};
 
 use super::{DamagedBlock, RepairError, RepairedTable, TableLoss};
-use crate::delta::UnitId;
+use crate::delta::ContainerId;
 use crate::directory::{Directory, block_name};
 use crate::error::{CommitError, FileError, ReadError};
 use crate::store::{entry_of, write_file};
@@ -65,7 +65,7 @@ pub(super) fn salvage_blocks(
     let is_changed = places.len() < table.blocks.len() || !rewritten.is_empty();
     let mut salvaged = table.part(&places, usize::MAX);
     // Rewritten blocks do not contain the deleted rows.
-    rewritten.into_iter().filter_map(UnitId::of).for_each(|unit| salvaged.delta.forget_block(unit));
+    rewritten.into_iter().filter_map(ContainerId::of).for_each(|unit| salvaged.delta.forget_block(unit));
     let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
     salvaged.blocks = Arc::new(blocks.collect());
     if is_changed || salvaged.statistics.iter().any(|column| column.rows != salvaged.block_rows()) {

@@ -17,7 +17,7 @@ use roaring::RoaringBitmap;
 use taut_block::{ScanReport, Selection};
 use taut_types::{ColumnIndex, ColumnTest, key_at};
 
-use crate::delta::{DeltaPage, UnitId};
+use crate::delta::{ContainerId, DeltaPage};
 use crate::error::ReadError;
 use crate::{BlockFile, BlockId, Catalog, CommitError, ReadCounters, Table, TableId};
 
@@ -119,9 +119,9 @@ impl<'a> ChangedRows<'a> {
         if self.any_block_may_be_read(&mut left)? {
             return Ok(true);
         }
-        let mut pages: HashMap<UnitId, &DeltaPage> =
+        let mut pages: HashMap<ContainerId, &DeltaPage> =
             self.before.delta.pages().iter().map(|page| (page.id(), page)).collect();
-        let mut deleted_of_pages: HashMap<UnitId, (&DeltaPage, usize, Vec<u32>)> = HashMap::new();
+        let mut deleted_of_pages: HashMap<ContainerId, (&DeltaPage, usize, Vec<u32>)> = HashMap::new();
         for page in self.now.delta.pages() {
             let known = pages.remove(&page.id()).map_or(0, DeltaPage::rows);
             let rows = inserted(self.now, page, known);
@@ -149,7 +149,7 @@ impl<'a> ChangedRows<'a> {
                 continue;
             }
             segments += 1;
-            let block = self.before.blocks.iter().find(|block| UnitId::of(block.id()) == Some(unit));
+            let block = self.before.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(unit));
             let Some(block) = block.filter(|_| segments <= SEGMENTS_MAX) else { return Ok(true) };
             if self.any_of_segment_is_read(block, segment.into(), deleted.into_iter().collect())? {
                 return Ok(true);
@@ -181,7 +181,7 @@ impl<'a> ChangedRows<'a> {
     }
 
     /// The rows that are deleted in `now` but not in `before`.
-    fn deleted(&self) -> impl Iterator<Item = (UnitId, u16, RoaringBitmap)> {
+    fn deleted(&self) -> impl Iterator<Item = (ContainerId, u16, RoaringBitmap)> {
         self.now.delta.all_deleted().flat_map(|(unit, now)| {
             let before = self.before.delta.deleted(unit);
             let is_same = before.is_some_and(|before| Arc::ptr_eq(before, now));

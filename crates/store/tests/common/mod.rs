@@ -14,8 +14,8 @@ use roaring::RoaringBitmap;
 use taut_block::{BlockBuilder, BlockImage, ScanReport};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
-    BlockId, Catalog, CommitError, Moves, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters, RowId,
-    RowOrder, RowSet, Store, Synchronous, Table, TableId, Transaction, UnitId, verify,
+    BlockId, Catalog, CommitError, ContainerId, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters,
+    RowId, RowOrder, RowRelocations, RowSet, Store, Synchronous, Table, TableId, Transaction, verify,
 };
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
@@ -76,7 +76,7 @@ pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new())?;
-        let (unit, deleted) = (UnitId::of(file.id()).ok_or("no unit")?, table.delta.deleted_of_block(file.id()));
+        let (unit, deleted) = (ContainerId::of(file.id()).ok_or("no unit")?, table.delta.deleted_of_block(file.id()));
         for segment in 0..open.block().segments() {
             let deleted = deleted.and_then(|deleted| deleted.segment(segment)).map(AsRef::as_ref);
             let name = |(row, value)| (RowId::new(unit, segment as u16, row as u16), value);
@@ -195,7 +195,7 @@ impl Move {
         }
         let (rows, values): (Vec<RowId>, Vec<i64>) = rows.into_iter().unzip();
         let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "packed_row")?] };
-        let mut moves = Moves::default();
+        let mut moves = RowRelocations::default();
         new.iter().try_for_each(|block| moves.push(block, rows.iter().copied()))?;
         let old = OldRows { moves: Some(Arc::new(moves)), ..everything(table) };
         Ok(Self { table: table.id, old, new, rows })

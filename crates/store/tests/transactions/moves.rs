@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{CommitError, Moves, OldRows, RowOrder, Store, Synchronous, TableId, TransactionError};
+use taut_store::{CommitError, OldRows, RowOrder, RowRelocations, Store, Synchronous, TableId, TransactionError};
 use taut_testkit::Random;
 
 use crate::common::{
@@ -246,7 +246,7 @@ fn a_page_that_has_grown_and_moves_that_do_not_fit_are_refused() {
     let move_by = |rows: &dyn Fn(&mut Vec<taut_store::RowId>)| {
         let Move { old, new, rows: mut given, .. } = read_move(&store);
         rows(&mut given);
-        let mut moves = Moves::default();
+        let mut moves = RowRelocations::default();
         moves.push(&new[0], given).unwrap();
         let old = OldRows { moves: Some(Arc::new(moves)), ..old };
         store.commit::<_, CommitError>(|edit| edit.replace_rows(table, old, new, RowOrder::Sorted))

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use taut_store::disk::SimulatedDisk;
 use taut_store::{
-    BlockId, Catalog, CommitError, RowId, RowOrder, RowSet, Store, Synchronous, TableId, Transaction, TransactionError,
-    UnitId, verify,
+    BlockId, Catalog, CommitError, ContainerId, RowId, RowOrder, RowSet, Store, Synchronous, TableId, Transaction,
+    TransactionError, verify,
 };
 use taut_testkit::{Random, from_environment};
 
@@ -311,8 +311,8 @@ impl World {
         let snapshot = self.store().snapshot();
         let table = snapshot.table_of(TableId(id)).unwrap();
         let old = everything(table);
-        let units: BTreeSet<UnitId> = old.blocks.iter().filter_map(|block| UnitId::of(*block)).collect();
-        let units: BTreeSet<UnitId> = units.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
+        let units: BTreeSet<ContainerId> = old.blocks.iter().filter_map(|block| ContainerId::of(*block)).collect();
+        let units: BTreeSet<ContainerId> = units.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
         let is_locked =
             self.open.iter().flat_map(|open| &open.locked).any(|(of, row)| *of == id && units.contains(&row.unit()));
         let values: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
@@ -362,7 +362,7 @@ impl World {
         if has_changed {
             self.saw("moved what was deleted since");
         }
-        let unit = new.map_or(UnitId(0), |block| UnitId::of(block).unwrap());
+        let unit = new.map_or(ContainerId(0), |block| ContainerId::of(block).unwrap());
         for (place, old) in old.into_iter().enumerate() {
             let new = RowId::new(unit, (place / 65_536) as u16, (place % 65_536) as u16);
             self.moved.insert((id.0, old), new);

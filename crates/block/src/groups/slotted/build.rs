@@ -4,7 +4,7 @@ use arrow_array::Array;
 use taut_encoding::Choice;
 use taut_types::{Encoding, LogicalType};
 
-use super::{Attribute, FIELD_BYTES, PAGE_HEAD_BYTES, PageShape};
+use super::{Attribute, FIELD_BYTES, PAGE_HEAD_BYTES, TupleLayout};
 use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN, REFERENCE_BYTES};
 use crate::values::{ColumnValues, Keys};
 use crate::{BuildError, PAGE_BYTES};
@@ -27,7 +27,7 @@ pub(crate) fn build(
     let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
     let mut page_bytes = PAGE_BYTES;
     let shape = loop {
-        let shape = PageShape::new(&types, page_bytes);
+        let shape = TupleLayout::new(&types, page_bytes);
         if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (shape.fixed_bytes + longest + shape.slot_bytes) <= page_bytes {
             break shape;
         }
@@ -87,7 +87,7 @@ fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec
 
 struct Writer<'a> {
     columns: &'a [(&'a ColumnValues, Choice, &'a str)],
-    shape: PageShape,
+    shape: TupleLayout,
     page_bytes: usize,
     overflow: Overflow,
     /// Bytes of each column, in tuples and overflow sections.

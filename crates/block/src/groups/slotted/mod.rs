@@ -53,7 +53,7 @@ const FIELD_BYTES: usize = 16;
 
 /// Offsets of the attributes in a tuple, derived from the types of the columns and the page size.
 #[derive(Debug)]
-struct PageShape {
+struct TupleLayout {
     attributes: Vec<Attribute>,
     /// Bytes of the fixed part of a tuple: null bitmap, attributes of fixed width, and ends.
     fixed_bytes: usize,
@@ -71,7 +71,7 @@ enum Attribute {
     Variable { end_at: usize, before: Option<usize> },
 }
 
-impl PageShape {
+impl TupleLayout {
     fn new(types: &[LogicalType], page_bytes: usize) -> Self {
         let slot_bytes = if page_bytes <= PAGE_BYTES { 2 } else { 4 };
         let mut at = types.len().div_ceil(8);
@@ -169,7 +169,7 @@ pub(crate) struct SlottedPiece<'a> {
     pub directory: Directory,
     head: Buffer,
     types: Vec<LogicalType>,
-    shape: PageShape,
+    shape: TupleLayout,
     /// How much of each page has been checked.
     checked: Vec<Checked>,
 }
@@ -197,7 +197,7 @@ impl<'a> SlottedPiece<'a> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
-        let shape = PageShape::new(&types, directory.page_bytes);
+        let shape = TupleLayout::new(&types, directory.page_bytes);
         if directory.tuple_bits != 8 * shape.fixed_bytes {
             return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
         }
@@ -371,7 +371,7 @@ impl<'a> SlottedPiece<'a> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             retain(rows, selection, |row| {
-                PageShape::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
+                TupleLayout::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
             });
             Ok(())
         })

@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Checked, PageShape, SlottedPage, SlottedPiece, key_of, wide_key_of};
+use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, key_of, wide_key_of};
 use crate::BlockError;
 use crate::groups::field_test::BytesTest;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
@@ -107,7 +107,7 @@ impl SlottedPiece<'_> {
         }
         if has_nulls {
             for tuple in tuples {
-                output.nulls.append(!PageShape::is_null(&bytes[*tuple..], place));
+                output.nulls.append(!TupleLayout::is_null(&bytes[*tuple..], place));
             }
         } else {
             output.nulls.append_n_non_nulls(tuples.len());
@@ -178,7 +178,7 @@ impl SlottedPiece<'_> {
     }
 }
 
-impl PageShape {
+impl TupleLayout {
     /// Stored bytes of an attribute of variable width, and whether they are a reference. Returns `None` if its ends are
     /// corrupt.
     #[inline(always)]

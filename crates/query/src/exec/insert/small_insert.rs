@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use taut_store::Table;
 
 use crate::write::blocks::string_bytes;
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 
 /// Maximum rows of a small insert, and maximum bytes of its text.
 const ROWS_MAX: usize = 4_096;
@@ -55,7 +55,7 @@ pub(super) async fn gather(
     table: &Table,
     context: &Arc<TaskContext>,
 ) -> Result<BufferedInput> {
-    let conform = Conform::of_table(&input.schema(), table)?;
+    let conform = Coercion::of_table(&input.schema(), table)?;
     let mut parts = Parts::of(input, context)?;
     let mut conformed = Vec::new();
     let (mut rows, mut bytes) = (0, 0);

@@ -49,7 +49,7 @@ use taut_types::SortColumn;
 
 use super::{Rows, Target, with_config};
 use crate::exec::scan::ScanSource;
-use crate::write::blocks::Conformed;
+use crate::write::blocks::CoercedStream;
 
 /// Maximum rows of a batch in a sort, for tables without strings. For each batch that it produces, a merge visits each
 /// of the batches it holds, so few large batches are faster than many small ones.
@@ -211,7 +211,7 @@ impl PartitionEnds {
     }
 
     /// Wraps the rows of a partition. The stream ends with an error at the first batch that is not in order.
-    pub fn watch(self: &Arc<Self>, partition: usize, rows: Conformed) -> Conformed {
+    pub fn watch(self: &Arc<Self>, partition: usize, rows: CoercedStream) -> CoercedStream {
         Box::pin(Watched { ends: Arc::clone(self), partition, rows })
     }
 
@@ -264,7 +264,7 @@ impl PartitionEnds {
 struct Watched {
     ends: Arc<PartitionEnds>,
     partition: usize,
-    rows: Conformed,
+    rows: CoercedStream,
 }
 
 impl Stream for Watched {
@@ -338,7 +338,7 @@ fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Returns all rows sorted, in one stream.
-pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<Conformed> {
+pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<CoercedStream> {
     let schema = &rows.moving.schema;
     let Some(ordering) = key.ordering(schema) else {
         return datafusion::common::internal_err!("a sort key has a column");

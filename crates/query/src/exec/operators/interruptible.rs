@@ -299,10 +299,10 @@ impl Stream for InterruptibleStream {
             self.is_over = true;
             return Poll::Ready(Some(Err(cancelled)));
         }
-        let turn = ready!(coop::poll_proceed(context));
+        let budget = ready!(coop::poll_proceed(context));
         let next = self.inner.poll_next_unpin(context);
         if next.is_ready() {
-            turn.made_progress();
+            budget.made_progress();
         }
         match next {
             Poll::Ready(Some(Ok(batch))) => Poll::Ready(Some(string_views::compact(batch))),

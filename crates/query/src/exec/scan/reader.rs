@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{Result, exec_datafusion_err};
 use taut_block::{ArrayBuilder, ScanReport, SegmentReader, Selection, TestHistory};
-use taut_store::{OpenBlock, RowId, UnitId};
+use taut_store::{ContainerId, OpenBlock, RowId};
 use taut_types::{ColumnIndex, LogicalType, Predicate, Schema};
 
 use super::page::PageReader;
@@ -145,11 +145,11 @@ impl Reader<'_> {
     }
 
     /// Container and segment of the row ids.
-    fn place(&self) -> Result<(UnitId, u16)> {
+    fn place(&self) -> Result<(ContainerId, u16)> {
         match self {
             Self::Segment(block, segment, _) => {
                 let id = block.file().id();
-                let place = UnitId::of(id).zip(u16::try_from(*segment).ok());
+                let place = ContainerId::of(id).zip(u16::try_from(*segment).ok());
                 place.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
             }
             Self::Page(page) => Ok((page.page().id(), 0)),

@@ -42,7 +42,7 @@ impl TimeSlice {
 
     /// Time slice of a query.
     pub(super) fn of(config: &SessionConfig) -> Self {
-        config.get_extension::<Self>().map_or(Self::AMONG_OPERATORS, |turn| *turn)
+        config.get_extension::<Self>().map_or(Self::AMONG_OPERATORS, |slice| *slice)
     }
 
     /// Whether a slice that began at `began` is over.
@@ -118,7 +118,7 @@ pub fn open(
     let batch_rows = context.session_config().batch_size();
     let config = context.session_config();
     let (progress, workers) = (config.get_extension::<ScanProgress>(), config.get_extension::<Workers>());
-    let turn = TimeSlice::of(config);
+    let slice = TimeSlice::of(config);
     let join_keys = join_keys(config);
     let schema = Arc::clone(&source.output);
     let source = source.clone();
@@ -138,7 +138,7 @@ pub fn open(
         loop {
             // Many morsels in a row may have no matching row. Yielding in between lets cancellation and the batches of
             // other partitions proceed.
-            if turn.is_over(yielded) {
+            if slice.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
             }

@@ -33,12 +33,12 @@ use super::returning::Returning;
 use super::{CacheKey, Cached, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
 use crate::plan::assignment_cast::is_assignment;
 use crate::plan::parameters::scalar_of;
-use crate::write::coerce::Conform;
+use crate::write::coerce::Coercion;
 
 /// Cached plan of a mutation: the lookup of its rows, and expressions for their new values.
 #[derive(Debug)]
 pub struct CachedDml {
-    basis: CacheKey,
+    cache_key: CacheKey,
     /// Parameters of the statement; `None` for those that only the rows to insert use.
     parameters: Vec<Option<Parameter>>,
     /// Lookup of the rows, and the ordinal of their ids in its output. `None` if the statement only inserts.
@@ -83,7 +83,7 @@ struct Update {
     /// One expression per column of the table, over the columns of the lookup.
     values: Computed,
     output: Arc<ArrowSchema>,
-    conform: Conform,
+    conform: Coercion,
 }
 
 /// Compiled expressions over some columns and the parameters.
@@ -126,14 +126,14 @@ pub struct PlannedDml<'a> {
 }
 
 impl Cached for CachedDml {
-    fn holds(&self, basis: CacheKey, _snapshot: &Catalog) -> bool {
-        self.basis == basis
+    fn holds(&self, cache_key: CacheKey, _snapshot: &Catalog) -> bool {
+        self.cache_key == cache_key
     }
 }
 
 impl CachedDml {
     /// Compiles a mutation for the plan cache; `None` if it cannot be cached.
-    pub fn of(planned: PlannedDml<'_>, table: &Table, (state, basis): (&SessionState, CacheKey)) -> Option<Self> {
+    pub fn of(planned: PlannedDml<'_>, table: &Table, (state, cache_key): (&SessionState, CacheKey)) -> Option<Self> {
         let PlannedDml { query: Typed { plan, parameters }, outputs, assigned, given, is_deletion, returning } =
             planned;
         if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
@@ -162,13 +162,13 @@ impl CachedDml {
             false => Some(Update::of(new, (input.schema(), &parameters), (table, is_deletion), state).ok()?),
         };
         let lookup = Some((lookup, row));
-        Some(Self { basis, parameters, lookup, update, returning, assigned, relies_on_keys })
+        Some(Self { cache_key, parameters, lookup, update, returning, assigned, relies_on_keys })
     }
 
     /// Compiles an `INSERT ... VALUES ... RETURNING` that has `parameters` parameters.
-    pub fn inserting(returning: Returning, parameters: usize, basis: CacheKey) -> Self {
+    pub fn inserting(returning: Returning, parameters: usize, cache_key: CacheKey) -> Self {
         let (parameters, returning) = (vec![None; parameters], Some(returning));
-        Self { basis, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
+        Self { cache_key, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
     /// Evaluates the `RETURNING` for written or deleted rows, given with the columns of the table. Returns `None` if
@@ -206,9 +206,9 @@ impl CachedDml {
     }
 
     /// Adds the predicates of the lookup to the read set of a transaction. Adds none for a mutation that only inserts.
-    pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[Value]) {
+    pub fn record_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[Value]) {
         if let (Some((lookup, _)), Some(values)) = (&self.lookup, self.values(values)) {
-            lookup.tell_reads(transaction, snapshot, &values);
+            lookup.record_reads(transaction, snapshot, &values);
         }
     }
 
@@ -246,8 +246,8 @@ impl Update {
         let values = Computed::of(values, (&types, |column| columns.index_of_column(column)), parameters, state)?;
         let output = Arc::new(ArrowSchema::new(values.fields()?));
         let conform = match is_deletion {
-            true => Conform::new(&output, &table.schema, &table.name)?,
-            false => Conform::of_table(&output, table)?,
+            true => Coercion::new(&output, &table.schema, &table.name)?,
+            false => Coercion::of_table(&output, table)?,
         };
         Ok(Self { values, output, conform })
     }

@@ -17,7 +17,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{RuledOut, SEGMENT_ROWS, ScanReport, Selection, TestHistory};
 use taut_sql::place_of;
-use taut_store::{Catalog, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction, UnitId};
+use taut_store::{Catalog, ContainerId, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction};
 use taut_types::{ColumnIndex, ColumnTest, Predicate};
 
 use super::TableShape;
@@ -124,7 +124,7 @@ impl Lookup {
     }
 
     /// Adds the predicates of the lookup to the read set of a serializable transaction.
-    pub fn tell_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
+    pub fn record_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
             let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
             // Without predicates, all rows count as read.
@@ -230,7 +230,7 @@ impl Lookup {
             }
         }
         let Some(found) = KeySearch::new(table, columns).find_outside_of_blocks(&keys) else { return Ok(None) };
-        let mut pages: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        let mut pages: BTreeMap<ContainerId, Vec<u32>> = BTreeMap::new();
         for (_, row) in found {
             pages.entry(row.unit()).or_default().push(row.row().into());
         }

@@ -3,7 +3,7 @@
 //! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
 //! as placeholders. The plan holds no rows of any table, so the cache keeps no blocks alive. Each execution binds the
 //! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
-//! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+//! and without other threads: see [`lookup`]. See `docs/adr/0013-cached-plans.md`.
 
 mod change;
 mod exact;
@@ -76,7 +76,7 @@ pub struct CacheKey {
 /// A plan that a statement can cache.
 pub trait Cached {
     /// Whether the plan is valid for a cache key and for the tables of a snapshot.
-    fn holds(&self, basis: CacheKey, snapshot: &Catalog) -> bool;
+    fn holds(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool;
 }
 
 /// Plan cache entry of one statement.
@@ -118,37 +118,37 @@ impl<P> Default for CacheEntry<P> {
 
 impl<P: Cached> CacheEntry<P> {
     /// Returns the cached plan if it is valid.
-    pub fn get(&self, basis: CacheKey, snapshot: &Catalog) -> Option<Arc<P>> {
+    pub fn get(&self, cache_key: CacheKey, snapshot: &Catalog) -> Option<Arc<P>> {
         match &*self.0.lock() {
-            EntryState::Cached(plan) if plan.holds(basis, snapshot) => Some(Arc::clone(plan)),
+            EntryState::Cached(plan) if plan.holds(cache_key, snapshot) => Some(Arc::clone(plan)),
             _ => None,
         }
     }
 
     /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::Wanted`] only from the second
     /// execution on, because most statements run once.
-    pub fn find(&self, basis: CacheKey, snapshot: &Catalog) -> CacheLookup<P> {
+    pub fn find(&self, cache_key: CacheKey, snapshot: &Catalog) -> CacheLookup<P> {
         let mut state = self.0.lock();
         match &*state {
             EntryState::New => {
                 *state = EntryState::Seen;
                 CacheLookup::Nothing
             }
-            EntryState::Cached(plan) if plan.holds(basis, snapshot) => CacheLookup::Plan(Arc::clone(plan)),
-            EntryState::NotCached(found) if *found == basis => CacheLookup::Nothing,
+            EntryState::Cached(plan) if plan.holds(cache_key, snapshot) => CacheLookup::Plan(Arc::clone(plan)),
+            EntryState::NotCached(found) if *found == cache_key => CacheLookup::Nothing,
             _ => CacheLookup::Wanted,
         }
     }
 
     /// Caches a plan; `None` records that the plan cannot be cached.
-    pub fn keep(&self, basis: CacheKey, plan: Option<&Arc<P>>) {
-        *self.0.lock() = plan.map_or(EntryState::NotCached(basis), |plan| EntryState::Cached(Arc::clone(plan)));
+    pub fn keep(&self, cache_key: CacheKey, plan: Option<&Arc<P>>) {
+        *self.0.lock() = plan.map_or(EntryState::NotCached(cache_key), |plan| EntryState::Cached(Arc::clone(plan)));
     }
 }
 
 /// An optimized plan without rows.
 pub struct CachedPlan {
-    basis: CacheKey,
+    cache_key: CacheKey,
     plan: LogicalPlan,
     /// Types of the parameters `$1`, `$2` and so on.
     parameters: Vec<DataType>,
@@ -170,7 +170,7 @@ impl CachedPlan {
     /// - The type of a parameter is unknown.
     /// - A parameter is used for anything but a comparison with a column. Its value may then determine types, and what
     ///   the optimizer does.
-    pub fn of(plan: &LogicalPlan, state: &SessionState, basis: CacheKey) -> Option<Self> {
+    pub fn of(plan: &LogicalPlan, state: &SessionState, cache_key: CacheKey) -> Option<Self> {
         if !is_query(plan) || !is_immutable(plan).ok()? || !is_stored(plan).ok()? {
             return None;
         }
@@ -185,7 +185,7 @@ impl CachedPlan {
             return None;
         }
         let lookup = Lookup::of(&plan);
-        Some(Self { basis, plan, parameters, tables, lookup, relies_on_keys })
+        Some(Self { cache_key, plan, parameters, tables, lookup, relies_on_keys })
     }
 
     /// The tables that the plan reads.
@@ -209,9 +209,10 @@ impl CachedPlan {
     pub fn bind(&self, store: &Arc<Store>, snapshot: &Catalog, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let plan = self.plan.clone().transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
-            let shape = TableShape::of(&scan.source).ok_or_else(|| internal_datafusion_err!("a kept plan has rows"))?;
+            let shape =
+                TableShape::of(&scan.source).ok_or_else(|| internal_datafusion_err!("a cached plan has rows"))?;
             let stored = snapshot.table_of(shape.id);
-            let stored = stored.ok_or_else(|| internal_datafusion_err!("a kept plan outlives its table"))?;
+            let stored = stored.ok_or_else(|| internal_datafusion_err!("a cached plan outlives its table"))?;
             let table = TautTable::of_shape(Arc::clone(store), Arc::clone(stored), shape);
             scan.source = provider_as_source(Arc::new(table));
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
@@ -246,20 +247,20 @@ impl CachedPlan {
 impl Cached for CachedPlan {
     /// A plan of several tables is invalid if one of them has grown or shrunk much, because another join order may be
     /// better.
-    fn holds(&self, basis: CacheKey, snapshot: &Catalog) -> bool {
+    fn holds(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool {
         const CHANGE_MAX: u64 = 2;
         let is_like = |(id, rows): &(TableId, u64)| {
             let now = snapshot.table_of(*id).map(|table| table.rows());
             now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
         };
         // A single table has no order of joins.
-        self.basis == basis && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
+        self.cache_key == cache_key && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
     }
 }
 
 impl Debug for CachedPlan {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "CachedPlan({:?}, {})", self.basis, self.plan.display())
+        write!(formatter, "CachedPlan({:?}, {})", self.cache_key, self.plan.display())
     }
 }
 
@@ -421,7 +422,7 @@ mod tests {
         let store = database(true).await;
         let context = session(&store);
         let (state, snapshot) = (context.state(), store.snapshot());
-        let basis = CacheKey { session: 0, settings: 0, definitions: snapshot.definitions() };
+        let cache_key = CacheKey { session: 0, settings: 0, definitions: snapshot.definitions() };
         let cases = [
             ("SELECT id FROM m WHERE id >= 5", true),
             ("SELECT s, k, id FROM m WHERE k = 3 AND id < 70000", true),
@@ -436,10 +437,10 @@ mod tests {
         ];
         for (query, is_scan) in cases {
             let plan = state.create_logical_plan(query).await.unwrap();
-            let kept = CachedPlan::of(&plan, &state, basis).unwrap_or_else(|| panic!("{query} is not kept"));
+            let cached = CachedPlan::of(&plan, &state, cache_key).unwrap_or_else(|| panic!("{query} is not cached"));
             let values = [ScalarValue::Int64(Some(5)), ScalarValue::Utf8View(Some("s1".to_owned()))];
-            let bound = kept.bind(&store, &snapshot, &values[..kept.parameters.len()]).unwrap();
-            let found = kept.scan(&bound, &state).unwrap();
+            let bound = cached.bind(&store, &snapshot, &values[..cached.parameters.len()]).unwrap();
+            let found = cached.scan(&bound, &state).unwrap();
             assert_eq!(found.is_some(), is_scan, "{query}");
             let planned = state.query_planner().create_physical_plan(&bound, &state).await.unwrap();
             if let Some(found) = found {

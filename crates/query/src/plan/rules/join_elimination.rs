@@ -79,18 +79,18 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
     match join.join_type {
         JoinType::Inner => {
             if let Some(joined) = Referenced::of(left, right, straight()) {
-                return joined.replacing(join, left, OnNull::Rows).map(Some);
+                return joined.replacing(join, left, OnNull::DropRow).map(Some);
             }
             let joined = Referenced::of(right, left, turned());
-            joined.map(|joined| joined.replacing(join, right, OnNull::Rows)).transpose()
+            joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::LeftSemi if !join.null_aware => {
             let joined = Referenced::of(left, right, straight());
-            joined.map(|joined| joined.replacing(join, left, OnNull::Rows)).transpose()
+            joined.map(|joined| joined.replacing(join, left, OnNull::DropRow)).transpose()
         }
         JoinType::RightSemi if !join.null_aware => {
             let joined = Referenced::of(right, left, turned());
-            joined.map(|joined| joined.replacing(join, right, OnNull::Rows)).transpose()
+            joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::Left | JoinType::Right => {
             let (kept, joined) = match join.join_type {
@@ -98,7 +98,7 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
                 _ => (right, Referenced::of(right, left, turned())),
             };
             let joined = joined.filter(|joined| joined.is_outer_neutral(kept));
-            joined.map(|joined| joined.replacing(join, kept, OnNull::Nulls)).transpose()
+            joined.map(|joined| joined.replacing(join, kept, OnNull::KeepRow)).transpose()
         }
         _ => Ok(None),
     }
@@ -108,9 +108,9 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnNull {
     /// The row has no partner and is dropped.
-    Rows,
+    DropRow,
     /// The row is joined to nulls, which are also its own key values.
-    Nulls,
+    KeepRow,
 }
 
 /// A side of a join that the other side references. Only the referenced key of this side is read.
@@ -166,9 +166,9 @@ impl Referenced {
     }
 
     /// Builds a plan with the rows of the kept side and the columns of the join.
-    fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, ends: OnNull) -> Result<LogicalPlan> {
+    fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, on_null: OnNull) -> Result<LogicalPlan> {
         let mut conditions = self.conditions.clone();
-        if ends == OnNull::Rows {
+        if on_null == OnNull::DropRow {
             conditions.extend(self.nullable(kept).map(|column| Expr::Column(column.clone()).is_not_null()));
         }
         let rows = match conjunction(conditions) {

@@ -117,7 +117,7 @@ fn computes(expression: &Expr) -> bool {
 
 /// State of a subexpression, used when its parent is visited.
 #[derive(Clone, Copy, Default)]
-struct Below {
+struct SubexpressionState {
     /// Levels down to the next cast.
     levels: usize,
     /// Functions down to the next name.
@@ -128,16 +128,16 @@ struct Below {
 
 /// Adds a cast or a name every few levels of an expression.
 fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
-    let mut visited: Vec<Below> = Vec::new();
+    let mut visited: Vec<SubexpressionState> = Vec::new();
     let cast = expression.transform_up(|part| {
         let mut children = 0;
         part.apply_children(|_| {
             children += 1;
             Ok(TreeNodeRecursion::Continue)
         })?;
-        let mut below = Below::default();
+        let mut below = SubexpressionState::default();
         for child in visited.drain(visited.len().saturating_sub(children)..) {
-            below = Below {
+            below = SubexpressionState {
                 levels: below.levels.max(child.levels),
                 functions: below.functions.max(child.functions),
                 is_open: below.is_open || child.is_open,
@@ -152,11 +152,11 @@ fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             && let Ok(data_type) = part.get_type(schema)
             && data_type != DataType::Null
         {
-            visited.push(Below::default());
+            visited.push(SubexpressionState::default());
             return Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(part), data_type))));
         }
         if below.functions >= STEP && matches!(part, Expr::ScalarFunction(_)) {
-            visited.push(Below { functions: 0, ..below });
+            visited.push(SubexpressionState { functions: 0, ..below });
             let short = ScalarUDF::new_from_impl(ShortName::of(&part));
             return Ok(Transformed::yes(short.call(vec![part])));
         }

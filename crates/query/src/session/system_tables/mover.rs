@@ -69,8 +69,8 @@ impl CompactionRow {
         let (waiting_rows, waiting_bytes) = match (work, &due) {
             (CompactionKind::Seal, _) => (table.delta.rows(), table.delta.page_bytes() as u64),
             (CompactionKind::Clean, _) => (table.delta.deleted_block_rows(), 0),
-            (CompactionKind::Merge, Some(piece)) => {
-                let entries = || piece.places.iter().map(|place| table.blocks[*place].entry());
+            (CompactionKind::Merge, Some(compaction)) => {
+                let entries = || compaction.places.iter().map(|place| table.blocks[*place].entry());
                 (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.file_bytes).sum())
             }
             (CompactionKind::Merge, None) => (0, 0),

@@ -31,7 +31,7 @@ async fn divided(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>,
     let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
     let store = Arc::new(Store::in_memory().unwrap());
     let writer = BlockWriter::new(&crate::write::changes::Changes::at_once(Arc::clone(&store)), &schema, &design, 2);
-    let mut divider = Divider { bounds, ..Divider::new(writer, design.partition_by, None) };
+    let mut divider = Partitioner { bounds, ..Partitioner::new(writer, design.partition_by, None) };
     let mut held_max = 0;
     for batch in batches(&schema) {
         divider.push(batch).await.unwrap();

@@ -196,7 +196,7 @@ pub fn open(
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
         let config = context.session_config();
-        let (progress, turn) = (config.get_extension::<ScanProgress>(), TimeSlice::of(config));
+        let (progress, slice) = (config.get_extension::<ScanProgress>(), TimeSlice::of(config));
         if let Some(workers) = config.get_extension::<Workers>() {
             workers.make_way();
         }
@@ -235,7 +235,7 @@ pub fn open(
                 yielded = Instant::now();
             }
             // Yielding lets cancellation and other tasks of this thread proceed.
-            if turn.is_over(yielded) {
+            if slice.is_over(yielded) {
                 tokio::task::yield_now().await;
                 yielded = Instant::now();
             }
