@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use arrow_array::Array;
 use libfuzzer_sys::fuzz_target;
 use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
-use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
-use taut_types::{Encoding, LogicalType, Test, key_at};
+use taut_fuzz::{Shape, check_array, column, damaged, predicates, types};
+use taut_types::{Encoding, LogicalType, DatumPredicate, datum_at};
 
 /// Rows of a valid chunk: more than two vectors, and not a multiple of one.
 const ROWS: usize = 2_500;
@@ -59,46 +59,46 @@ fuzz_target!(|input: &[u8]| {
     // Each read method may read damaged bytes as different values. Valid bytes must give the same values.
     let is_sound = good().iter().any(|good| good.logical == logical && good.bytes == bytes);
     for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
-        assert_eq!(key_at(&gathered, logical, index), key_at(&all, logical, *row as usize), "row {row}");
+        assert_eq!(datum_at(&gathered, logical, index), datum_at(&all, logical, *row as usize), "row {row}");
     }
     if let Some(dictionary) = chunk.dictionary() {
         check_array(&dictionary, logical, dictionary.len());
     }
     // Search needs ascending values. On other values it returns some ranges of rows.
-    let keys = || (0..rows).map(|row| key_at(&all, logical, row));
+    let keys = || (0..rows).map(|row| datum_at(&all, logical, row));
     let ascends = is_sound && keys().all(|key| key.is_some()) && keys().is_sorted();
-    for test in tests(0, logical) {
+    for predicate in predicates(0, logical) {
         let mut selection = Bitmap::all_set(rows);
-        chunk.filter(&test, 0..rows, &mut selection);
+        chunk.filter(&predicate, 0..rows, &mut selection);
         let mut selected = Bitmap::none(0);
-        chunk.select_passing(&test, &mut selected);
-        assert_eq!(selected, selection, "{test:?} on {logical} as {}", chunk.description());
+        chunk.select_passing(&predicate, &mut selected);
+        assert_eq!(selected, selection, "{predicate:?} on {logical} as {}", chunk.description());
         for extreme in [Extreme::Least, Extreme::Greatest] {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
-            if let Some((found, _)) = chunk.find_by_extremes(&test, (extreme, &extremes), 0..rows) {
-                assert_eq!(found, selection.positions(), "{test:?} on {logical} as {}", chunk.description());
+            if let Some((found, _)) = chunk.find_by_extremes(&predicate, (extreme, &extremes), 0..rows) {
+                assert_eq!(found, selection.positions(), "{predicate:?} on {logical} as {}", chunk.description());
             }
         }
-        let is_searched = !test.negated && test.test != Test::Null;
-        if let Some(ranges) = is_searched.then(|| chunk.search(&test.test, 0..rows)).flatten() {
+        let is_searched = !predicate.negated && predicate.condition != DatumPredicate::Null;
+        if let Some(ranges) = is_searched.then(|| chunk.search(&predicate.condition, 0..rows)).flatten() {
             assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= rows), "{ranges:?}");
             let found: Vec<u32> = ranges.into_iter().flatten().map(|row| row as u32).collect();
-            assert!(!ascends || found == selection.positions(), "{test:?} on {logical} as {}", chunk.description());
+            assert!(!ascends || found == selection.positions(), "{predicate:?} on {logical} as {}", chunk.description());
         }
         let positions = selection.positions();
         if let Some(selected) = chunk.select(&selection, positions.len()) {
             check_array(&selected, logical, positions.len());
             for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
-                assert_eq!(key_at(&selected, logical, index), key_at(&all, logical, *row as usize), "row {row}");
+                assert_eq!(datum_at(&selected, logical, index), datum_at(&all, logical, *row as usize), "row {row}");
             }
         }
         if is_sound {
             for row in (0..rows).step_by(13) {
-                let admitted = test.admits(key_at(&all, logical, row).as_ref());
+                let admitted = predicate.admits(datum_at(&all, logical, row).as_ref());
                 assert_eq!(
                     selection.get(row),
                     admitted,
-                    "{test:?} at row {row} of {logical} as {}",
+                    "{predicate:?} at row {row} of {logical} as {}",
                     chunk.description()
                 );
             }

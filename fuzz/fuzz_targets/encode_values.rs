@@ -10,8 +10,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use taut_encoding::{Bitmap, Choice, Chunk, encode};
-use taut_fuzz::{array, check_array, tests, types};
-use taut_types::{Encoding, key_at};
+use taut_fuzz::{array, check_array, predicates, types};
+use taut_types::{Encoding, datum_at};
 
 /// About two vectors, and not a multiple of one.
 const ROWS_MAX: usize = 2_100;
@@ -63,24 +63,24 @@ fuzz_target!(|input: &[u8]| {
     check_array(&all, logical, rows);
     let what = chunk.description();
     for row in 0..rows {
-        assert_eq!(key_at(&all, logical, row), key_at(&array, logical, row), "row {row} of {logical} as {what}");
+        assert_eq!(datum_at(&all, logical, row), datum_at(&array, logical, row), "row {row} of {logical} as {what}");
     }
     let (from, to) = (rows / 3, rows - rows / 4);
     let part = chunk.decode(from..to);
     let positions: Vec<u32> = (0..rows as u32).filter(|row| row % 7 == 2).collect();
     let gathered = chunk.gather(&positions);
     for row in from..to {
-        assert_eq!(key_at(&part, logical, row - from), key_at(&array, logical, row), "part of {logical} as {what}");
+        assert_eq!(datum_at(&part, logical, row - from), datum_at(&array, logical, row), "part of {logical} as {what}");
     }
     for (index, row) in positions.iter().enumerate() {
-        assert_eq!(key_at(&gathered, logical, index), key_at(&array, logical, *row as usize), "{logical} as {what}");
+        assert_eq!(datum_at(&gathered, logical, index), datum_at(&array, logical, *row as usize), "{logical} as {what}");
     }
-    for test in tests(0, logical) {
+    for predicate in predicates(0, logical) {
         let mut selection = Bitmap::all_set(rows);
-        chunk.filter(&test, from..rows, &mut selection);
+        chunk.filter(&predicate, from..rows, &mut selection);
         for row in from..rows {
-            let admitted = test.admits(key_at(&array, logical, row).as_ref());
-            assert_eq!(selection.get(row), admitted, "{test:?} at row {row} of {logical} as {what}");
+            let admitted = predicate.admits(datum_at(&array, logical, row).as_ref());
+            assert_eq!(selection.get(row), admitted, "{predicate:?} at row {row} of {logical} as {what}");
         }
     }
 });

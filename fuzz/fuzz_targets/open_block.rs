@@ -10,8 +10,8 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use libfuzzer_sys::fuzz_target;
 use taut_block::{Block, BlockBuilder, ScanReport, SectionEntry, SectionError, Sections, checksum};
-use taut_fuzz::{Shape, check_array, column, damaged, tests, types};
-use taut_types::{Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Predicate, Schema, TableDesign};
+use taut_fuzz::{Shape, check_array, column, damaged, predicates, types};
+use taut_types::{Column, ColumnIndex, ColumnPredicate, IndexDesign, IndexKind, Predicate, Schema, TableDesign};
 
 const ROWS: usize = 700;
 const LAYOUTS: [&[(&str, &str)]; 7] = [
@@ -107,9 +107,9 @@ fuzz_target!(|input: &[u8]| {
 /// Filters and projects one segment, column by column, with and without indexes.
 fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) {
     let mut report = ScanReport::default();
-    let mut filter_both_ways = |tests: Vec<ColumnTest>| {
-        let columns: Vec<_> = tests.iter().map(|test| test.column).collect();
-        let predicate = Predicate { column_tests: tests, row_tests: Vec::new() };
+    let mut filter_both_ways = |conjuncts: Vec<ColumnPredicate>| {
+        let columns: Vec<_> = conjuncts.iter().map(|conjunct| conjunct.column).collect();
+        let predicate = Predicate { column_predicates: conjuncts, row_predicates: Vec::new() };
         let [scanned, looked_up] = [false, true].map(|is_looked_up| {
             let mut reader = block.open_segment(sections, segment);
             if is_looked_up {
@@ -126,21 +126,21 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) 
             }
             Some((arrays, selection.positions()))
         });
-        assert!(!is_sound || scanned.is_some() && scanned == looked_up, "{:?}", predicate.column_tests);
-        let is_left = block.rule_out(sections, &predicate.column_tests, [segment]).map(|out| out.left().count() > 0);
+        assert!(!is_sound || scanned.is_some() && scanned == looked_up, "{:?}", predicate.column_predicates);
+        let is_left = block.rule_out(sections, &predicate.column_predicates, [segment]).map(|out| out.left().count() > 0);
         let has_rows = scanned.is_some_and(|(_, positions)| !positions.is_empty());
-        assert!(!is_sound || is_left.is_ok_and(|is_left| is_left || !has_rows), "{:?}", predicate.column_tests);
+        assert!(!is_sound || is_left.is_ok_and(|is_left| is_left || !has_rows), "{:?}", predicate.column_predicates);
     };
     let all: Vec<_> = (0..block.columns().min(20)).map(ColumnIndex::from).collect();
-    let tests_of = |index: ColumnIndex| tests(index.0, block.column_type(index));
-    for test in all.iter().flat_map(|index| tests_of(*index)) {
-        let _ = block.may_match(sections, std::slice::from_ref(&test));
-        filter_both_ways(vec![test]);
+    let predicates_of = |index: ColumnIndex| predicates(index.0, block.column_type(index));
+    for conjunct in all.iter().flat_map(|index| predicates_of(*index)) {
+        let _ = block.may_match(sections, std::slice::from_ref(&conjunct));
+        filter_both_ways(vec![conjunct]);
     }
     // Predicates on both columns of an index.
     if let (Some(first), Some(second)) = (all.get(11), all.get(2)) {
-        for second in tests_of(*second) {
-            filter_both_ways(tests_of(*first)[2..3].iter().cloned().chain([second]).collect());
+        for second in predicates_of(*second) {
+            filter_both_ways(predicates_of(*first)[2..3].iter().cloned().chain([second]).collect());
         }
     }
     let mut reader = block.open_segment(sections, segment);

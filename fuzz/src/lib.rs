@@ -14,7 +14,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
     Int16Array, Int32Array, Int64Array, StringViewArray, TimestampMicrosecondArray,
 };
-use taut_types::{ColumnIndex, ColumnTest, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, LogicalType, DatumPredicate};
 
 /// Every logical type, with decimals of 9 and 38 digits.
 pub fn types() -> Vec<LogicalType> {
@@ -126,29 +126,29 @@ pub fn damaged<'a>(input: &[u8], good: impl Fn(usize) -> &'a [u8]) -> Option<Vec
 }
 
 /// Predicates for a column of a type that match some, all or no rows.
-pub fn tests(column: u32, logical: LogicalType) -> Vec<ColumnTest> {
-    let number = |low, high| Test::Range { low, high };
+pub fn predicates(column: u32, logical: LogicalType) -> Vec<ColumnPredicate> {
+    let number = |low, high| DatumPredicate::Range { low, high };
     let bytes = |text: &str| Box::<[u8]>::from(text.as_bytes());
     let plain = if logical.is_bytes() {
         let low = std::ops::Bound::Excluded(bytes("https://example.org/3"));
         vec![
-            Test::BytesRange { low, high: std::ops::Bound::Unbounded },
-            Test::BytesOneOf([bytes(""), bytes("https://example.org/42")].into()),
-            Test::Null,
+            DatumPredicate::BytesRange { low, high: std::ops::Bound::Unbounded },
+            DatumPredicate::BytesOneOf([bytes(""), bytes("https://example.org/42")].into()),
+            DatumPredicate::Null,
         ]
     } else {
         vec![
             number(3, 42),
             number(i128::MIN, 0),
             number(i128::MIN, i128::MAX),
-            Test::OneOf([-7, 0, 42].into()),
-            Test::Null,
+            DatumPredicate::OneOf([-7, 0, 42].into()),
+            DatumPredicate::Null,
         ]
     };
     let column = ColumnIndex(column);
     plain
         .into_iter()
-        .flat_map(|test| [false, true].map(|negated| ColumnTest { column, test: test.clone(), negated }))
+        .flat_map(|predicate| [false, true].map(|negated| ColumnPredicate { column, condition: predicate.clone(), negated }))
         .collect()
 }
 

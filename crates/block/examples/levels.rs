@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use arrow_buffer::Buffer;
 use taut_block::{Block, BlockBuilder, SEGMENT_ROWS, ScanReport, SectionError, Sections, Selection};
-use taut_types::{Column, ColumnIndex, ColumnTest, LogicalType, Predicate, Schema, TableDesign, Test};
+use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 10;
 /// 16 MiB of plain values.
@@ -131,9 +131,9 @@ fn build(design: &TableDesign, parts: &[&[Row]]) -> Built {
 }
 
 /// Filters a segment and reads columns of what is left.
-fn scan((block, sections): &(Block, InMemory), segment: usize, tests: &[ColumnTest], columns: &[usize]) {
+fn scan((block, sections): &(Block, InMemory), segment: usize, conjuncts: &[ColumnPredicate], columns: &[usize]) {
     let columns: Vec<ColumnIndex> = columns.iter().copied().map(ColumnIndex::from).collect();
-    let predicate = Predicate { column_tests: tests.to_vec(), row_tests: vec![] };
+    let predicate = Predicate { column_predicates: conjuncts.to_vec(), row_predicates: vec![] };
     let mut report = ScanReport::default();
     let mut reader = block.open_segment(sections, segment);
     let selection = reader.filter(&predicate, &mut report).unwrap();
@@ -177,8 +177,8 @@ fn measure(built: &[Built], run: &dyn Fn(&(Block, InMemory), usize)) -> Vec<f64>
     times
 }
 
-fn between(column: usize, (low, high): (i32, i32)) -> ColumnTest {
-    ColumnTest::new(ColumnIndex::from(column), Test::Range { low: low.into(), high: high.into() })
+fn between(column: usize, (low, high): (i32, i32)) -> ColumnPredicate {
+    ColumnPredicate::new(ColumnIndex::from(column), DatumPredicate::Range { low: low.into(), high: high.into() })
 }
 
 fn main() {

@@ -20,7 +20,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
 use taut_types::{
-    Column, ColumnIndex, ColumnTest, Layout, LogicalType, Predicate, Schema, SortColumn, TableDesign, Test,
+    Column, ColumnIndex, ColumnPredicate, DatumPredicate, Layout, LogicalType, Predicate, Schema, SortColumn,
+    TableDesign,
 };
 
 const SEED: u64 = 2008;
@@ -257,8 +258,8 @@ fn main() {
     println!("  c2                            {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[1..2]));
     println!("  last column                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[last..]));
     let below = |column: ColumnIndex, low, high| Predicate {
-        column_tests: vec![ColumnTest::new(column, Test::Range { low, high })],
-        row_tests: vec![],
+        column_predicates: vec![ColumnPredicate::new(column, DatumPredicate::Range { low, high })],
+        row_predicates: vec![],
     };
     println!("  that where the one before is 1{:>7.2}", scan(&kept.scanned, &below(all[last - 1], 1, 1), &all[last..]));
     println!("  all columns where that > 1000 {:>7.2}", scan(&kept.scanned, &below(all[last], 1001, 1 << 30), &all));

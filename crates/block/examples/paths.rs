@@ -16,7 +16,8 @@ use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 use arrow_buffer::Buffer;
 use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections, SegmentReader};
 use taut_types::{
-    Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Layout, LogicalType, Predicate, Schema, TableDesign, Test,
+    Column, ColumnIndex, ColumnPredicate, DatumPredicate, IndexDesign, IndexKind, Layout, LogicalType, Predicate,
+    Schema, TableDesign,
 };
 
 const ROWS: usize = 65_536;
@@ -72,21 +73,21 @@ fn main() {
         let block = Block::parse(image.header.into()).unwrap();
         let copy = |_| InMemory(image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect());
         let copies: Vec<InMemory> = (0..COPIES).map(copy).collect();
-        let mut tests: Vec<(String, usize, Test)> = vec![];
+        let mut conjuncts: Vec<(String, usize, DatumPredicate)> = vec![];
         for share in [0.00002, 0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5] {
             let bound = (DOMAIN as f64 * share) as u64;
-            let number = Test::Range { low: i128::MIN, high: bound.into() };
+            let number = DatumPredicate::Range { low: i128::MIN, high: bound.into() };
             let high = std::ops::Bound::Included(format!("{bound:08}").into_bytes().into());
-            let text = Test::BytesRange { low: std::ops::Bound::Unbounded, high };
-            tests.extend([("number".to_owned(), 4, number), ("text".to_owned(), COLUMNS, text)]);
+            let text = DatumPredicate::BytesRange { low: std::ops::Bound::Unbounded, high };
+            conjuncts.extend([("number".to_owned(), 4, number), ("text".to_owned(), COLUMNS, text)]);
         }
         for count in [1, 5, 20, 50, 100, 200, 500, 1000, 2000] {
             let list: Arc<[i128]> = (0..count).map(|number| number * (DOMAIN as i128 / count) + 7).collect();
-            tests.push((format!("{count} of a list"), 4, Test::OneOf(list)));
+            conjuncts.push((format!("{count} of a list"), 4, DatumPredicate::OneOf(list)));
         }
-        for (name, column, test) in tests {
-            let test = ColumnTest::new(ColumnIndex::from(column), test);
-            let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+        for (name, column, conjunct) in conjuncts {
+            let conjunct = ColumnPredicate::new(ColumnIndex::from(column), conjunct);
+            let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
             let mut times = [vec![], vec![]];
             let mut found = 0;
             for repetition in 0..REPETITIONS {

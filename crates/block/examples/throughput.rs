@@ -15,7 +15,8 @@ use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array
 use arrow_buffer::Buffer;
 use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
 use taut_types::{
-    Column, ColumnIndex, ColumnTest, Compression, Layout, LogicalType, Predicate, Schema, TableDesign, Test,
+    Column, ColumnIndex, ColumnPredicate, Compression, DatumPredicate, Layout, LogicalType, Predicate, Schema,
+    TableDesign,
 };
 
 const BATCH_ROWS: usize = 8192;
@@ -222,8 +223,8 @@ fn gather(table: &Table, fresh: bool) -> Duration {
     }) / ROWS
 }
 
-fn range(column: u32, low: i128, high: i128) -> ColumnTest {
-    ColumnTest::new(ColumnIndex(column), Test::Range { low, high })
+fn range(column: u32, low: i128, high: i128) -> ColumnPredicate {
+    ColumnPredicate::new(ColumnIndex(column), DatumPredicate::Range { low, high })
 }
 
 fn main() {
@@ -251,7 +252,7 @@ fn main() {
             let (time, selected) = scan(&table, predicate, &columns);
             println!("  {what:<44} {:>7.2} ns a row, {selected} rows selected", per_row(time));
         };
-        let tests = |column_tests| Predicate { column_tests, row_tests: vec![] };
+        let conjuncts = |column_predicates| Predicate { column_predicates, row_predicates: vec![] };
         let all = Predicate::default();
         print("scan bigint partkey", &all, &[1]);
         print("scan decimal extendedprice", &all, &[5]);
@@ -259,16 +260,16 @@ fn main() {
         print("scan text shipmode", &all, &[14]);
         print("scan text comment", &all, &[15]);
         print("scan all 16 columns", &all, &(0..16).collect::<Vec<_>>());
-        print("count where partkey in 1 % range", &tests(vec![range(1, 1000, 3000)]), &[]);
-        print("count where shipdate in half range", &tests(vec![range(10, 8036, 9300)]), &[]);
+        print("count where partkey in 1 % range", &conjuncts(vec![range(1, 1000, 3000)]), &[]);
+        print("count where shipdate in half range", &conjuncts(vec![range(10, 8036, 9300)]), &[]);
         let mail: Box<[u8]> = b"MAIL".as_slice().into();
-        let mode = Test::BytesOneOf(vec![mail].into());
-        print("count where shipmode = 'MAIL'", &tests(vec![ColumnTest::new(ColumnIndex(14), mode)]), &[]);
+        let mode = DatumPredicate::BytesOneOf(vec![mail].into());
+        print("count where shipmode = 'MAIL'", &conjuncts(vec![ColumnPredicate::new(ColumnIndex(14), mode)]), &[]);
         let year = vec![range(10, 8766, 9130), range(6, 5, 7), range(4, 0, 2399)];
-        print("Q6: three tests, two columns of 2 %", &tests(year), &[5, 6]);
+        print("Q6: three tests, two columns of 2 %", &conjuncts(year), &[5, 6]);
         print(
             "all columns where partkey in 1 % range",
-            &tests(vec![range(1, 1000, 3000)]),
+            &conjuncts(vec![range(1, 1000, 3000)]),
             &(0..16).collect::<Vec<_>>(),
         );
         println!(

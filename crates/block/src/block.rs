@@ -6,7 +6,7 @@ use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use taut_index::Zone;
 use taut_types::{
-    ColumnIndex, ColumnStatistics, ColumnTest, Encoding, Group, IndexKind, LogicalType, Schema, TableDesign,
+    ColumnIndex, ColumnPredicate, ColumnStatistics, Encoding, Group, IndexKind, LogicalType, Schema, TableDesign,
 };
 
 use crate::builder::Description;
@@ -219,9 +219,9 @@ impl Block {
     ///
     /// # Errors
     /// If statistics cannot be read or parsed.
-    pub fn may_match(&self, sections: &dyn Sections, tests: &[ColumnTest]) -> Result<bool, BlockError> {
-        for test in tests {
-            if !self.summary(sections, test.column)?.may_match(test) {
+    pub fn may_match(&self, sections: &dyn Sections, predicates: &[ColumnPredicate]) -> Result<bool, BlockError> {
+        for predicate in predicates {
+            if !self.summary(sections, predicate.column)?.may_match(predicate) {
                 return Ok(false);
             }
         }

@@ -21,7 +21,7 @@
 //! 16      16    base        number: the least value; prefix: the shared prefix, then zeros
 //! ```
 //!
-//! Keys of the tree are numbers. A number becomes its distance from the least number of the segment. Text with a
+//! Datums of the tree are numbers. A number becomes its distance from the least number of the segment. Text with a
 //! dictionary becomes its code. Other text becomes the eight bytes that follow the shared prefix. The numbers of two
 //! columns are joined, with the first column in the high bits. If bits are cut off, or text becomes a prefix, some of
 //! the rows found may fail the predicate.
@@ -35,12 +35,12 @@ use arrow_array::{Array, ArrayRef, BinaryViewArray};
 use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use taut_index::{Bloom, CorruptIndex, CsbTree, bloom_hash};
-use taut_types::{ColumnIndex, IndexKind, Key, LogicalType, Test};
+use taut_types::{ColumnIndex, Datum, DatumPredicate, IndexKind, LogicalType};
 
 use crate::error::Corrupt;
 use crate::groups::Piece;
 use crate::selection::Rows;
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 use crate::{Block, BlockError, Sections};
 
 /// Offset of the tree in its section.
@@ -132,10 +132,10 @@ impl Source {
     }
 
     fn hashes(&self, rows: usize) -> Vec<u64> {
-        let key = |row: usize| match &self.values.keys {
-            Keys::Narrow(numbers) => Key::Number(numbers[row].into()),
-            Keys::Wide(numbers) => Key::Number(numbers[row]),
-            Keys::Bytes(views) => Key::Bytes(views.value(row).into()),
+        let key = |row: usize| match &self.values.datums {
+            Datums::Narrow(numbers) => Datum::Number(numbers[row].into()),
+            Datums::Wide(numbers) => Datum::Number(numbers[row]),
+            Datums::Bytes(views) => Datum::Bytes(views.value(row).into()),
         };
         (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&key(row))).collect()
     }
@@ -151,9 +151,9 @@ impl Source {
             let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
             Part { kind, width, shift, nulls, base, shared: vec![] }
         };
-        match (&self.codes, &self.values.keys) {
+        match (&self.codes, &self.values.datums) {
             (Some((_, entries)), _) => number(PartKind::Code, entries.saturating_sub(1) as u128, 0),
-            (None, Keys::Bytes(views)) => {
+            (None, Datums::Bytes(views)) => {
                 let shared = shared_prefix(views);
                 Part { shared, ..number(PartKind::Prefix, u64::MAX.into(), 0) }
             }
@@ -166,11 +166,11 @@ impl Source {
 
     /// Number of each row, which is zero for null.
     fn numbers(&self, part: &Part) -> Vec<u64> {
-        let number = |row: usize| match (&self.codes, &self.values.keys) {
+        let number = |row: usize| match (&self.codes, &self.values.datums) {
             (Some((codes, _)), _) => part.number(codes[row].into()),
-            (None, Keys::Narrow(numbers)) => part.number(i128::from(numbers[row]).wrapping_sub(part.base) as u128),
-            (None, Keys::Wide(numbers)) => part.number(numbers[row].wrapping_sub(part.base) as u128),
-            (None, Keys::Bytes(views)) => part.number(prefix(&views.value(row)[part.shared.len()..]).into()),
+            (None, Datums::Narrow(numbers)) => part.number(i128::from(numbers[row]).wrapping_sub(part.base) as u128),
+            (None, Datums::Wide(numbers)) => part.number(numbers[row].wrapping_sub(part.base) as u128),
+            (None, Datums::Bytes(views)) => part.number(prefix(&views.value(row)[part.shared.len()..]).into()),
         };
         (0..self.values.rows()).map(|row| if self.values.is_null(row) { 0 } else { number(row) }).collect()
     }
@@ -186,8 +186,8 @@ fn bytes_of(array: &ArrayRef, logical: LogicalType) -> BinaryViewArray {
 /// Code of each row. Codes of null rows have no meaning.
 fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
     let codes: HashMap<&[u8], u64> = (0..entries.len()).map(|code| (entries.value(code), code as u64)).collect();
-    match &values.keys {
-        Keys::Bytes(views) => {
+    match &values.datums {
+        Datums::Bytes(views) => {
             let code =
                 |row: usize| if values.is_null(row) { 0 } else { codes.get(views.value(row)).copied().unwrap_or(0) };
             (0..views.len()).map(code).collect()
@@ -286,7 +286,12 @@ impl Part {
     /// Ranges of numbers whose values may pass a predicate, ascending. Returns `None` if the predicate cannot be
     /// searched for, or if there are more than `most` ranges. If the numbers are codes, `codes` has the ranges of codes
     /// that pass the predicate.
-    fn intervals(&self, test: &Test, codes: Option<&[(u64, u64)]>, most: usize) -> Option<Vec<Interval>> {
+    fn intervals(
+        &self,
+        predicate: &DatumPredicate,
+        codes: Option<&[(u64, u64)]>,
+        most: usize,
+    ) -> Option<Vec<Interval>> {
         let least = u64::from(self.nulls);
         let top =
             self.base.saturating_add_unsigned(u128::from(self.greatest() - least) << self.shift | low_bits(self.shift));
@@ -295,16 +300,16 @@ impl Part {
             let distance = |number: i128| self.number(number.wrapping_sub(self.base) as u128);
             (low <= high).then(|| (distance(low), distance(high)))
         };
-        Some(match (test, self.kind) {
-            (Test::Null, _) => {
+        Some(match (predicate, self.kind) {
+            (DatumPredicate::Null, _) => {
                 if self.nulls {
                     vec![(0, 0)]
                 } else {
                     vec![]
                 }
             }
-            (Test::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
-            (Test::OneOf(numbers), PartKind::Number) => {
+            (DatumPredicate::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
+            (DatumPredicate::OneOf(numbers), PartKind::Number) => {
                 // Numbers outside of the segment do not count: most numbers of a long list are outside of most
                 // segments.
                 let first = numbers.partition_point(|number| *number < self.base);
@@ -318,7 +323,7 @@ impl Part {
                 let codes = codes.filter(|codes| codes.len() <= most)?;
                 codes.iter().map(|(low, high)| (low + least, high + least)).collect()
             }
-            (Test::BytesRange { low, high }, PartKind::Prefix) => {
+            (DatumPredicate::BytesRange { low, high }, PartKind::Prefix) => {
                 let low = match low {
                     Bound::Included(low) | Bound::Excluded(low) => self.place(low),
                     Bound::Unbounded => least,
@@ -330,7 +335,7 @@ impl Part {
                 };
                 if low <= high { vec![(low, high)] } else { vec![] }
             }
-            (Test::BytesOneOf(list), PartKind::Prefix) if list.len() <= most => {
+            (DatumPredicate::BytesOneOf(list), PartKind::Prefix) if list.len() <= most => {
                 let inside = list.iter().filter(|value| value.starts_with(&self.shared));
                 let mut points: Vec<Interval> =
                     inside.map(|value| self.place(value)).map(|number| (number, number)).collect();
@@ -368,7 +373,7 @@ pub(crate) struct TreeIndex {
     tree: CsbTree,
 }
 
-/// Keys to search for. Rows with other keys fail a column predicate.
+/// Datums to search for. Rows with other keys fail a column predicate.
 pub(crate) struct Sought {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
@@ -438,13 +443,14 @@ impl TreeIndex {
         Some(Found { places, rows, first_is_exact, second_is_exact })
     }
 
-    /// Keys that [`TreeIndex::search`] looks up in the tree.
+    /// Datums that [`TreeIndex::search`] looks up in the tree.
     pub fn sought(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Sought> {
-        let firsts = self.parts[0].intervals(first.test, first.codes, most).filter(|firsts| firsts.len() <= most)?;
+        let firsts =
+            self.parts[0].intervals(first.predicate, first.codes, most).filter(|firsts| firsts.len() <= most)?;
         let Some(part) = self.parts.get(1) else {
             return Some(Sought { keys: firsts, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
         };
-        let seconds = second.and_then(|second| part.intervals(second.test, second.codes, most));
+        let seconds = second.and_then(|second| part.intervals(second.predicate, second.codes, most));
         let are_points = firsts.iter().all(|(low, high)| low == high);
         let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= most);
         let (whole, is_exact) = ([(0, part.greatest())], self.cut == 0);
@@ -479,32 +485,32 @@ impl TreeIndex {
 /// A predicate, and the codes that pass it if the index takes codes.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    pub test: &'a Test,
+    pub predicate: &'a DatumPredicate,
     pub codes: Option<&'a [(u64, u64)]>,
 }
 
 /// Whether the Bloom filter of a segment shows that no value passes a predicate.
-pub(crate) fn bloom_rules_out(bytes: &Buffer, test: &Test) -> Result<bool, CorruptIndex> {
+pub(crate) fn bloom_rules_out(bytes: &Buffer, predicate: &DatumPredicate) -> Result<bool, CorruptIndex> {
     let filter = Bloom::parse(bytes)?;
-    let has = |key: Key| filter.may_contain(bloom_hash(&key));
-    Ok(match test {
-        Test::Range { low, high } if low == high => !has(Key::Number(*low)),
-        Test::OneOf(numbers) if numbers.len() <= BLOOM_LIST_MAX => {
-            !numbers.iter().any(|number| has(Key::Number(*number)))
+    let has = |key: Datum| filter.may_contain(bloom_hash(&key));
+    Ok(match predicate {
+        DatumPredicate::Range { low, high } if low == high => !has(Datum::Number(*low)),
+        DatumPredicate::OneOf(numbers) if numbers.len() <= BLOOM_LIST_MAX => {
+            !numbers.iter().any(|number| has(Datum::Number(*number)))
         }
-        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
-            !has(Key::Bytes(low.clone()))
+        DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+            !has(Datum::Bytes(low.clone()))
         }
-        Test::BytesOneOf(list) if list.len() <= BLOOM_LIST_MAX => {
-            !list.iter().any(|value| has(Key::Bytes(value.clone())))
+        DatumPredicate::BytesOneOf(list) if list.len() <= BLOOM_LIST_MAX => {
+            !list.iter().any(|value| has(Datum::Bytes(value.clone())))
         }
         _ => false,
     })
 }
 
 /// Ranges of the dictionary codes of a column that pass a predicate. Returns `None` if the column has no dictionary.
-pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, test: &Test) -> Option<Vec<Interval>> {
-    piece.codes_that_pass(place, test).map(|ranges| {
+pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, predicate: &DatumPredicate) -> Option<Vec<Interval>> {
+    piece.codes_that_pass(place, predicate).map(|ranges| {
         ranges
             .into_iter()
             .filter(|codes| !codes.is_empty())

@@ -12,7 +12,7 @@
 //! use std::sync::Arc;
 //! use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 //! use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections};
-//! use taut_types::{Column, ColumnIndex, ColumnTest, LogicalType, Predicate, Schema, TableDesign, Test};
+//! use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
 //!
 //! struct InMemory(Vec<Vec<u8>>);
 //! impl Sections for InMemory {
@@ -31,8 +31,8 @@
 //! let sections = InMemory(image.sections);
 //! let mut reader = block.open_segment(&sections, 0);
 //! let mut report = ScanReport::default();
-//! let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: 6, high: i128::MAX });
-//! let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+//! let at_least_six = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 6, high: i128::MAX });
+//! let predicate = Predicate { column_predicates: vec![at_least_six], row_predicates: vec![] };
 //! let selection = reader.filter(&predicate, &mut report).unwrap();
 //! assert_eq!(selection.len(), 2);
 //! let columns = reader.project(&selection, 0..2, &[ColumnIndex(0)], &mut report).unwrap();
@@ -59,7 +59,7 @@ mod values;
 pub use block::{Block, PieceStorage};
 pub use builder::{BlockBuilder, BlockImage, Extent, rows_until_full};
 pub use error::{BlockError, BuildError, CorruptBlock, CorruptRows, SectionError};
-pub use order::TestHistory;
+pub use order::PredicateHistory;
 pub use report::{AccessPaths, ScanReport};
 pub use ruled_out::{IndexQuestions, RuledOut};
 pub use section::{Beside, SECTION_ALIGNMENT, SectionEntry, Sections, checksum};

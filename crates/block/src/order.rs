@@ -5,7 +5,7 @@
 //! selectivity is used instead: the order adapts from segment to segment.
 
 use taut_index::{Zone, ZoneMap};
-use taut_types::{ColumnTest, Key, Test};
+use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 
 /// Cost of a predicate on text or bytes, relative to a predicate on numbers.
 const BYTES_COST: f64 = 4.0;
@@ -21,7 +21,7 @@ const ROWS_MAX: f64 = 1_048_576.0;
 ///
 /// The scan of a predicate begins with a new history. A history must not be reused for another predicate.
 #[derive(Clone, Debug, Default)]
-pub struct TestHistory {
+pub struct PredicateHistory {
     columns: Vec<Seen>,
 }
 
@@ -45,38 +45,38 @@ impl Seen {
     }
 }
 
-impl TestHistory {
-    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `test` is its ordinal.
-    pub(crate) fn saw_column_test(&mut self, test: usize, rows: usize, passed: usize) {
-        if self.columns.len() <= test {
-            self.columns.resize(test + 1, Seen::default());
+impl PredicateHistory {
+    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its ordinal.
+    pub(crate) fn saw_column_predicate(&mut self, predicate: usize, rows: usize, passed: usize) {
+        if self.columns.len() <= predicate {
+            self.columns.resize(predicate + 1, Seen::default());
         }
-        self.columns[test].add(rows, passed);
+        self.columns[predicate].add(rows, passed);
     }
 
     /// Observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
-    pub(crate) fn share(&self, test: usize) -> Option<f64> {
-        self.columns.get(test).and_then(|seen| seen.share())
+    pub(crate) fn share(&self, predicate: usize) -> Option<f64> {
+        self.columns.get(predicate).and_then(|seen| seen.share())
     }
 }
 
 /// Rank of a column predicate in the order of execution. Lower ranks run first. `share` is the share of rows that pass,
 /// `row_bytes` the bytes read per row.
-pub(crate) fn rank(test: &ColumnTest, share: f64, row_bytes: f64) -> f64 {
-    let cost = match test.test {
-        Test::BytesRange { .. } | Test::BytesOneOf(_) => BYTES_COST,
-        Test::Range { .. } | Test::OneOf(_) | Test::Null => 1.0,
+pub(crate) fn rank(predicate: &ColumnPredicate, share: f64, row_bytes: f64) -> f64 {
+    let cost = match predicate.condition {
+        DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) => BYTES_COST,
+        DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => 1.0,
     };
     (share - 1.0) / (cost * (NUMBER_BYTES + row_bytes))
 }
 
 /// Estimated share of rows that pass a column predicate, from the bounds of zones. Assumes that numbers are spread
 /// evenly, and guesses for text. A wrong estimate costs time, but never changes a result.
-pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
+pub(crate) fn expected_share(predicate: &ColumnPredicate, zones: &ZoneMap) -> f64 {
     let (mut passing, mut rows, mut start) = (0.0, 0.0, 0);
     for zone in zones.zones() {
         let zone_rows = f64::from(zone.rows_end - start);
-        passing += zone_rows * share(test, zone, zone_rows);
+        passing += zone_rows * share(predicate, zone, zone_rows);
         rows += zone_rows;
         start = zone.rows_end;
     }
@@ -84,26 +84,26 @@ pub(crate) fn expected_share(test: &ColumnTest, zones: &ZoneMap) -> f64 {
 }
 
 /// Estimated share of the rows of a zone that pass.
-fn share(test: &ColumnTest, zone: &Zone, rows: f64) -> f64 {
+fn share(predicate: &ColumnPredicate, zone: &Zone, rows: f64) -> f64 {
     let nulls = f64::from(zone.nulls) / rows;
     let Some((min, max)) = &zone.bounds else {
-        return if test.test == Test::Null && !test.negated { 1.0 } else { 0.0 };
+        return if predicate.condition == DatumPredicate::Null && !predicate.negated { 1.0 } else { 0.0 };
     };
-    let numbers = max.as_ref().and_then(Key::number).zip(min.number());
-    let of_values = match (&test.test, numbers) {
-        (Test::Null, _) => return if test.negated { 1.0 - nulls } else { nulls },
-        (Test::Range { low, high }, Some((max, min))) => {
+    let numbers = max.as_ref().and_then(Datum::number).zip(min.number());
+    let of_values = match (&predicate.condition, numbers) {
+        (DatumPredicate::Null, _) => return if predicate.negated { 1.0 - nulls } else { nulls },
+        (DatumPredicate::Range { low, high }, Some((max, min))) => {
             let (low, high) = ((*low).max(min), (*high).min(max));
             if low > high { 0.0 } else { numbers_between(low, high) / numbers_between(min, max) }
         }
-        (Test::OneOf(list), Some((max, min))) => list.len() as f64 / numbers_between(min, max),
-        (Test::BytesRange { low, high }, _) if low == high => 0.05,
-        (Test::BytesRange { .. }, _) => 0.3,
-        (Test::BytesOneOf(list), _) => (0.05 * list.len() as f64).min(0.5),
-        (Test::Range { .. } | Test::OneOf(_), None) => 0.0,
+        (DatumPredicate::OneOf(list), Some((max, min))) => list.len() as f64 / numbers_between(min, max),
+        (DatumPredicate::BytesRange { low, high }, _) if low == high => 0.05,
+        (DatumPredicate::BytesRange { .. }, _) => 0.3,
+        (DatumPredicate::BytesOneOf(list), _) => (0.05 * list.len() as f64).min(0.5),
+        (DatumPredicate::Range { .. } | DatumPredicate::OneOf(_), None) => 0.0,
     };
     let of_values = of_values.clamp(0.0, 1.0);
-    (1.0 - nulls) * if test.negated { 1.0 - of_values } else { of_values }
+    (1.0 - nulls) * if predicate.negated { 1.0 - of_values } else { of_values }
 }
 
 /// Count of the integers from `low` to `high`, both included.

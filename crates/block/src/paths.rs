@@ -12,7 +12,7 @@
 //! with `cargo run --release -p taut-block --example paths`.
 
 use taut_index::{RowRanges, Zone};
-use taut_types::{ColumnIndex, ColumnTest, GroupKind, IndexKind, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexKind};
 
 use crate::indexes::{Asked, Found, INTERVALS_MAX, TreeIndex, bloom_rules_out, codes_that_pass};
 use crate::segment::{IndexUse, Planned, SegmentReader};
@@ -35,9 +35,9 @@ const COMPARED_MAX: usize = 6;
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.
-fn cost_in(kind: GroupKind, test: &Test, has_codes: bool) -> f64 {
-    let is_text = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_)) && !has_codes;
-    value_cost(kind, is_text) + list_cost(kind, test)
+fn cost_in(kind: GroupKind, predicate: &DatumPredicate, has_codes: bool) -> f64 {
+    let is_text = matches!(predicate, DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_)) && !has_codes;
+    value_cost(kind, is_text) + list_cost(kind, predicate)
 }
 
 /// Estimated nanoseconds to test one value: a number or a code, or text if `is_text`.
@@ -55,8 +55,8 @@ fn value_cost(kind: GroupKind, is_text: bool) -> f64 {
 /// Estimated extra nanoseconds per row if the predicate is a list of numbers. Columns compare with the numbers of a
 /// short list one by one, use a lookup table if the numbers are close, and hash other lists. Row layouts hash every
 /// list.
-fn list_cost(kind: GroupKind, test: &Test) -> f64 {
-    let Test::OneOf(numbers) = test else { return 0.0 };
+fn list_cost(kind: GroupKind, predicate: &DatumPredicate) -> f64 {
+    let DatumPredicate::OneOf(numbers) = predicate else { return 0.0 };
     let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
     match kind {
         GroupKind::PackedRows | GroupKind::SlottedRows => 2.5,
@@ -72,13 +72,13 @@ impl SegmentReader<'_> {
         let header = &self.block.header;
         for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
             let columns = header.index(index).1;
-            for planned in planned.iter().filter(|planned| columns.contains(&planned.test.column)) {
-                if planned.test.negated || planned.is_answered() {
+            for planned in planned.iter().filter(|planned| columns.contains(&planned.predicate.column)) {
+                if planned.predicate.negated || planned.is_answered() {
                     continue;
                 }
                 let section = header.index_section(self.segment, index);
                 let bytes = self.sections.section(section)?;
-                let ruled_out = bloom_rules_out(&bytes, &planned.test.test)
+                let ruled_out = bloom_rules_out(&bytes, &planned.predicate.condition)
                     .map_err(|corrupt| crate::error::Corrupt::from(corrupt).in_section(section))?;
                 if ruled_out {
                     return Ok(true);
@@ -97,12 +97,12 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<(), BlockError> {
         for planned in planned {
-            let test = planned.test;
-            let is_searchable = !test.negated && test.test != Test::Null;
+            let predicate = planned.predicate;
+            let is_searchable = !predicate.negated && predicate.condition != DatumPredicate::Null;
             if !is_searchable || planned.is_answered() {
                 continue;
             }
-            let summary = self.block.summary(self.sections, test.column)?;
+            let summary = self.block.summary(self.sections, predicate.column)?;
             let Some(hull) = ranges.hull() else { return Ok(()) };
             let zones = summary.zones(self.segment).zones_of(&hull);
             if zones.1.iter().any(|zone| zone.is_ascending) && self.search_zones(planned, zones, ranges)? {
@@ -122,15 +122,15 @@ impl SegmentReader<'_> {
         (mut start, zones): (u32, &[Zone]),
         ranges: &mut RowRanges,
     ) -> Result<bool, BlockError> {
-        let test = planned.test;
+        let predicate = planned.predicate;
         let uncertain = ranges.without(&planned.certain);
         let (mut kept, mut certain, mut searched) = (RowRanges::none(), RowRanges::none(), false);
         for zone in zones {
             let rows = start..zone.rows_end;
             start = rows.end;
             let found = if zone.is_ascending && uncertain.overlaps(&rows) {
-                let (piece, place) = self.piece(test.column)?;
-                piece.search(place, &test.test, rows.start as usize..rows.end as usize)?
+                let (piece, place) = self.piece(predicate.column)?;
+                piece.search(place, &predicate.condition, rows.start as usize..rows.end as usize)?
             } else {
                 None
             };
@@ -163,7 +163,7 @@ impl SegmentReader<'_> {
         for index in 0..self.block.header.indexes() {
             let (kind, columns) = self.block.header.index(index);
             let on = |column: ColumnIndex| {
-                planned.iter().position(|planned| planned.test.column == column && planned.can_be_looked_up())
+                planned.iter().position(|planned| planned.predicate.column == column && planned.can_be_looked_up())
             };
             let Some(first) = on(columns[0]).filter(|_| kind == IndexKind::CsbTree) else { continue };
             let is_forced = self.index_use == IndexUse::Always;
@@ -178,22 +178,26 @@ impl SegmentReader<'_> {
             let asked = std::iter::once((0, first)).chain(second.map(|at| (1, at)));
             let cost_at_most: f64 = asked
                 .clone()
-                .map(|(place, at)| left(at) * self.test_cost_at_most(planned[at].test, tree.takes_codes(place)))
+                .map(|(place, at)| {
+                    left(at) * self.predicate_cost_at_most(planned[at].predicate, tree.takes_codes(place))
+                })
                 .sum();
             let keys_max = match is_forced {
                 true => INTERVALS_MAX,
                 // A negative number becomes zero in the conversion.
                 false => INTERVALS_MAX.min(((cost_at_most - SEARCH_COST) / INTERVAL_COST) as usize),
             };
-            let second_test = second.map(|at| planned[at].test);
-            let Some(found) = self.search_index(&tree, planned[first].test, second_test, keys_max)? else { continue };
+            let second_predicate = second.map(|at| planned[at].predicate);
+            let Some(found) = self.search_index(&tree, planned[first].predicate, second_predicate, keys_max)? else {
+                continue;
+            };
             if found.rows == 0 {
                 // No row passes, so the cost does not matter.
                 return Ok(Some(Choice { tree, found, first, second }));
             }
             let mut costs = [0.0; 2];
             for (place, at) in asked {
-                costs[place] = self.test_cost(planned[at].test, tree.takes_codes(place))?;
+                costs[place] = self.predicate_cost(planned[at].predicate, tree.takes_codes(place))?;
             }
             let first_cost = left(first) * costs[0];
             let second_cost = second.map_or(0.0, |at| left(at) * costs[1]);
@@ -217,41 +221,43 @@ impl SegmentReader<'_> {
     fn search_index(
         &mut self,
         tree: &TreeIndex,
-        first: &ColumnTest,
-        second: Option<&ColumnTest>,
+        first: &ColumnPredicate,
+        second: Option<&ColumnPredicate>,
         keys_max: usize,
     ) -> Result<Option<Found>, BlockError> {
-        let mut codes = |place: usize, test: &ColumnTest| match tree.takes_codes(place) && test.test != Test::Null {
-            true => self.piece(test.column).map(|(piece, at)| codes_that_pass(piece, at, &test.test)),
+        let mut codes = |place: usize, predicate: &ColumnPredicate| match tree.takes_codes(place)
+            && predicate.condition != DatumPredicate::Null
+        {
+            true => self.piece(predicate.column).map(|(piece, at)| codes_that_pass(piece, at, &predicate.condition)),
             false => Ok(None),
         };
         let first_codes = codes(0, first)?;
         let second_codes = second.map(|second| codes(1, second)).transpose()?.flatten();
-        let first = Asked { test: &first.test, codes: first_codes.as_deref() };
-        let second = second.map(|second| Asked { test: &second.test, codes: second_codes.as_deref() });
+        let first = Asked { predicate: &first.condition, codes: first_codes.as_deref() };
+        let second = second.map(|second| Asked { predicate: &second.condition, codes: second_codes.as_deref() });
         Ok(tree.search(first, second, keys_max))
     }
 
     /// Estimated nanoseconds to test one row.
-    fn test_cost(&mut self, test: &ColumnTest, has_codes: bool) -> Result<f64, BlockError> {
-        let mut kind = self.kind(test);
+    fn predicate_cost(&mut self, predicate: &ColumnPredicate, has_codes: bool) -> Result<f64, BlockError> {
+        let mut kind = self.kind(predicate);
         if kind != GroupKind::Column {
             // An abstraction level of a row layout is tested like a column.
-            let (piece, place) = self.piece(test.column)?;
+            let (piece, place) = self.piece(predicate.column)?;
             kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
         }
-        Ok(cost_in(kind, &test.test, has_codes))
+        Ok(cost_in(kind, &predicate.condition, has_codes))
     }
 
     /// Upper bound of the nanoseconds to test one row. It is valid whether or not the column is an abstraction level,
     /// so no section is read to find that out.
-    fn test_cost_at_most(&self, test: &ColumnTest, has_codes: bool) -> f64 {
-        let cost = |kind| cost_in(kind, &test.test, has_codes);
-        cost(self.kind(test)).max(cost(GroupKind::Column))
+    fn predicate_cost_at_most(&self, predicate: &ColumnPredicate, has_codes: bool) -> f64 {
+        let cost = |kind| cost_in(kind, &predicate.condition, has_codes);
+        cost(self.kind(predicate)).max(cost(GroupKind::Column))
     }
 
-    fn kind(&self, test: &ColumnTest) -> GroupKind {
-        self.block.header.kind(self.block.header.place(test.column.index()).0)
+    fn kind(&self, predicate: &ColumnPredicate) -> GroupKind {
+        self.block.header.kind(self.block.header.place(predicate.column.index()).0)
     }
 }
 
@@ -267,9 +273,9 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Whether every row that the index found passes the predicate with the ordinal `test` in the planned predicates.
-    pub fn answers(&self, test: usize) -> bool {
-        (test == self.first && self.found.first_is_exact)
-            || (Some(test) == self.second && self.found.second_is_exact == Some(true))
+    /// Whether every row that the index found passes the predicate with the ordinal `predicate` in the planned predicates.
+    pub fn answers(&self, predicate: usize) -> bool {
+        (predicate == self.first && self.found.first_is_exact)
+            || (Some(predicate) == self.second && self.found.second_is_exact == Some(true))
     }
 }

@@ -56,9 +56,9 @@ scan_report! {
     /// Searches in a CSB+-tree index that determined the rows to read.
     index_searches,
     /// Row predicates evaluated once per dictionary entry.
-    dictionary_tests,
+    dictionary_predicates,
     /// Row predicates evaluated on decoded rows.
-    row_tests,
+    row_predicates,
 }
 
 impl ScanReport {

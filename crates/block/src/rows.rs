@@ -7,7 +7,7 @@
 //!                      then, for each column in the order of the schema
 //!         (rows+7)/8   nulls        bit r for row r, only if the column has nulls; unused bits are zero
 //!                      a column of fixed width
-//!         rows * w     keys         (see `taut_types::key`) in the type's plain width; zero under a null
+//!         rows * w     keys         (see `taut_types::datum`) in the type's plain width; zero under a null
 //!                      a column of text or bytes
 //!         rows * 4     lengths      u32; zero under a null
 //!         ...          values       end to end
@@ -25,7 +25,7 @@ use taut_types::{Column, LogicalType, Schema};
 
 use crate::builder::check;
 use crate::groups::output::{Native, Output, Text, Values, with_natives};
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, CorruptRows};
 
 /// Appends the encoding of a batch of rows to `into`. The batch has the Arrow types of the schema.
@@ -78,14 +78,14 @@ fn append_column(values: &ColumnValues, into: &mut Vec<u8>) {
     if let Some(nulls) = values.nulls() {
         append_bits(values.rows(), |row| nulls.is_null(row), into);
     }
-    match (&values.keys, values.logical.plain_bytes()) {
+    match (&values.datums, values.logical.plain_bytes()) {
         // A key of a type of 8, 16 or 32 bits fits the integer to which it is cast.
-        (Keys::Narrow(keys), Some(1)) => append_keys(keys, |key| (key as i8).to_le_bytes(), values.nulls(), into),
-        (Keys::Narrow(keys), Some(2)) => append_keys(keys, |key| (key as i16).to_le_bytes(), values.nulls(), into),
-        (Keys::Narrow(keys), Some(4)) => append_keys(keys, |key| (key as i32).to_le_bytes(), values.nulls(), into),
-        (Keys::Narrow(keys), _) => append_keys(keys, i64::to_le_bytes, values.nulls(), into),
-        (Keys::Wide(keys), _) => append_keys(keys, i128::to_le_bytes, values.nulls(), into),
-        (Keys::Bytes(views), _) => {
+        (Datums::Narrow(keys), Some(1)) => append_keys(keys, |key| (key as i8).to_le_bytes(), values.nulls(), into),
+        (Datums::Narrow(keys), Some(2)) => append_keys(keys, |key| (key as i16).to_le_bytes(), values.nulls(), into),
+        (Datums::Narrow(keys), Some(4)) => append_keys(keys, |key| (key as i32).to_le_bytes(), values.nulls(), into),
+        (Datums::Narrow(keys), _) => append_keys(keys, i64::to_le_bytes, values.nulls(), into),
+        (Datums::Wide(keys), _) => append_keys(keys, i128::to_le_bytes, values.nulls(), into),
+        (Datums::Bytes(views), _) => {
             // The low 32 bits of a view are its length.
             append_keys(views.views(), |view| (view as u32).to_le_bytes(), values.nulls(), into);
             views.iter().flatten().for_each(|value| into.extend_from_slice(value));

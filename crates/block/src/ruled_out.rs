@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use taut_index::{CsbTree, ZoneMap};
-use taut_types::{ColumnIndex, ColumnTest, IndexKind, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, IndexKind};
 
 use crate::indexes::{Asked, HEAD_BYTES, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
@@ -67,7 +67,7 @@ impl RuledOut {
 pub struct IndexQuestions<'a> {
     block: &'a Block,
     sections: &'a dyn Sections,
-    tests: Vec<(&'a ColumnTest, Arc<ColumnSummary>)>,
+    predicates: Vec<(&'a ColumnPredicate, Arc<ColumnSummary>)>,
     /// Index searches, the cheaper ones first.
     questions: Vec<Question>,
 }
@@ -90,13 +90,17 @@ impl Block {
     pub fn questions<'a>(
         &'a self,
         sections: &'a dyn Sections,
-        tests: &'a [ColumnTest],
+        predicates: &'a [ColumnPredicate],
     ) -> Result<Option<IndexQuestions<'a>>, BlockError> {
         let mut questions = vec![];
         for index in 0..self.header.indexes() {
             let (kind, columns) = self.header.index(index);
-            let on = |column: ColumnIndex| tests.iter().position(|test| test.column == column && !test.negated);
-            let Some(first) = on(columns[0]).filter(|first| can_be_rare(kind, &tests[*first].test)) else { continue };
+            let on = |column: ColumnIndex| {
+                predicates.iter().position(|predicate| predicate.column == column && !predicate.negated)
+            };
+            let Some(first) = on(columns[0]).filter(|first| can_be_rare(kind, &predicates[*first].condition)) else {
+                continue;
+            };
             let second = columns.get(1).and_then(|column| on(*column));
             questions.push(Question { index, kind, columns: columns.len(), first, second });
         }
@@ -104,9 +108,9 @@ impl Block {
             return Ok(None);
         }
         questions.sort_by_key(|question| question.kind != IndexKind::Bloom);
-        let tests = tests.iter().map(|test| Ok((test, self.summary(sections, test.column)?)));
-        let tests = tests.collect::<Result<_, BlockError>>()?;
-        Ok(Some(IndexQuestions { block: self, sections, tests, questions }))
+        let predicates = predicates.iter().map(|predicate| Ok((predicate, self.summary(sections, predicate.column)?)));
+        let predicates = predicates.collect::<Result<_, BlockError>>()?;
+        Ok(Some(IndexQuestions { block: self, sections, predicates, questions }))
     }
 
     /// Finds segments in which no row passes all of some column predicates, like [`IndexQuestions::rule_out`].
@@ -119,10 +123,10 @@ impl Block {
     pub fn rule_out(
         &self,
         sections: &dyn Sections,
-        tests: &[ColumnTest],
+        predicates: &[ColumnPredicate],
         segments: impl IntoIterator<Item = usize>,
     ) -> Result<RuledOut, BlockError> {
-        match self.questions(sections, tests)? {
+        match self.questions(sections, predicates)? {
             Some(questions) => questions.rule_out(segments),
             None => Ok(RuledOut { segments: segments.into_iter().map(|segment| (segment, None)).collect(), asked: 0 }),
         }
@@ -168,7 +172,7 @@ impl IndexQuestions<'_> {
 
     /// Whether zone maps do not rule out a segment.
     fn zones_admit(&self, segment: usize) -> bool {
-        self.tests.iter().all(|(test, summary)| summary.may_match_in(segment, test))
+        self.predicates.iter().all(|(predicate, summary)| summary.may_match_in(segment, predicate))
     }
 
     /// Whether so few rows of a segment are expected to pass that there may be none, and binary search cannot find that
@@ -177,21 +181,21 @@ impl IndexQuestions<'_> {
         let places = std::iter::once(question.first).chain(question.second);
         let share: f64 = places
             .map(|place| {
-                let (test, summary) = &self.tests[place];
-                even_share(&test.test, summary.zones(segment))
+                let (predicate, summary) = &self.predicates[place];
+                even_share(&predicate.condition, summary.zones(segment))
             })
             .product();
-        let zones = self.tests[question.first].1.zones(segment).zones();
+        let zones = self.predicates[question.first].1.zones(segment).zones();
         share * self.block.segment_rows(segment) as f64 <= ROWS_EXPECTED_MAX
             && zones.iter().any(|zone| !zone.is_ascending)
     }
 
     /// Whether each of some segments may have a passing row, by its Bloom filter.
     fn ask_filters(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
-        let test = &self.tests[question.first].0.test;
+        let predicate = &self.predicates[question.first].0.condition;
         let has_rows = |segment: &usize| {
             let section = self.block.header.index_section(*segment, question.index);
-            let ruled_out = bloom_rules_out(&self.sections.section(section)?, test);
+            let ruled_out = bloom_rules_out(&self.sections.section(section)?, predicate);
             Ok(!ruled_out.map_err(|corrupt| crate::error::Corrupt::from(corrupt).in_section(section))?)
         };
         segments.iter().map(has_rows).collect()
@@ -218,8 +222,8 @@ impl IndexQuestions<'_> {
                 true => None,
                 false => {
                     let second = question.second.filter(|_| !tree.takes_codes(1));
-                    let test = |place: usize| uncoded(self.tests[place].0);
-                    tree.sought(test(question.first), second.map(test), KEYS_MAX)
+                    let predicate = |place: usize| uncoded(self.predicates[place].0);
+                    tree.sought(predicate(question.first), second.map(predicate), KEYS_MAX)
                 }
             };
             match sought {
@@ -237,35 +241,37 @@ impl IndexQuestions<'_> {
     }
 }
 
-fn uncoded(test: &ColumnTest) -> Asked<'_> {
-    Asked { test: &test.test, codes: None }
+fn uncoded(predicate: &ColumnPredicate) -> Asked<'_> {
+    Asked { predicate: &predicate.condition, codes: None }
 }
 
 /// Whether few rows may pass a predicate, and an index of this kind can find that out.
-fn can_be_rare(kind: IndexKind, test: &Test) -> bool {
-    match test {
-        Test::Range { low, high } => kind == IndexKind::CsbTree || low == high,
-        Test::OneOf(numbers) => numbers.len() <= KEYS_MAX,
-        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } => low == high,
-        Test::BytesOneOf(values) => values.len() <= KEYS_MAX,
-        Test::BytesRange { .. } | Test::Null => false,
+fn can_be_rare(kind: IndexKind, predicate: &DatumPredicate) -> bool {
+    match predicate {
+        DatumPredicate::Range { low, high } => kind == IndexKind::CsbTree || low == high,
+        DatumPredicate::OneOf(numbers) => numbers.len() <= KEYS_MAX,
+        DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } => low == high,
+        DatumPredicate::BytesOneOf(values) => values.len() <= KEYS_MAX,
+        DatumPredicate::BytesRange { .. } | DatumPredicate::Null => false,
     }
 }
 
 /// Estimated share of a segment's rows that pass a predicate, if numbers are spread evenly. Equality with a text is
 /// taken to pass no row.
-fn even_share(test: &Test, zones: &ZoneMap) -> f64 {
+fn even_share(predicate: &DatumPredicate, zones: &ZoneMap) -> f64 {
     let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
-    match (test, zones.number_bounds()) {
-        (Test::Range { low, high }, Some((least, greatest))) => {
+    match (predicate, zones.number_bounds()) {
+        (DatumPredicate::Range { low, high }, Some((least, greatest))) => {
             let (low, high) = ((*low).max(least), (*high).min(greatest));
             if low > high { 0.0 } else { numbers_between(low, high) / numbers_between(least, greatest) }
         }
-        (Test::OneOf(numbers), Some((least, greatest))) => {
+        (DatumPredicate::OneOf(numbers), Some((least, greatest))) => {
             (numbers.len() as f64 / numbers_between(least, greatest)).min(1.0)
         }
-        (Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) }, _) if low == high => 0.0,
-        (Test::BytesOneOf(_), _) => 0.0,
+        (DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) }, _) if low == high => {
+            0.0
+        }
+        (DatumPredicate::BytesOneOf(_), _) => 0.0,
         _ => 1.0,
     }
 }

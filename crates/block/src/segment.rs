@@ -2,7 +2,7 @@
 //!
 //! `filter` runs the cheapest filters first. Zone maps rule out rows, or prove that rows pass, without reading values.
 //! Binary search and indexes narrow the remaining rows where that pays (see `paths`). Column predicates run on encoded
-//! values (see `column_test`). The one that rules out most rows for its cost runs first (see `order`). Row predicates
+//! values (see `column_predicate`). The one that rules out most rows for its cost runs first (see `order`). Row predicates
 //! run last. If the column has a dictionary, they run once per entry instead of once per row. Excluded rows are removed
 //! before row predicates run.
 //!
@@ -10,7 +10,7 @@
 //! on first use and stay open as long as the reader exists.
 
 mod aggregate;
-mod column_test;
+mod column_predicate;
 mod excluded;
 
 use std::borrow::Cow;
@@ -23,11 +23,11 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use taut_encoding::{ArrayBuilder, Bitmap};
 use taut_index::RowRanges;
-use taut_types::{ColumnIndex, ColumnTest, GroupKind, Predicate, RowTest, UnlessNull};
+use taut_types::{ColumnIndex, ColumnPredicate, GroupKind, NonNullPredicate, Predicate, RowPredicate};
 
 use crate::groups::Piece;
 use crate::groups::column::ColumnPiece;
-use crate::order::{TestHistory, expected_share, rank};
+use crate::order::{PredicateHistory, expected_share, rank};
 use crate::paths::Choice;
 use crate::selection::{BITS_MIN, Rows};
 use crate::statistics::ColumnSummary;
@@ -63,13 +63,13 @@ pub(crate) enum IndexUse {
     Always,
 }
 
-/// Column predicates with their ordinals in the [`TestHistory`] of a scan, and row predicates.
-type TestsHere<'t> = (Vec<(usize, &'t ColumnTest)>, Vec<&'t Arc<dyn RowTest>>);
+/// Column predicates with their ordinals in the [`PredicateHistory`] of a scan, and row predicates.
+type SegmentPredicates<'t> = (Vec<(usize, &'t ColumnPredicate)>, Vec<&'t Arc<dyn RowPredicate>>);
 
 /// A column predicate, and what zone maps and searches prove about its rows.
 pub(crate) struct Planned<'t> {
-    pub test: &'t ColumnTest,
-    /// Ordinal in the [`TestHistory`] of the scan.
+    pub predicate: &'t ColumnPredicate,
+    /// Ordinal in the [`PredicateHistory`] of the scan.
     place: usize,
     /// Rows that are proved to pass.
     pub certain: RowRanges,
@@ -88,7 +88,7 @@ impl Planned<'_> {
 
     /// Whether an index can be searched for the predicate. Indexes find values that pass, not values that fail.
     pub fn can_be_looked_up(&self) -> bool {
-        !self.test.negated && !self.is_answered()
+        !self.predicate.negated && !self.is_answered()
     }
 }
 
@@ -123,7 +123,7 @@ impl<'a> SegmentReader<'a> {
     /// If a section cannot be read or parsed. If a row predicate fails on a row that is not excluded and that passes
     /// all column predicates.
     pub fn filter(&mut self, predicate: &Predicate, report: &mut ScanReport) -> Result<Selection, BlockError> {
-        self.filter_in_order(predicate, &mut TestHistory::default(), report)
+        self.filter_in_order(predicate, &mut PredicateHistory::default(), report)
     }
 
     /// Rows that pass a predicate, without excluded rows. The order of the column predicates adapts to their
@@ -134,7 +134,7 @@ impl<'a> SegmentReader<'a> {
     pub fn filter_in_order(
         &mut self,
         predicate: &Predicate,
-        history: &mut TestHistory,
+        history: &mut PredicateHistory,
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         report.segments += 1;
@@ -150,7 +150,7 @@ impl<'a> SegmentReader<'a> {
     fn select(
         &mut self,
         predicate: &Predicate,
-        history: &mut TestHistory,
+        history: &mut PredicateHistory,
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         if predicate.is_always_true() {
@@ -161,8 +161,8 @@ impl<'a> SegmentReader<'a> {
         }
         // A segment has at most 65,536 rows.
         let mut ranges = RowRanges::full(self.rows as u32);
-        let (column_tests, row_tests) = self.tests_here(predicate)?;
-        let mut planned = self.plan(&column_tests, history, &mut ranges, report)?;
+        let (column_predicates, row_predicates) = self.segment_predicates(predicate)?;
+        let mut planned = self.plan(&column_predicates, history, &mut ranges, report)?;
         if ranges.is_empty() {
             report.segments_skipped += 1;
             report.paths |= AccessPaths::ZONE_MAP;
@@ -189,7 +189,7 @@ impl<'a> SegmentReader<'a> {
             return Ok(Selection::none());
         }
         report.rows_in += ranges.rows() - excluded;
-        if row_tests.is_empty()
+        if row_predicates.is_empty()
             && planned.iter().all(Planned::is_answered)
             && let Some(selection) = Selection::of_ranges(&ranges, self.rows, |row| self.is_left_out(row))
         {
@@ -199,21 +199,22 @@ impl<'a> SegmentReader<'a> {
         let mut open = planned.iter().filter(|planned| !planned.is_answered());
         if let (Some(only), None) = (open.next(), open.next())
             && only.uncertain.rows() == ranges.rows()
-            && row_tests.is_empty()
+            && row_predicates.is_empty()
             && excluded == 0
             && choice.is_none()
         {
-            let selection = self.select_by_test(only, report)?;
-            history.saw_column_test(only.place, ranges.rows() as usize, selection.len());
+            let selection = self.select_by_predicate(only, report)?;
+            history.saw_column_predicate(only.place, ranges.rows() as usize, selection.len());
             return Ok(selection);
         }
         if let Some(choice) = &choice {
-            let is_answered = |(test, planned): (usize, &Planned<'_>)| planned.is_answered() || choice.answers(test);
+            let is_answered =
+                |(conjunct, planned): (usize, &Planned<'_>)| planned.is_answered() || choice.answers(conjunct);
             if choice.found.rows == 0 {
                 report.saw_index_find_none();
                 return Ok(Selection::none());
             }
-            if row_tests.is_empty() && planned.iter().enumerate().all(is_answered) {
+            if row_predicates.is_empty() && planned.iter().enumerate().all(is_answered) {
                 return Ok(self.select_found(choice, &ranges, report));
             }
         }
@@ -234,13 +235,13 @@ impl<'a> SegmentReader<'a> {
                 continue;
             }
             let before = left;
-            left = self.test_column(&planned, before, &mut selection, report)?;
-            history.saw_column_test(planned.place, before, left);
+            left = self.evaluate_on_column(&planned, before, &mut selection, report)?;
+            history.saw_column_predicate(planned.place, before, left);
             if left == 0 {
                 return Ok(Selection::none());
             }
         }
-        if is_left_out && row_tests.is_empty() {
+        if is_left_out && row_predicates.is_empty() {
             return Ok(Selection::of_counted(selection, left));
         }
         if !is_left_out {
@@ -248,8 +249,8 @@ impl<'a> SegmentReader<'a> {
         }
         // Row predicates run in the order in which they were written. A later one may fail with an error on a row that
         // an earlier one rules out.
-        for test in row_tests {
-            self.filter_rows(test, &ranges, &mut selection, report)?;
+        for conjunct in row_predicates {
+            self.filter_rows(conjunct, &ranges, &mut selection, report)?;
         }
         Ok(Selection::of(selection))
     }
@@ -288,8 +289,8 @@ impl<'a> SegmentReader<'a> {
     fn look_up(&self, choice: &Choice, planned: &mut [Planned<'_>], selection: &mut Bitmap, report: &mut ScanReport) {
         report.saw_index_search();
         selection.intersect(&self.found_bits(choice));
-        for (test, planned) in planned.iter_mut().enumerate() {
-            if choice.answers(test) {
+        for (predicate, planned) in planned.iter_mut().enumerate() {
+            if choice.answers(predicate) {
                 planned.uncertain = RowRanges::none();
             }
         }
@@ -307,22 +308,22 @@ impl<'a> SegmentReader<'a> {
 
     /// Predicates to run on this segment: column predicates with their ordinals in the history, and row predicates. If
     /// a column has no nulls in this segment, a row predicate on it may imply or equal a column predicate
-    /// ([`UnlessNull`]). That column predicate is then added, with an ordinal after those of the scan. If they are
+    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan. If they are
     /// equal, the row predicate is left out.
-    fn tests_here<'t>(&self, predicate: &'t Predicate) -> Result<TestsHere<'t>, BlockError> {
-        let Predicate { column_tests, row_tests } = predicate;
-        let mut here: TestsHere<'t> = (column_tests.iter().enumerate().collect(), Vec::new());
-        for (place, row_test) in row_tests.iter().enumerate() {
+    fn segment_predicates<'t>(&self, predicate: &'t Predicate) -> Result<SegmentPredicates<'t>, BlockError> {
+        let Predicate { column_predicates, row_predicates } = predicate;
+        let mut here: SegmentPredicates<'t> = (column_predicates.iter().enumerate().collect(), Vec::new());
+        for (place, row_predicate) in row_predicates.iter().enumerate() {
             let mut is_answered = false;
             if !self.ignore_zones
-                && let Some(UnlessNull { test, is_exact }) = row_test.unless_null()
-                && self.block.summary(self.sections, test.column)?.segment(self.segment).nulls == 0
+                && let Some(NonNullPredicate { predicate: conjunct, is_exact }) = row_predicate.non_null_predicate()
+                && self.block.summary(self.sections, conjunct.column)?.segment(self.segment).nulls == 0
             {
-                here.0.push((column_tests.len() + place, test));
+                here.0.push((column_predicates.len() + place, conjunct));
                 is_answered = *is_exact;
             }
             if !is_answered {
-                here.1.push(row_test);
+                here.1.push(row_predicate);
             }
         }
         Ok(here)
@@ -332,46 +333,49 @@ impl<'a> SegmentReader<'a> {
     /// the rows that zone maps rule out.
     fn plan<'t>(
         &self,
-        tests: &[(usize, &'t ColumnTest)],
-        history: &TestHistory,
+        predicates: &[(usize, &'t ColumnPredicate)],
+        history: &PredicateHistory,
         ranges: &mut RowRanges,
         report: &mut ScanReport,
     ) -> Result<Vec<Planned<'t>>, BlockError> {
         if self.ignore_zones {
-            let planned = |(place, test): &(usize, &'t ColumnTest)| Planned {
-                test,
+            let planned = |(place, predicate): &(usize, &'t ColumnPredicate)| Planned {
+                predicate,
                 place: *place,
                 certain: RowRanges::none(),
                 uncertain: ranges.clone(),
                 share: 0.0,
                 rank: 0.0,
             };
-            return Ok(tests.iter().map(planned).collect());
+            return Ok(predicates.iter().map(planned).collect());
         }
-        let summaries: Vec<Arc<ColumnSummary>> =
-            tests.iter().map(|(_, test)| self.block.summary(self.sections, test.column)).collect::<Result<_, _>>()?;
-        for ((_, test), summary) in tests.iter().zip(&summaries) {
+        let summaries: Vec<Arc<ColumnSummary>> = predicates
+            .iter()
+            .map(|(_, predicate)| self.block.summary(self.sections, predicate.column))
+            .collect::<Result<_, _>>()?;
+        for ((_, predicate), summary) in predicates.iter().zip(&summaries) {
             let zones = summary.zones(self.segment);
             report.zones += zones.zones().len() as u64;
-            report.zones_skipped += zones.candidates(test, ranges) as u64;
+            report.zones_skipped += zones.candidates(predicate, ranges) as u64;
         }
         if ranges.is_empty() {
             return Ok(vec![]);
         }
         // Shares are needed only to order several predicates, or to choose between an index and a scan.
-        let is_asked = tests.len() > 1 || self.block.header.indexes() > 0;
-        let mut planned: Vec<_> = tests
+        let is_asked = predicates.len() > 1 || self.block.header.indexes() > 0;
+        let mut planned: Vec<_> = predicates
             .iter()
             .zip(&summaries)
-            .map(|(&(place, test), summary)| {
+            .map(|(&(place, predicate), summary)| {
                 let zones = summary.zones(self.segment);
-                let certain = zones.certain(test);
-                let share = if is_asked { expected_share(test, zones) } else { 1.0 };
+                let certain = zones.certain(predicate);
+                let share = if is_asked { expected_share(predicate, zones) } else { 1.0 };
                 // The observed share is of the rows that other access paths have left. An index needs the share of all
                 // rows.
                 let share_of_left = history.share(place).unwrap_or(share);
-                let rank = if is_asked { rank(test, share_of_left, self.row_bytes(test.column)) } else { 0.0 };
-                Planned { test, place, uncertain: ranges.without(&certain), certain, share, rank }
+                let rank =
+                    if is_asked { rank(predicate, share_of_left, self.row_bytes(predicate.column)) } else { 0.0 };
+                Planned { predicate, place, uncertain: ranges.without(&certain), certain, share, rank }
             })
             .collect();
         planned.sort_by(|left, right| left.rank.total_cmp(&right.rank));
@@ -391,31 +395,31 @@ impl<'a> SegmentReader<'a> {
     /// Deselects rows that fail a row predicate.
     fn filter_rows(
         &mut self,
-        test: &Arc<dyn RowTest>,
+        predicate: &Arc<dyn RowPredicate>,
         ranges: &RowRanges,
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<(), BlockError> {
-        if let [column] = test.columns() {
+        if let [column] = predicate.columns() {
             let selected = selection.count();
             let (piece, place) = self.piece(*column)?;
             if let Some(dictionary) = piece.dictionary(place)
                 && dictionary.len() <= selected
-                && let Some((flags, null_passes)) = test_entries(test, &dictionary)
+                && let Some((flags, null_passes)) = evaluate_on_entries(predicate, &dictionary)
             {
-                report.dictionary_tests += 1;
+                report.dictionary_predicates += 1;
                 report.paths |= AccessPaths::DICTIONARY;
                 return piece.filter_codes(place, &flags, null_passes, ranges, selection);
             }
         }
-        report.row_tests += 1;
+        report.row_predicates += 1;
         report.paths |= AccessPaths::DECODED_SCAN;
-        let columns = test.columns().to_vec();
+        let columns = predicate.columns().to_vec();
         let selected = Selection::of(selection.clone());
         for first in (0..selected.len()).step_by(ROW_TEST_ROWS) {
             let rows = selected.slice(first..selected.len().min(first + ROW_TEST_ROWS));
             let arrays = self.read(&rows, &columns)?;
-            let answers = test.evaluate(&arrays, rows.len())?;
+            let answers = predicate.evaluate(&arrays, rows.len())?;
             let passes = match answers.nulls() {
                 Some(known) => answers.values() & known.inner(),
                 None => answers.values().clone(),
@@ -568,9 +572,9 @@ fn is_true(answers: &BooleanArray, row: usize) -> bool {
 
 /// Results of a row predicate for the entries of a dictionary and for null. Returns `None` if the predicate fails on
 /// one of them, because that entry may belong to no remaining row.
-fn test_entries(test: &Arc<dyn RowTest>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
-    let answers = test.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
-    let null = test.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;
+fn evaluate_on_entries(predicate: &Arc<dyn RowPredicate>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
+    let answers = predicate.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
+    let null = predicate.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;
     let flags = BooleanBuffer::collect_bool(dictionary.len(), |entry| is_true(&answers, entry));
     Some((flags, is_true(&null, 0)))
 }

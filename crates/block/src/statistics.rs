@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use taut_index::{Zone, ZoneForm, ZoneMap};
-use taut_types::{ColumnStatistics, ColumnTest, DistinctSketch, Key, LogicalType};
+use taut_types::{ColumnPredicate, ColumnStatistics, Datum, DistinctSketch, LogicalType};
 
 use crate::error::Corrupt;
 use crate::values::ExactBounds;
@@ -84,9 +84,9 @@ impl StatisticsBuilder {
 
 fn write_tail(statistics: &ColumnStatistics, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(statistics.distinct.as_bytes());
-    let stored = |key: &Option<Key>| match key {
-        Some(Key::Number(number)) => number.to_le_bytes().to_vec(),
-        Some(Key::Bytes(bytes)) => bytes.to_vec(),
+    let stored = |key: &Option<Datum>| match key {
+        Some(Datum::Number(number)) => number.to_le_bytes().to_vec(),
+        Some(Datum::Bytes(bytes)) => bytes.to_vec(),
         None => vec![],
     };
     let flag = |set, flag| if set { flag } else { 0 };
@@ -212,10 +212,10 @@ impl ColumnSummary {
                 return if bytes.is_empty() { Ok(None) } else { Err(wrong(flags_at, "no bound")) };
             }
             if self.logical.is_bytes() {
-                return Ok(Some(Key::Bytes(bytes.into())));
+                return Ok(Some(Datum::Bytes(bytes.into())));
             }
             let number = bytes.try_into().map_err(|_| wrong(flags_at, "a number of 16 bytes"))?;
-            Ok(Some(Key::Number(i128::from_le_bytes(number))))
+            Ok(Some(Datum::Number(i128::from_le_bytes(number))))
         };
         let (min, max) = (key(min, HAS_MIN)?, key(max, HAS_MAX)?);
         if min.is_some() != (self.nulls < self.rows) || (min.is_none() && max.is_some()) {
@@ -233,14 +233,14 @@ impl ColumnSummary {
     }
 
     /// Whether a row of the block may pass a column predicate. Returns false only if zone maps rule it out.
-    pub fn may_match(&self, test: &ColumnTest) -> bool {
-        (0..self.segments.len()).any(|segment| self.may_match_in(segment, test))
+    pub fn may_match(&self, predicate: &ColumnPredicate) -> bool {
+        (0..self.segments.len()).any(|segment| self.may_match_in(segment, predicate))
     }
 
     /// Whether a row of a segment may pass a column predicate.
-    pub(crate) fn may_match_in(&self, segment: usize, test: &ColumnTest) -> bool {
+    pub(crate) fn may_match_in(&self, segment: usize, predicate: &ColumnPredicate) -> bool {
         let zones = &self.segments[segment].zones;
-        zones.may_admit(test) && zones.zones().iter().any(|zone| zone.may_admit(test))
+        zones.may_admit(predicate) && zones.zones().iter().any(|zone| zone.may_admit(predicate))
     }
 
     /// Zone map of one segment.

@@ -11,7 +11,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryViewArray};
 use arrow_buffer::NullBuffer;
 use taut_index::{Zone, lower_prefix, upper_prefix};
-use taut_types::{Column, DistinctSketch, Key, LogicalType, f32_to_key, f64_to_key};
+use taut_types::{Column, Datum, DistinctSketch, LogicalType, f32_to_ordered, f64_to_ordered};
 
 use crate::BuildError;
 
@@ -22,11 +22,11 @@ const EXACT_BYTES_MAX: usize = 1024;
 pub(crate) struct ColumnValues {
     pub logical: LogicalType,
     pub array: ArrayRef,
-    pub keys: Keys,
+    pub datums: Datums,
 }
 
 /// Datums of a column. The numbers of null rows have no meaning.
-pub(crate) enum Keys {
+pub(crate) enum Datums {
     /// Values of types of at most 64 bits.
     Narrow(Vec<i64>),
     /// Decimals of more than 18 digits.
@@ -38,8 +38,8 @@ pub(crate) enum Keys {
 /// Bounds of a column over a whole block, as its statistics store them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExactBounds {
-    pub min: Option<Key>,
-    pub max: Option<Key>,
+    pub min: Option<Datum>,
+    pub max: Option<Datum>,
     pub inexact: bool,
 }
 
@@ -55,14 +55,14 @@ impl ColumnValues {
 
     /// Converts an array in the Arrow type of `logical`. The error is the first decimal with too many digits.
     pub fn new(array: ArrayRef, logical: LogicalType) -> Result<Self, i128> {
-        let narrow = |numbers| Keys::Narrow(numbers);
-        let keys = match logical {
+        let narrow = |numbers| Datums::Narrow(numbers);
+        let datums = match logical {
             LogicalType::Boolean => narrow(array.as_boolean().values().iter().map(i64::from).collect()),
             LogicalType::SmallInt => narrow(map::<Int16Type, _>(&array, i64::from)),
             LogicalType::Integer => narrow(map::<Int32Type, _>(&array, i64::from)),
             LogicalType::Date => narrow(map::<Date32Type, _>(&array, i64::from)),
-            LogicalType::Real => narrow(map::<Float32Type, _>(&array, |value| i64::from(f32_to_key(value)))),
-            LogicalType::Double => narrow(map::<Float64Type, _>(&array, f64_to_key)),
+            LogicalType::Real => narrow(map::<Float32Type, _>(&array, |value| i64::from(f32_to_ordered(value)))),
+            LogicalType::Double => narrow(map::<Float64Type, _>(&array, f64_to_ordered)),
             LogicalType::BigInt => narrow(map::<Int64Type, _>(&array, |value| value)),
             LogicalType::Timestamp | LogicalType::TimestampTz => {
                 narrow(map::<TimestampMicrosecondType, _>(&array, |value| value))
@@ -73,13 +73,13 @@ impl ColumnValues {
                     // The check of digits ensures that values fit 64 bits, except those of null rows.
                     narrow(map::<Decimal128Type, _>(&array, |value| value as i64))
                 } else {
-                    Keys::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
+                    Datums::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
                 }
             }
-            LogicalType::Varchar => Keys::Bytes(array.as_string_view().clone().to_binary_view()),
-            LogicalType::Bytea => Keys::Bytes(array.as_binary_view().clone()),
+            LogicalType::Varchar => Datums::Bytes(array.as_string_view().clone().to_binary_view()),
+            LogicalType::Bytea => Datums::Bytes(array.as_binary_view().clone()),
         };
-        Ok(Self { logical, array, keys })
+        Ok(Self { logical, array, datums })
     }
 
     pub fn rows(&self) -> usize {
@@ -98,8 +98,8 @@ impl ColumnValues {
     /// Bytes of the values in their plain form: the lengths of all texts or bytes, or the width of the type times the
     /// number of rows.
     pub fn plain_bytes(&self) -> u64 {
-        match (&self.keys, self.logical.plain_bytes()) {
-            (Keys::Bytes(views), _) => {
+        match (&self.datums, self.logical.plain_bytes()) {
+            (Datums::Bytes(views), _) => {
                 let length = |row| if views.is_null(row) { 0 } else { u64::from(views.views()[row] as u32) };
                 (0..views.len()).map(length).sum()
             }
@@ -110,10 +110,10 @@ impl ColumnValues {
     /// Least and greatest number of some rows. Returns `None` if all are null, or if the column is text or bytes.
     pub fn number_bounds(&self, rows: Range<usize>) -> Option<(i128, i128)> {
         let nulls = self.nulls();
-        match &self.keys {
-            Keys::Narrow(numbers) => bounds_of(numbers, rows, nulls).map(|(min, max)| (min.into(), max.into())),
-            Keys::Wide(numbers) => bounds_of(numbers, rows, nulls),
-            Keys::Bytes(_) => None,
+        match &self.datums {
+            Datums::Narrow(numbers) => bounds_of(numbers, rows, nulls).map(|(min, max)| (min.into(), max.into())),
+            Datums::Wide(numbers) => bounds_of(numbers, rows, nulls),
+            Datums::Bytes(_) => None,
         }
     }
 
@@ -124,14 +124,14 @@ impl ColumnValues {
         for end in ends {
             let rows = start as usize..*end as usize;
             let nulls = self.nulls().map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count() as u32);
-            let bounds = match &self.keys {
-                Keys::Bytes(views) => bytes_bounds(views, rows).map(|(min, max)| {
+            let bounds = match &self.datums {
+                Datums::Bytes(views) => bytes_bounds(views, rows).map(|(min, max)| {
                     exact.extend_bytes(min, max);
-                    (Key::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Key::Bytes))
+                    (Datum::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Datum::Bytes))
                 }),
                 _ => self.number_bounds(rows).map(|(min, max)| {
                     exact.extend_numbers(min, max);
-                    (Key::Number(min), Some(Key::Number(max)))
+                    (Datum::Number(min), Some(Datum::Number(max)))
                 }),
             };
             let is_ascending = nulls == 0 && self.is_ascending(start as usize..*end as usize);
@@ -146,10 +146,10 @@ impl ColumnValues {
         fn ascends<T: Ord>(numbers: &[T]) -> bool {
             numbers.first() < numbers.last() && numbers.is_sorted()
         }
-        match &self.keys {
-            Keys::Narrow(numbers) => ascends(&numbers[rows]),
-            Keys::Wide(numbers) => ascends(&numbers[rows]),
-            Keys::Bytes(views) => {
+        match &self.datums {
+            Datums::Narrow(numbers) => ascends(&numbers[rows]),
+            Datums::Wide(numbers) => ascends(&numbers[rows]),
+            Datums::Bytes(views) => {
                 let last = rows.end - 1;
                 compare(views, rows.start, last).is_lt()
                     && (rows.start..last).all(|row| compare(views, row, row + 1).is_le())
@@ -159,8 +159,8 @@ impl ColumnValues {
 
     /// Inserts every value into a sketch. May skip a value that equals the one before it.
     pub fn sketch(&self, sketch: &mut DistinctSketch) {
-        match &self.keys {
-            Keys::Narrow(numbers) => {
+        match &self.datums {
+            Datums::Narrow(numbers) => {
                 let mut last = None;
                 for (row, number) in numbers.iter().enumerate() {
                     if last != Some(*number) && !self.is_null(row) {
@@ -169,49 +169,49 @@ impl ColumnValues {
                     }
                 }
             }
-            Keys::Wide(numbers) => {
+            Datums::Wide(numbers) => {
                 for (row, number) in numbers.iter().enumerate() {
                     if !self.is_null(row) {
                         insert_wide(sketch, *number as u128);
                     }
                 }
             }
-            Keys::Bytes(views) => sketch_bytes(views, sketch),
+            Datums::Bytes(views) => sketch_bytes(views, sketch),
         }
     }
 }
 
 impl ExactBounds {
     fn extend_numbers(&mut self, min: i128, max: i128) {
-        self.extend(Key::Number(min), Key::Number(max));
+        self.extend(Datum::Number(min), Datum::Number(max));
     }
 
     fn extend_bytes(&mut self, min: &[u8], max: &[u8]) {
         if self.min.as_ref().is_none_or(|own| Some(min) < own.bytes()) {
-            self.min = Some(Key::Bytes(min.into()));
+            self.min = Some(Datum::Bytes(min.into()));
         }
         if self.max.as_ref().is_none_or(|own| Some(max) > own.bytes()) {
-            self.max = Some(Key::Bytes(max.into()));
+            self.max = Some(Datum::Bytes(max.into()));
         }
     }
 
-    fn extend(&mut self, min: Key, max: Key) {
+    fn extend(&mut self, min: Datum, max: Datum) {
         self.min = Some(self.min.take().map_or(min.clone(), |own| own.min(min)));
         self.max = Some(self.max.take().map_or(max.clone(), |own| own.max(max)));
     }
 
     /// Shortens bounds that are too long for statistics. The bounds are then inexact.
     pub fn shorten(mut self) -> Self {
-        if let Some(Key::Bytes(min)) = &self.min
+        if let Some(Datum::Bytes(min)) = &self.min
             && min.len() > EXACT_BYTES_MAX
         {
-            self.min = Some(Key::Bytes(lower_prefix(min).into()));
+            self.min = Some(Datum::Bytes(lower_prefix(min).into()));
             self.inexact = true;
         }
-        if let Some(Key::Bytes(max)) = &self.max
+        if let Some(Datum::Bytes(max)) = &self.max
             && max.len() > EXACT_BYTES_MAX
         {
-            self.max = upper_prefix(max).map(Key::Bytes);
+            self.max = upper_prefix(max).map(Datum::Bytes);
             self.inexact = true;
         }
         self

@@ -6,13 +6,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Answer, Excluded, KeyTest, build, designs, open};
+use common::{Answer, Excluded, KeyPredicate, build, designs, open};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
 use taut_block::{AccessPaths, ScanReport, Selection};
 use taut_testkit::{Model, TestTable, agree, tables};
-use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, LogicalType, Predicate, RowPredicate};
 
 const SEED: u64 = 23;
 
@@ -20,9 +20,10 @@ fn table(name: &str) -> TestTable {
     tables(SEED).into_iter().find(|table| table.name == name).unwrap()
 }
 
-fn of_row_test(column: ColumnIndex, logical: LogicalType, answer: Answer) -> Predicate {
-    let test: Arc<dyn RowTest> = Arc::new(KeyTest { columns: vec![column], types: vec![logical], answer });
-    Predicate { column_tests: vec![], row_tests: vec![test] }
+fn of_row_predicate(column: ColumnIndex, logical: LogicalType, answer: Answer) -> Predicate {
+    let predicate: Arc<dyn RowPredicate> =
+        Arc::new(KeyPredicate { columns: vec![column], types: vec![logical], answer });
+    Predicate { column_predicates: vec![], row_predicates: vec![predicate] }
 }
 
 #[test]
@@ -76,10 +77,10 @@ fn where_all_rows_are_excluded_no_section_is_read() {
         let all = (0..1025).collect();
         let mut reader = block.open_segment(&sections, 0);
         reader.exclude(&all);
-        let test = ColumnTest::new(ColumnIndex(2), Test::Range { low: 0, high: i128::MAX });
+        let conjunct = ColumnPredicate::new(ColumnIndex(2), DatumPredicate::Range { low: 0, high: i128::MAX });
         let mut report = ScanReport::default();
-        for column_tests in [vec![], vec![test]] {
-            let predicate = Predicate { column_tests, row_tests: vec![] };
+        for column_predicates in [vec![], vec![conjunct]] {
+            let predicate = Predicate { column_predicates, row_predicates: vec![] };
             assert!(reader.filter(&predicate, &mut report).unwrap().is_empty(), "{name}");
         }
         assert_eq!(sections.touched(), [] as [u32; 0], "{name}");
@@ -89,9 +90,9 @@ fn where_all_rows_are_excluded_no_section_is_read() {
 
 /// Row predicates must not fail on values of excluded rows, even if these are in a dictionary.
 #[test]
-fn row_tests_do_not_fail_on_excluded_rows() {
+fn row_predicates_do_not_fail_on_excluded_rows() {
     let fails_below_zero: Answer = |keys| match &keys[0] {
-        Some(Key::Number(number)) if *number < 0 => Err(()),
+        Some(Datum::Number(number)) if *number < 0 => Err(()),
         key => Ok(Some(key.is_some())),
     };
     for name in ["Few", "Random", "Extreme"] {
@@ -106,7 +107,7 @@ fn row_tests_do_not_fail_on_excluded_rows() {
         for (design_name, design) in designs(&table.schema) {
             let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
             let (block, sections) = open(&image);
-            let predicate = of_row_test(column, logical, fails_below_zero);
+            let predicate = of_row_predicate(column, logical, fails_below_zero);
             let filter = |excluded: &[usize]| {
                 let excluded = excluded.iter().map(|row| *row as u32).collect();
                 let mut reader = block.open_segment(&sections, 0);
@@ -156,9 +157,9 @@ fn values_of_excluded_rows_are_not_counted() {
     let (block, sections) = open(&image);
     let column = ColumnIndex(2);
     let value = (0..model.rows.len()).find_map(|row| model.value(row, column)?.number()).unwrap();
-    let test = ColumnTest::new(column, Test::Range { low: value, high: value });
-    let passing: RoaringBitmap = model.filter(std::slice::from_ref(&test)).iter().map(|row| *row as u32).collect();
-    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let conjunct = ColumnPredicate::new(column, DatumPredicate::Range { low: value, high: value });
+    let passing: RoaringBitmap = model.filter(std::slice::from_ref(&conjunct)).iter().map(|row| *row as u32).collect();
+    let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
     let mut reader = block.open_segment(&sections, 0);
     reader.exclude(&passing);
     let mut report = ScanReport::default();

@@ -17,8 +17,8 @@ use common::{InMemory, build};
 use taut_block::{Block, ScanReport, Selection};
 use taut_testkit::{Model, TYPES, agree, array_of};
 use taut_types::{
-    Abstraction, BlockSize, Column, ColumnIndex, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key, Layout,
-    LogicalType, Schema, SortColumn, TableDesign,
+    Abstraction, BlockSize, Column, ColumnIndex, Compression, Datum, Encoding, GroupKind, IndexDesign, IndexKind,
+    Layout, LogicalType, Schema, SortColumn, TableDesign,
 };
 
 const ROWS: usize = 150;
@@ -30,7 +30,7 @@ fn table() -> (Schema, RecordBatch) {
         TYPES.iter().enumerate().map(|(index, logical)| Column::new(format!("c{index}"), *logical, nullable(index)));
     let schema = Schema::new(columns.collect()).unwrap();
     let arrays = TYPES.iter().enumerate().map(|(index, logical)| {
-        let values: Vec<Option<Key>> =
+        let values: Vec<Option<Datum>> =
             (0..ROWS).map(|row| (!nullable(index) || row % 5 != index % 5).then(|| value(*logical, row))).collect();
         array_of(&values, *logical)
     });
@@ -38,16 +38,16 @@ fn table() -> (Schema, RecordBatch) {
     (schema, batch)
 }
 
-fn value(logical: LogicalType, row: usize) -> Key {
+fn value(logical: LogicalType, row: usize) -> Datum {
     let number = row as i128;
     match logical {
-        LogicalType::Boolean => Key::Number(number % 2),
-        LogicalType::Decimal { precision: 1, .. } => Key::Number(number % 19 - 9),
-        LogicalType::Decimal { precision: 38, .. } => Key::Number((number % 7) * 10_i128.pow(30) - number),
-        LogicalType::Varchar if row == 77 => Key::Bytes("long, länger, ".repeat(700).into_bytes().into()),
-        LogicalType::Varchar => Key::Bytes(format!("row {} of the golden table", row % 40).into_bytes().into()),
-        LogicalType::Bytea => Key::Bytes((0..row % 20).map(|byte| (byte * 13) as u8).collect()),
-        _ => Key::Number(number * 37 % 1009 - 300),
+        LogicalType::Boolean => Datum::Number(number % 2),
+        LogicalType::Decimal { precision: 1, .. } => Datum::Number(number % 19 - 9),
+        LogicalType::Decimal { precision: 38, .. } => Datum::Number((number % 7) * 10_i128.pow(30) - number),
+        LogicalType::Varchar if row == 77 => Datum::Bytes("long, länger, ".repeat(700).into_bytes().into()),
+        LogicalType::Varchar => Datum::Bytes(format!("row {} of the golden table", row % 40).into_bytes().into()),
+        LogicalType::Bytea => Datum::Bytes((0..row % 20).map(|byte| (byte * 13) as u8).collect()),
+        _ => Datum::Number(number * 37 % 1009 - 300),
     }
 }
 
@@ -155,7 +155,8 @@ fn ordered_table() -> (Schema, TableDesign, RecordBatch) {
         columns.iter().enumerate().map(|(index, (logical, ..))| Column::new(format!("c{index}"), *logical, false));
     let schema = Schema::new(schema.collect()).unwrap();
     let arrays = columns.iter().map(|(logical, _, number)| {
-        let values: Vec<Option<Key>> = (0..ORDERED_ROWS as i128).map(|row| Some(Key::Number(number(row)))).collect();
+        let values: Vec<Option<Datum>> =
+            (0..ORDERED_ROWS as i128).map(|row| Some(Datum::Number(number(row)))).collect();
         array_of(&values, *logical)
     });
     let batch = RecordBatch::try_new(schema.arrow(), arrays.collect()).unwrap();
@@ -182,13 +183,13 @@ fn levels_table() -> (Schema, RecordBatch) {
         .map(|(index, (logical, nullable))| Column::new(format!("c{index}"), *logical, *nullable));
     let schema = Schema::new(schema.collect()).unwrap();
     let value = |index: usize, row: i128| match index {
-        0 => Some(Key::Number(10_000 + row / 300)),
-        1 => Some(Key::Number(row % 300 / 40)).filter(|key| *key < Key::Number(6)),
-        2 => Some(Key::Number(row % 40 * 2 + row % 3)),
+        0 => Some(Datum::Number(10_000 + row / 300)),
+        1 => Some(Datum::Number(row % 300 / 40)).filter(|key| *key < Datum::Number(6)),
+        2 => Some(Datum::Number(row % 40 * 2 + row % 3)),
         3 if row % 11 == 5 => None,
-        3 => Some(Key::Bytes(format!("part {:05}", row / 2).into_bytes().into())),
-        4 => Some(Key::Number(row * 7_919 % 1_009)),
-        _ => (row % 5 != 0).then(|| Key::Bytes((0..row % 9).map(|byte| byte as u8).collect())),
+        3 => Some(Datum::Bytes(format!("part {:05}", row / 2).into_bytes().into())),
+        4 => Some(Datum::Number(row * 7_919 % 1_009)),
+        _ => (row % 5 != 0).then(|| Datum::Bytes((0..row % 9).map(|byte| byte as u8).collect())),
     };
     let arrays = columns.iter().enumerate().map(|(index, (logical, _))| {
         array_of(&(0..ORDERED_ROWS as i128).map(|row| value(index, row)).collect::<Vec<_>>(), *logical)
@@ -234,7 +235,7 @@ fn skewed_table() -> (Schema, RecordBatch) {
             let hash = (row as u32 + 1).wrapping_mul(0x9e37_79b1 + 2 * index as u32);
             let hash = (hash ^ hash >> 15).wrapping_mul(0x2c1b_3c6d);
             let number = i128::from(u32::MAX / (hash ^ hash >> 13 | 1));
-            (!is_nullable(index) || row % 11 != 3).then_some(Key::Number(number))
+            (!is_nullable(index) || row % 11 != 3).then_some(Datum::Number(number))
         };
         array_of(&(0..SKEWED_ROWS).map(number).collect::<Vec<_>>(), *logical)
     });

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, ScanReport, Sections, SegmentReader, Selection, checksum};
-use taut_testkit::{Model, TestTable, tables, tests_for};
-use taut_types::{ColumnIndex, ColumnTest, Predicate};
+use taut_testkit::{Model, TestTable, predicates_for, tables};
+use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
 const SEED: u64 = 11;
 /// Number of bytes per section that are damaged. In shorter sections every byte is damaged.
@@ -64,7 +64,7 @@ fn every_flipped_byte_is_reported() {
 }
 
 /// Calls all read methods of a block. Errors are allowed, panics are not.
-fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) {
+fn ask_everything(block: &Block, sections: &dyn Sections, conjuncts: &[ColumnPredicate]) {
     let all: Vec<ColumnIndex> = (0..block.columns()).map(ColumnIndex::from).collect();
     let _ = block.check(sections);
     let _ = block.description(sections);
@@ -73,16 +73,16 @@ fn ask_everything(block: &Block, sections: &dyn Sections, tests: &[ColumnTest]) 
         let _ = block.statistics(sections, *column);
         let _ = block.column_storage(sections, *column);
     }
-    for test in tests {
-        let _ = block.rule_out(sections, std::slice::from_ref(test), 0..block.segments());
+    for conjunct in conjuncts {
+        let _ = block.rule_out(sections, std::slice::from_ref(conjunct), 0..block.segments());
     }
     for segment in 0..block.segments() {
         let rows = block.segment_rows(segment);
-        for test in tests {
+        for conjunct in conjuncts {
             for force in [SegmentReader::ignore_zones, SegmentReader::always_use_indexes] {
                 let mut reader = block.open_segment(sections, segment);
                 force(&mut reader);
-                let predicate = Predicate { column_tests: vec![test.clone()], row_tests: vec![] };
+                let predicate = Predicate { column_predicates: vec![conjunct.clone()], row_predicates: vec![] };
                 if let Ok(selection) = reader.filter(&predicate, &mut report) {
                     let _ = reader.project(&selection, 0..selection.len(), &all[..1], &mut report);
                 }
@@ -141,7 +141,7 @@ fn damage_behind_a_good_checksum_never_panics() {
     let tried = tried.into_iter().chain(of_text.map(|table| (table, "packed_row", DAMAGES / 3)));
     for (table, layout, damages) in tried {
         let model = Model::of(&table);
-        let tests = tests_for(&model, &mut random);
+        let predicates = predicates_for(&model, &mut random);
         for (_, image) in images(&table).into_iter().filter(|(design, _)| design.starts_with(layout)) {
             for _ in 0..damages {
                 let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
@@ -151,8 +151,8 @@ fn damage_behind_a_good_checksum_never_panics() {
                 let mut bytes = image.sections[index].clone();
                 damage(&mut bytes, &mut random);
                 sections.replace(index, &bytes);
-                let some: Vec<ColumnTest> =
-                    (0..4).map(|_| tests[random.random_range(0..tests.len())].clone()).collect();
+                let some: Vec<ColumnPredicate> =
+                    (0..4).map(|_| predicates[random.random_range(0..predicates.len())].clone()).collect();
                 ask_everything(&block, &sections, &some);
             }
         }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use common::{
-    Answer, Excluded, InMemory, KeyTest, NullOr, build, check_aggregation, designs, digest, forced, open, texts,
+    Answer, Excluded, InMemory, KeyPredicate, NullOr, build, check_aggregation, designs, digest, forced, open, texts,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
-use taut_testkit::{Model, TestTable, agree, tables, tests_for};
+use taut_testkit::{Model, TestTable, agree, predicates_for, tables};
 use taut_types::{
-    BlockSize, ColumnIndex, ColumnTest, Encoding, GroupKind, Key, Layout, Predicate, RowTest, TableDesign,
+    BlockSize, ColumnIndex, ColumnPredicate, Datum, Encoding, GroupKind, Layout, Predicate, RowPredicate, TableDesign,
 };
 
 const SEED: u64 = 7;
@@ -31,7 +31,7 @@ struct Case {
     passing: Vec<usize>,
 }
 
-fn row_test(model: &Model, columns: &[usize], answer: Answer) -> Case {
+fn row_predicate(model: &Model, columns: &[usize], answer: Answer) -> Case {
     let types = columns.iter().map(|column| model.schema.columns()[*column].logical_type).collect();
     let indices: Vec<ColumnIndex> = columns.iter().map(|column| ColumnIndex::from(*column)).collect();
     let passes = |row: &usize| {
@@ -39,43 +39,48 @@ fn row_test(model: &Model, columns: &[usize], answer: Answer) -> Case {
         answer(&keys) == Ok(Some(true))
     };
     let passing = (0..model.rows.len()).filter(passes).collect();
-    let test: Arc<dyn RowTest> = Arc::new(KeyTest { columns: indices, types, answer });
-    Case { predicate: Predicate { column_tests: vec![], row_tests: vec![test] }, passing }
+    let conjunct: Arc<dyn RowPredicate> = Arc::new(KeyPredicate { columns: indices, types, answer });
+    Case { predicate: Predicate { column_predicates: vec![], row_predicates: vec![conjunct] }, passing }
 }
 
 fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
-    let mut tests = tests_for(model, random);
+    let mut conjuncts = predicates_for(model, random);
     if model.rows.len() > LARGE_ROWS {
-        tests = (0..PREDICATES_OF_LARGE).map(|_| tests[random.random_range(0..tests.len())].clone()).collect();
+        conjuncts =
+            (0..PREDICATES_OF_LARGE).map(|_| conjuncts[random.random_range(0..conjuncts.len())].clone()).collect();
     }
-    let case = |tests: Vec<ColumnTest>| {
-        let passing = model.filter(&tests);
-        Case { predicate: Predicate { column_tests: tests, row_tests: vec![] }, passing }
+    let case = |conjuncts: Vec<ColumnPredicate>| {
+        let passing = model.filter(&conjuncts);
+        Case { predicate: Predicate { column_predicates: conjuncts, row_predicates: vec![] }, passing }
     };
-    let mut cases: Vec<Case> = tests.iter().map(|test| case(vec![test.clone()])).collect();
-    for _ in 0..tests.len() / 4 {
+    let mut cases: Vec<Case> = conjuncts.iter().map(|conjunct| case(vec![conjunct.clone()])).collect();
+    for _ in 0..conjuncts.len() / 4 {
         let count = random.random_range(2..4);
-        cases.push(case((0..count).map(|_| tests[random.random_range(0..tests.len())].clone()).collect()));
+        cases.push(case((0..count).map(|_| conjuncts[random.random_range(0..conjuncts.len())].clone()).collect()));
     }
-    let odd = |keys: &[Option<Key>]| Ok(digest(&keys[0]).map(|digest| digest % 2 == 1));
-    let null_or_odd = |keys: &[Option<Key>]| Ok(Some(digest(&keys[0]).is_none_or(|digest| digest % 2 == 1)));
-    let both =
-        |keys: &[Option<Key>]| Ok(digest(&keys[0]).zip(digest(&keys[1])).map(|(left, right)| (left ^ right) % 3 == 0));
+    let odd = |keys: &[Option<Datum>]| Ok(digest(&keys[0]).map(|digest| digest % 2 == 1));
+    let null_or_odd = |keys: &[Option<Datum>]| Ok(Some(digest(&keys[0]).is_none_or(|digest| digest % 2 == 1)));
+    let both = |keys: &[Option<Datum>]| {
+        Ok(digest(&keys[0]).zip(digest(&keys[1])).map(|(left, right)| (left ^ right) % 3 == 0))
+    };
     let columns = model.schema.len();
     for column in 0..columns {
-        cases.push(row_test(model, &[column], odd));
-        cases.push(row_test(model, &[column], null_or_odd));
-        let mut case = row_test(model, &[column, (column + 1) % columns], both);
-        let test = tests[random.random_range(0..tests.len())].clone();
-        case.passing.retain(|row| test.admits(model.value(*row, test.column)));
-        case.predicate.column_tests.push(test);
+        cases.push(row_predicate(model, &[column], odd));
+        cases.push(row_predicate(model, &[column], null_or_odd));
+        let mut case = row_predicate(model, &[column, (column + 1) % columns], both);
+        let conjunct = conjuncts[random.random_range(0..conjuncts.len())].clone();
+        case.passing.retain(|row| conjunct.admits(model.value(*row, conjunct.column)));
+        case.predicate.column_predicates.push(conjunct);
         cases.push(case);
     }
     for is_exact in [true, false] {
-        let test = NullOr::new(&model.schema, tests[random.random_range(0..tests.len())].clone(), is_exact);
-        let passes = |row: &usize| test.admits(model.value(*row, test.columns[0]));
+        let conjunct = NullOr::new(&model.schema, conjuncts[random.random_range(0..conjuncts.len())].clone(), is_exact);
+        let passes = |row: &usize| conjunct.admits(model.value(*row, conjunct.columns[0]));
         let passing = (0..model.rows.len()).filter(passes).collect();
-        cases.push(Case { predicate: Predicate { column_tests: vec![], row_tests: vec![Arc::new(test)] }, passing });
+        cases.push(Case {
+            predicate: Predicate { column_predicates: vec![], row_predicates: vec![Arc::new(conjunct)] },
+            passing,
+        });
     }
     cases
 }
@@ -99,8 +104,8 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
     let mut random = StdRng::seed_from_u64(SEED);
     let mut start = first;
     let ruled_out = |case: &Case| {
-        let tests = &case.predicate.column_tests;
-        let left: Vec<usize> = block.rule_out(&sections, tests, 0..block.segments()).unwrap().left().collect();
+        let conjuncts = &case.predicate.column_predicates;
+        let left: Vec<usize> = block.rule_out(&sections, conjuncts, 0..block.segments()).unwrap().left().collect();
         (0..block.segments()).filter(|segment| !left.contains(segment)).collect::<Vec<_>>()
     };
     let ruled_out: Vec<Vec<usize>> = cases.iter().map(ruled_out).collect();
@@ -230,7 +235,7 @@ fn check_case(
         let found = other.filter(&case.predicate, &mut report).unwrap();
         assert_eq!(found, selection, "{name}: indexes change the answer to {:?}", case.predicate);
     }
-    if !block.may_match(sections, &case.predicate.column_tests).unwrap() {
+    if !block.may_match(sections, &case.predicate.column_predicates).unwrap() {
         assert!(expected.is_empty(), "{name}: {:?} may match", case.predicate);
     }
     let low = random.random_range(0..=expected.len());
@@ -375,7 +380,7 @@ fn text_in_packed_rows_agrees_with_the_model() {
         for column in (0..columns).map(ColumnIndex::from) {
             let values = model.rows.iter().filter_map(|row| row[column.index()].clone());
             let bytes: u64 =
-                values.map(|value| if let Key::Bytes(bytes) = value { bytes.len() as u64 } else { 0 }).sum();
+                values.map(|value| if let Datum::Bytes(bytes) = value { bytes.len() as u64 } else { 0 }).sum();
             more += block.column_storage(&sections, column).unwrap()[0].stored_bytes - bytes;
         }
         // Each value has a length of five bits and anchors, or an end of fifteen bits. Every second column adds a null
@@ -433,48 +438,48 @@ fn a_block_without_rows_answers() {
 
 /// A row predicate may fail on a dictionary entry that no selected row has. The scan must fail only for selected rows.
 #[test]
-fn row_tests_fail_only_on_rows_that_are_left() {
+fn row_predicates_fail_only_on_rows_that_are_left() {
     let table = &tables(SEED).into_iter().find(|table| table.name == "Few").unwrap();
     let model = Model::of(table);
     let column = ColumnIndex(2);
-    let mut keys: Vec<Key> = (0..model.rows.len()).filter_map(|row| model.value(row, column).cloned()).collect();
+    let mut keys: Vec<Datum> = (0..model.rows.len()).filter_map(|row| model.value(row, column).cloned()).collect();
     keys.sort();
     let least = keys[0].number().unwrap();
     let fails_on_least: Answer = |keys| match &keys[0] {
-        Some(Key::Number(number)) if *number < 0 => Err(()),
+        Some(Datum::Number(number)) if *number < 0 => Err(()),
         key => Ok(Some(key.is_some())),
     };
     assert!(least < 0, "the table has a negative number to fail on");
     for (name, design) in designs(&table.schema) {
         let images = build(&table.schema, &design, &table.batches).unwrap();
         let (block, sections) = open(&images[0]);
-        let mut predicate = row_test(&model, &[column.index()], fails_on_least).predicate;
+        let mut predicate = row_predicate(&model, &[column.index()], fails_on_least).predicate;
         let failed = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default());
         assert!(failed.unwrap_err().to_string().contains("a value that fails"), "{name}");
-        let from_zero = taut_types::Test::Range { low: 0, high: i128::MAX };
-        predicate.column_tests.push(ColumnTest::new(column, from_zero));
+        let from_zero = taut_types::DatumPredicate::Range { low: 0, high: i128::MAX };
+        predicate.column_predicates.push(ColumnPredicate::new(column, from_zero));
         let passing = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default()).unwrap();
-        assert_eq!(passing.len(), model.filter(&predicate.column_tests).len(), "{name}");
+        assert_eq!(passing.len(), model.filter(&predicate.column_predicates).len(), "{name}");
     }
 }
 
 #[test]
-fn row_tests_that_nulls_pass_need_no_values_where_there_are_none() {
+fn row_predicates_that_nulls_pass_need_no_values_where_there_are_none() {
     let mut seen = [false; 2];
     for table in tables(SEED).into_iter().filter(|table| table.name == "Few" || table.name == "8192 rows") {
         let model = Model::of(&table);
-        let tests = tests_for(&model, &mut StdRng::seed_from_u64(SEED));
+        let conjuncts = predicates_for(&model, &mut StdRng::seed_from_u64(SEED));
         for (name, design) in designs(&table.schema) {
             let images = build(&table.schema, &design, &table.batches).unwrap();
             let (block, sections) = open(&images[0]);
-            for test in tests.iter().step_by(5) {
-                let has_nulls = (0..model.rows.len()).any(|row| model.value(row, test.column).is_none());
-                let row_test = NullOr::new(&table.schema, test.clone(), true);
-                let predicate = Predicate { column_tests: vec![], row_tests: vec![Arc::new(row_test)] };
+            for conjunct in conjuncts.iter().step_by(5) {
+                let has_nulls = (0..model.rows.len()).any(|row| model.value(row, conjunct.column).is_none());
+                let row_predicate = NullOr::new(&table.schema, conjunct.clone(), true);
+                let predicate = Predicate { column_predicates: vec![], row_predicates: vec![Arc::new(row_predicate)] };
                 let mut report = ScanReport::default();
                 block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
-                let evaluated = report.row_tests + report.dictionary_tests;
-                assert_eq!(evaluated, u64::from(has_nulls), "{}, {name}: {test:?}", table.name);
+                let evaluated = report.row_predicates + report.dictionary_predicates;
+                assert_eq!(evaluated, u64::from(has_nulls), "{}, {name}: {conjunct:?}", table.name);
                 seen[usize::from(has_nulls)] = true;
             }
         }

@@ -11,7 +11,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use common::{InMemory, build, open};
 use taut_block::{Block, SEGMENT_ROWS, ScanReport};
 use taut_types::{
-    BlockSize, Column, ColumnIndex, ColumnTest, IndexDesign, IndexKind, Layout, LogicalType, Schema, TableDesign, Test,
+    BlockSize, Column, ColumnIndex, ColumnPredicate, DatumPredicate, IndexDesign, IndexKind, Layout, LogicalType,
+    Schema, TableDesign,
 };
 
 const SEGMENTS: usize = 5;
@@ -56,19 +57,19 @@ fn block(layout: Layout, kind: IndexKind, columns: &[u32]) -> (Block, InMemory) 
     open(&build(&schema, &design, &[batch]).unwrap()[0])
 }
 
-fn one(column: u32, number: i64) -> ColumnTest {
-    ColumnTest::new(ColumnIndex(column), Test::Range { low: number.into(), high: number.into() })
+fn one(column: u32, number: i64) -> ColumnPredicate {
+    ColumnPredicate::new(ColumnIndex(column), DatumPredicate::Range { low: number.into(), high: number.into() })
 }
 
-fn is_name(row: usize) -> ColumnTest {
+fn is_name(row: usize) -> ColumnPredicate {
     let name: Box<[u8]> = name(row).into_bytes().into();
-    let test = Test::BytesRange { low: Bound::Included(name.clone()), high: Bound::Included(name) };
-    ColumnTest::new(ColumnIndex(NAME), test)
+    let predicate = DatumPredicate::BytesRange { low: Bound::Included(name.clone()), high: Bound::Included(name) };
+    ColumnPredicate::new(ColumnIndex(NAME), predicate)
 }
 
 /// Returns the segments that remain, and how many were ruled out by CSB+-trees and by Bloom filters.
-fn left((block, sections): &(Block, InMemory), tests: &[ColumnTest]) -> (Vec<usize>, u64, u64) {
-    let ruled_out = block.rule_out(sections, tests, 0..block.segments()).unwrap();
+fn left((block, sections): &(Block, InMemory), predicates: &[ColumnPredicate]) -> (Vec<usize>, u64, u64) {
+    let ruled_out = block.rule_out(sections, predicates, 0..block.segments()).unwrap();
     let mut report = ScanReport::default();
     ruled_out.report(&mut report);
     assert_eq!(report.segments as usize + ruled_out.left().count(), block.segments());
@@ -89,11 +90,11 @@ fn a_key_is_left_in_its_segment() {
             numbers.sort_unstable();
             Arc::from(numbers)
         };
-        let list = ColumnTest::new(ColumnIndex(FAR), Test::OneOf(numbers));
+        let list = ColumnPredicate::new(ColumnIndex(FAR), DatumPredicate::OneOf(numbers));
         assert_eq!(left(&indexed, &[list]), (vec![1, 4], 3, 0));
         let number = i128::from(far(row_of(2)));
-        let range = Test::Range { low: number - 1000, high: number + 1000 };
-        assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
+        let range = DatumPredicate::Range { low: number - 1000, high: number + 1000 };
+        assert_eq!(left(&indexed, &[ColumnPredicate::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
         // A lookup for some of the segments.
         let (block, sections) = &indexed;
         let some = block.rule_out(sections, &[one(FAR, far(row_of(3)))], [1, 3]).unwrap();
@@ -126,26 +127,26 @@ fn filters_are_asked_too() {
     let (segments, by_tree, by_filter) = left(&indexed, &[one(FAR, far(row_of(3)))]);
     // A Bloom filter may have false positives.
     assert!(segments.contains(&3) && by_filter >= 3 && by_tree == 0, "{segments:?}");
-    let range = Test::Range { low: 0, high: 1000 };
-    assert_eq!(left(&indexed, &[ColumnTest::new(ColumnIndex(FAR), range)]), (ALL.to_vec(), 0, 0));
+    let range = DatumPredicate::Range { low: 0, high: 1000 };
+    assert_eq!(left(&indexed, &[ColumnPredicate::new(ColumnIndex(FAR), range)]), (ALL.to_vec(), 0, 0));
 }
 
 #[test]
 fn what_an_index_cannot_tell_is_not_asked() {
     let indexed = block(Layout::Column, IndexKind::CsbTree, &[FAR]);
     let (block, sections) = &indexed;
-    let may = |test: &ColumnTest| {
-        let questions = block.questions(sections, std::slice::from_ref(test)).unwrap();
+    let may = |predicate: &ColumnPredicate| {
+        let questions = block.questions(sections, std::slice::from_ref(predicate)).unwrap();
         questions.is_some_and(|questions| questions.expect_none(0))
     };
     let key = one(FAR, far(row_of(3)));
     assert!(may(&key));
-    let wide = ColumnTest::new(ColumnIndex(FAR), Test::Range { low: 0, high: i64::MAX.into() });
-    let null = ColumnTest::new(ColumnIndex(FAR), Test::Null);
-    let negated = ColumnTest { negated: true, ..key.clone() };
-    for test in [wide, null, negated, one(NEAR, 7), is_name(row_of(3))] {
-        assert!(!may(&test), "{test:?}");
-        assert_eq!(left(&indexed, &[test]), (ALL.to_vec(), 0, 0));
+    let wide = ColumnPredicate::new(ColumnIndex(FAR), DatumPredicate::Range { low: 0, high: i64::MAX.into() });
+    let null = ColumnPredicate::new(ColumnIndex(FAR), DatumPredicate::Null);
+    let negated = ColumnPredicate { negated: true, ..key.clone() };
+    for predicate in [wide, null, negated, one(NEAR, 7), is_name(row_of(3))] {
+        assert!(!may(&predicate), "{predicate:?}");
+        assert_eq!(left(&indexed, &[predicate]), (ALL.to_vec(), 0, 0));
     }
     // Zone maps already rule out all segments, so no index is read.
     assert_eq!(left(&indexed, &[key, one(NEAR, 50)]), (ALL.to_vec(), 0, 0));

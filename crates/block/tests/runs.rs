@@ -9,8 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringBitmap;
 use taut_block::{BlockImage, BuildError, ScanReport, Selection};
-use taut_testkit::{Model, TestTable, agree, tables, tests_for};
-use taut_types::{ColumnIndex, ColumnTest, Predicate, TableDesign};
+use taut_testkit::{Model, TestTable, agree, predicates_for, tables};
+use taut_types::{ColumnIndex, ColumnPredicate, Predicate, TableDesign};
 
 const SEED: u64 = 41;
 
@@ -75,20 +75,20 @@ fn check_batches(
     }
 }
 
-fn check_design(table: &TestTable, model: &Model, tests: &[ColumnTest], name: &str, design: &TableDesign) {
+fn check_design(table: &TestTable, model: &Model, conjuncts: &[ColumnPredicate], name: &str, design: &TableDesign) {
     let mut random = StdRng::seed_from_u64(SEED);
     let image = image_of(table, design);
     let (block, sections) = open(&image);
     let rows = block.segment_rows(0);
     for (kind, excluded) in gaps(rows as u32, &mut random) {
         let name = format!("{}, {name}, {kind} left out", table.name);
-        let test = tests[random.random_range(0..tests.len())].clone();
-        for column_tests in [vec![], vec![test]] {
+        let conjunct = conjuncts[random.random_range(0..conjuncts.len())].clone();
+        for column_predicates in [vec![], vec![conjunct]] {
             let is_left = |row: &usize| *row < rows && !excluded.contains(*row as u32);
-            let expected: Vec<usize> = model.filter(&column_tests).into_iter().filter(is_left).collect();
+            let expected: Vec<usize> = model.filter(&column_predicates).into_iter().filter(is_left).collect();
             let mut reader = block.open_segment(&sections, 0);
             reader.exclude(&excluded);
-            let predicate = Predicate { column_tests, row_tests: vec![] };
+            let predicate = Predicate { column_predicates, row_predicates: vec![] };
             let selection = reader.filter(&predicate, &mut ScanReport::default()).unwrap();
             check_batches(&name, model, (&expected, &selection), &mut reader, &mut random);
         }
@@ -101,14 +101,14 @@ fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
     for (turn, name) in ["Few", "Runs", "1025 rows", "8192 rows"].into_iter().enumerate() {
         let table = tables(SEED).into_iter().find(|table| table.name == name).unwrap();
         let model = Model::of(&table);
-        let tests = tests_for(&model, &mut random);
+        let predicates = predicates_for(&model, &mut random);
         let mut designs = designs(&table.schema);
         designs.extend(forced(&table.schema));
         // Plain layouts are tested with every table. The tables share the other designs.
         for (place, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
             if is_plain || place % 4 == turn {
-                check_design(&table, &model, &tests, design_name, design);
+                check_design(&table, &model, &predicates, design_name, design);
             }
         }
     }

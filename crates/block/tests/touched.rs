@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use common::{build, open};
-use taut_block::{AccessPaths, ScanReport, Selection, TestHistory};
+use taut_block::{AccessPaths, PredicateHistory, ScanReport, Selection};
 use taut_types::{
-    Abstraction, Column, ColumnIndex, ColumnTest, Encoding, Layout, LogicalType, Predicate, Schema, SortColumn,
-    TableDesign, Test,
+    Abstraction, Column, ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, Layout, LogicalType, Predicate,
+    Schema, SortColumn, TableDesign,
 };
 
 const ROWS: i64 = 100_000;
@@ -50,8 +50,8 @@ fn leveled(layout: Layout, levels: u16) -> TableDesign {
 }
 
 fn key_is(key: i128) -> Predicate {
-    let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: key, high: key });
-    Predicate { column_tests: vec![test], row_tests: vec![] }
+    let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: key, high: key });
+    Predicate { column_predicates: vec![predicate], row_predicates: vec![] }
 }
 
 #[test]
@@ -102,16 +102,16 @@ fn a_row_by_position_touches_head_and_page() {
 }
 
 #[test]
-fn tests_and_scans_of_levels_touch_no_page() {
+fn predicates_and_scans_of_levels_touch_no_page() {
     let (schema, batch) = table();
     for layout in [Layout::PackedRow, Layout::Row] {
         let images = build(&schema, &leveled(layout, 2), std::slice::from_ref(&batch)).unwrap();
         let (block, sections) = open(&images[0]);
         let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
-        let group = ColumnTest::new(ColumnIndex(1), Test::Range { low: 3, high: 3 });
+        let group = ColumnPredicate::new(ColumnIndex(1), DatumPredicate::Range { low: 3, high: 3 });
         let mut predicate = key_is(0);
-        predicate.column_tests[0].test = Test::Range { low: 300, high: 90_000 };
-        predicate.column_tests.push(group);
+        predicate.column_predicates[0].condition = DatumPredicate::Range { low: 300, high: 90_000 };
+        predicate.column_predicates.push(group);
         let selection = reader.filter(&predicate, &mut report).unwrap();
         let expected: Vec<u32> = (100..=30_000).filter(|row| row % 17 == 3).collect();
         assert_eq!(selection.positions(), expected);
@@ -166,8 +166,8 @@ fn a_column_scan_touches_its_columns_only() {
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
     let mut reader = block.open_segment(&sections, 0);
-    let test = ColumnTest::new(ColumnIndex(300), Test::Range { low: 100, high: 200 });
-    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let conjunct = ColumnPredicate::new(ColumnIndex(300), DatumPredicate::Range { low: 100, high: 200 });
+    let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
     let mut report = ScanReport::default();
     let selection = reader.filter(&predicate, &mut report).unwrap();
     assert_eq!(selection, Selection::Range(100..201));
@@ -182,8 +182,8 @@ fn zone_maps_answer_what_they_can() {
     let (schema, batch) = table();
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
-    let test = ColumnTest::new(ColumnIndex(0), Test::Range { low: 0, high: 3 * 8191 });
-    let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+    let conjunct = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 0, high: 3 * 8191 });
+    let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
     let mut report = ScanReport::default();
     let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
     assert_eq!(selection, Selection::Range(0..8192));
@@ -203,15 +203,16 @@ fn narrow_columns_are_tested_first() {
     let batch = RecordBatch::try_new(schema.arrow(), arrays.to_vec()).unwrap();
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
-    let at_least = |column, low| ColumnTest::new(ColumnIndex(column), Test::Range { low, high: i128::MAX });
-    let tests = [at_least(0, 1_980_000), at_least(1, 990)];
+    let at_least =
+        |column, low| ColumnPredicate::new(ColumnIndex(column), DatumPredicate::Range { low, high: i128::MAX });
+    let conjuncts = [at_least(0, 1_980_000), at_least(1, 990)];
     let [wide, narrow] = [(0, 1_980_000), (1, 990)].map(|(column, low)| {
         let passing = numbers[column].clone().filter(|number| *number >= low);
         passing.count() as u64
     });
     assert!(wide != narrow && wide.abs_diff(narrow) < 100, "{wide} {narrow}");
-    for column_tests in [tests.to_vec(), tests.iter().rev().cloned().collect()] {
-        let predicate = Predicate { column_tests, row_tests: vec![] };
+    for column_predicates in [conjuncts.to_vec(), conjuncts.iter().rev().cloned().collect()] {
+        let predicate = Predicate { column_predicates, row_predicates: vec![] };
         let mut report = ScanReport::default();
         block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
         // All values of the narrow column, and those of the wide column in the rows that passed.
@@ -222,7 +223,7 @@ fn narrow_columns_are_tested_first() {
 /// The bounds suggest that the first predicate is selective, but nearly all rows pass. It runs first until that is
 /// known.
 #[test]
-fn tests_run_in_the_order_of_what_they_did() {
+fn predicates_run_in_the_order_of_what_they_did() {
     let columns = ["clustered", "spread"].map(|name| Column::new(name, LogicalType::Integer, false));
     let schema = Schema::new(columns.to_vec()).unwrap();
     let noise = |row: i32| row.wrapping_mul(0x61C8_8647) as u32 >> 12;
@@ -236,22 +237,25 @@ fn tests_run_in_the_order_of_what_they_did() {
     let encodings = (0..2).map(|column| (ColumnIndex(column), Encoding::FrameOfReference)).collect();
     let images = build(&schema, &TableDesign { encodings, ..design(Layout::Column) }, &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
-    let test = |column, low, high| ColumnTest::new(ColumnIndex(column), Test::Range { low, high });
-    let predicate = Predicate { column_tests: vec![test(0, 0, 1999), test(1, 500_000, 504_999)], row_tests: vec![] };
+    let conjunct = |column, low, high| ColumnPredicate::new(ColumnIndex(column), DatumPredicate::Range { low, high });
+    let predicate = Predicate {
+        column_predicates: vec![conjunct(0, 0, 1999), conjunct(1, 500_000, 504_999)],
+        row_predicates: vec![],
+    };
     let second = block.segment_rows(0) as i32..ROWS as i32;
     let rows = second.len() as u64;
     let passing = |passes: &dyn Fn(i32) -> bool| second.clone().filter(|row| passes(*row)).count() as u64;
     let spread_pass = passing(&|row| (500_000..505_000).contains(&spread(row)));
     assert!(passing(&|row| clustered(row) < 2000) > rows * 9 / 10 && spread_pass < rows / 100);
 
-    let tested_in_second = |history: &mut TestHistory| {
+    let tested_in_second = |history: &mut PredicateHistory| {
         let mut report = ScanReport::default();
         block.open_segment(&sections, 1).filter_in_order(&predicate, history, &mut report).unwrap();
         report.values_tested
     };
     // Many rows remain, so all values are compared.
-    assert_eq!(tested_in_second(&mut TestHistory::default()), 2 * rows);
-    let mut history = TestHistory::default();
+    assert_eq!(tested_in_second(&mut PredicateHistory::default()), 2 * rows);
+    let mut history = PredicateHistory::default();
     block.open_segment(&sections, 0).filter_in_order(&predicate, &mut history, &mut ScanReport::default()).unwrap();
     assert_eq!(tested_in_second(&mut history), rows + spread_pass);
 }
@@ -266,8 +270,8 @@ fn extremes_stand_for_most_numbers() {
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
     let filter = |low, high| {
-        let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high });
-        let predicate = Predicate { column_tests: vec![test], row_tests: vec![] };
+        let conjunct = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low, high });
+        let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
         let mut report = ScanReport::default();
         let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
         let mut blind = block.open_segment(&sections, 0);

@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, Int64Array};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, encode};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = CHUNK_ROWS_MAX;
 /// Segments that are read in turn: more bytes than caches have.
@@ -52,19 +52,20 @@ fn main() {
         println!("|--:|--:|--:|--:|--:|");
         for share in [10_000, 3000, 1000, 500, 300, 250, 200, 100, 60, 40, 30, 20, 10] {
             let low = (1_i128 << bits) - (1 << bits) / share;
-            let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high: i128::MAX });
-            let half = ColumnTest::new(ColumnIndex(0), Test::Range { low: 1 << (bits - 1), high: i128::MAX });
+            let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low, high: i128::MAX });
+            let half =
+                ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 1 << (bits - 1), high: i128::MAX });
             let mut left = Bitmap::none(ROWS);
             (0..ROWS).filter(|_| random.random_range(0..share) == 0).for_each(|row| left.set(row));
             let selected = left.count();
             let scan = microseconds(&segments, |(_, chunk)| {
                 let mut selection = Bitmap::all_set(ROWS);
-                chunk.filter(&test, 0..ROWS, &mut selection);
+                chunk.filter(&predicate, 0..ROWS, &mut selection);
                 black_box(&selection);
             });
             let mut looked_at = None;
             let by_extremes = microseconds(&segments, |(extremes, chunk)| {
-                let found = chunk.find_by_extremes(&test, (Extreme::Greatest, extremes), 0..ROWS);
+                let found = chunk.find_by_extremes(&predicate, (Extreme::Greatest, extremes), 0..ROWS);
                 looked_at = black_box(&found).as_ref().map(|(_, looked_at)| *looked_at);
             });
             let one_by_one = microseconds(&segments, |(_, chunk)| {

@@ -13,7 +13,7 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array};
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_encoding::{Bitmap, Choice, Chunk, Instructions, encode};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = 65_536;
 /// Turns that each competitor gets, one after the other.
@@ -52,18 +52,18 @@ fn chunk_of(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Chunk {
     Chunk::parse(aligned(&encode(array, logical, choice).unwrap()), logical, ROWS).unwrap()
 }
 
-fn range(low: i128, high: i128) -> Test {
-    Test::Range { low, high }
+fn range(low: i128, high: i128) -> DatumPredicate {
+    DatumPredicate::Range { low, high }
 }
 
 /// About a tenth of the numbers of so many bits.
-fn tenth(width: usize) -> Test {
+fn tenth(width: usize) -> DatumPredicate {
     let numbers = 1_i128 << width;
     range(numbers / 2, numbers / 2 + numbers / 10)
 }
 
-fn select(chunk: &Chunk, test: &ColumnTest, selection: &mut Bitmap) {
-    chunk.select_passing(test, selection);
+fn select(chunk: &Chunk, predicate: &ColumnPredicate, selection: &mut Bitmap) {
+    chunk.select_passing(predicate, selection);
     black_box(selection.words());
 }
 
@@ -138,14 +138,14 @@ fn in_cache() {
     let mut selection = Bitmap::all_set(ROWS);
     for width in (1..=32).chain([33, 40, 48, 56, 63]) {
         let chunk = chunk_of(&of_width(width), LogicalType::BigInt, Choice::Forced(Encoding::BitPacked));
-        let test = ColumnTest::new(ColumnIndex(0), tenth(width));
-        print_sets(&format!("width {width}"), ROWS, || select(&chunk, &test, &mut selection));
+        let predicate = ColumnPredicate::new(ColumnIndex(0), tenth(width));
+        print_sets(&format!("width {width}"), ROWS, || select(&chunk, &predicate, &mut selection));
     }
 }
 
 /// Other encodings and tests: name, column, test.
-fn other_cases() -> Vec<(&'static str, Chunk, Test)> {
-    let list = |numbers: &[i128]| Test::OneOf(Arc::from(numbers));
+fn other_cases() -> Vec<(&'static str, Chunk, DatumPredicate)> {
+    let list = |numbers: &[i128]| DatumPredicate::OneOf(Arc::from(numbers));
     let far: Vec<i128> = (0..20).map(|number| number * 5_000).collect();
     let near: Vec<i128> = (0..20).map(|number| number * 7).collect();
     let integers: ArrayRef = Arc::new((0..ROWS).map(|row| Some(random(row) as i32)).collect::<Int32Array>());
@@ -196,10 +196,10 @@ fn other_cases() -> Vec<(&'static str, Chunk, Test)> {
 fn others() {
     print_head("## Other columns and tests, in cache\n\nColumns of 65,536 rows.", "values");
     let mut selection = Bitmap::all_set(ROWS);
-    for (name, chunk, test) in other_cases() {
-        let mut test = ColumnTest::new(ColumnIndex(0), test);
-        test.negated = name.contains("not in");
-        print_sets(name, ROWS, || select(&chunk, &test, &mut selection));
+    for (name, chunk, predicate) in other_cases() {
+        let mut predicate = ColumnPredicate::new(ColumnIndex(0), predicate);
+        predicate.negated = name.contains("not in");
+        print_sets(name, ROWS, || select(&chunk, &predicate, &mut selection));
     }
 }
 
@@ -278,9 +278,9 @@ fn rate(times: &Times) -> f64 {
     SLICE as f64 / times.best / 1e9
 }
 
-fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, test: Test) {
+fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, predicate: DatumPredicate) {
     let (buffer, chunks) = large(bytes, logical);
-    let test = ColumnTest::new(ColumnIndex(0), test);
+    let predicate = ColumnPredicate::new(ColumnIndex(0), predicate);
     let mut selection = Bitmap::all_set(ROWS);
     let sets = [last_but_one(), Instructions::best()];
     let (words, slices) = (buffer.typed_data::<u64>(), buffer.len() / SLICE);
@@ -298,7 +298,7 @@ fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, test: Test)
         }
         sets[competitor].at_most();
         let chunks = &chunks[slice * chunks.len() / slices..][..per_slice];
-        chunks.iter().for_each(|chunk| select(chunk, &test, &mut selection));
+        chunks.iter().for_each(|chunk| select(chunk, &predicate, &mut selection));
         start.elapsed().as_secs_f64() * SLICE as f64 / (per_slice * bytes.len()) as f64
     });
     let values = rate(&times[1]) * ROWS as f64 / bytes.len() as f64;

@@ -13,7 +13,7 @@ use arrow_array::{
 };
 use arrow_buffer::MutableBuffer;
 use taut_encoding::{Bitmap, Choice, Chunk, encode};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test, key_at};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType, datum_at};
 
 const ROWS: usize = 65_536;
 const SECONDS: f64 = 0.1;
@@ -255,19 +255,20 @@ fn seconds(origin: Instant) -> f64 {
 }
 
 /// A range that about so many percent of the rows are in.
-fn test_for(case: &Case, percent: usize) -> ColumnTest {
-    let mut keys: Vec<Key> = (0..ROWS).step_by(97).filter_map(|row| key_at(&case.array, case.logical, row)).collect();
+fn predicate_for(case: &Case, percent: usize) -> ColumnPredicate {
+    let mut keys: Vec<Datum> =
+        (0..ROWS).step_by(97).filter_map(|row| datum_at(&case.array, case.logical, row)).collect();
     keys.sort_unstable();
     let (low, high) = (&keys[keys.len() / 2], &keys[keys.len() * (50 + percent) / 100]);
-    let test = match (low, high) {
-        (Key::Number(low), Key::Number(high)) => Test::Range { low: *low, high: *high },
-        (Key::Bytes(low), Key::Bytes(high)) => Test::BytesRange {
+    let predicate = match (low, high) {
+        (Datum::Number(low), Datum::Number(high)) => DatumPredicate::Range { low: *low, high: *high },
+        (Datum::Bytes(low), Datum::Bytes(high)) => DatumPredicate::BytesRange {
             low: std::ops::Bound::Included(low.clone()),
             high: std::ops::Bound::Included(high.clone()),
         },
-        _ => Test::Null,
+        _ => DatumPredicate::Null,
     };
-    ColumnTest::new(ColumnIndex(0), test)
+    ColumnPredicate::new(ColumnIndex(0), predicate)
 }
 
 fn main() {
@@ -293,10 +294,10 @@ fn main() {
             (0..ROWS as u32).filter(|row| random(*row as usize + 7).is_multiple_of(100)).collect();
         let gathered = measure(positions.len(), || drop(black_box(chunk.gather(&positions))));
         let [narrow, filtered] = [1, 10].map(|percent| {
-            let test = test_for(&case, percent);
+            let predicate = predicate_for(&case, percent);
             measure(ROWS, || {
                 let mut selection = Bitmap::all_set(ROWS);
-                chunk.filter(&test, 0..ROWS, &mut selection);
+                chunk.filter(&predicate, 0..ROWS, &mut selection);
                 black_box(&selection);
             })
         });

@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_a_test_are_taken_row_by_row() {
+    fn answers_of_a_predicate_are_taken_row_by_row() {
         let third = |row: usize| row.is_multiple_of(3);
         for len in [1, 63, 64, 65, 130, 200] {
             for start in 0..len {

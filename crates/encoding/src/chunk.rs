@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
-use taut_types::{ColumnTest, Encoding, LogicalType, Test};
+use taut_types::{ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 use crate::arrays::{ArrayBuilder, Entries, InRuns, Positions, Rows, Selected, Source, array_of, array_of_buffer};
 use crate::bytes::Bytes;
@@ -263,33 +263,35 @@ impl Chunk {
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk, or the selection has another length.
-    pub fn filter(&self, test: &ColumnTest, rows: Range<usize>, selection: &mut Bitmap) {
+    pub fn filter(&self, predicate: &ColumnPredicate, rows: Range<usize>, selection: &mut Bitmap) {
         self.check_selection(&rows, selection);
-        if test.test == Test::Null {
-            return self.filter_nulls(!test.negated, rows, selection);
+        if predicate.condition == DatumPredicate::Null {
+            return self.filter_nulls(!predicate.negated, rows, selection);
         }
         self.filter_nulls(false, rows.clone(), selection);
         match &self.values {
             ChunkValues::Null => {}
-            ChunkValues::Numbers(numbers) => numbers.filter(&test.test, test.negated, rows, selection),
-            ChunkValues::Bytes(bytes) => bytes.filter(&test.test, test.negated, rows, selection),
+            ChunkValues::Numbers(numbers) => numbers.filter(&predicate.condition, predicate.negated, rows, selection),
+            ChunkValues::Bytes(bytes) => bytes.filter(&predicate.condition, predicate.negated, rows, selection),
         }
     }
 
     /// Selects the rows that pass a predicate, and no others. Same result as [`Chunk::filter`] on a full selection, but
     /// faster. The previous content and length of the selection are overwritten.
-    pub fn select_passing(&self, test: &ColumnTest, selection: &mut Bitmap) {
+    pub fn select_passing(&self, predicate: &ColumnPredicate, selection: &mut Bitmap) {
         let is_selected = match &self.values {
-            _ if test.test == Test::Null => false,
+            _ if predicate.condition == DatumPredicate::Null => false,
             ChunkValues::Null => false,
-            ChunkValues::Numbers(numbers) => numbers.select(&test.test, test.negated, self.rows, selection),
-            ChunkValues::Bytes(bytes) => bytes.select(&test.test, test.negated, self.rows, selection),
+            ChunkValues::Numbers(numbers) => {
+                numbers.select(&predicate.condition, predicate.negated, self.rows, selection)
+            }
+            ChunkValues::Bytes(bytes) => bytes.select(&predicate.condition, predicate.negated, self.rows, selection),
         };
         if is_selected {
             self.filter_nulls(false, 0..self.rows, selection);
         } else {
             selection.set_all(self.rows);
-            self.filter(test, 0..self.rows, selection);
+            self.filter(predicate, 0..self.rows, selection);
         }
     }
 
@@ -299,10 +301,11 @@ impl Chunk {
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk.
-    pub fn filter_selected(&self, test: &ColumnTest, selected: usize, selection: &mut Bitmap) -> bool {
+    pub fn filter_selected(&self, predicate: &ColumnPredicate, selected: usize, selection: &mut Bitmap) -> bool {
         self.check_selection(&(0..self.rows), selection);
         let (ChunkValues::Numbers(numbers), None) = (&self.values, &self.validity) else { return false };
-        test.test != Test::Null && numbers.filter_selected(&test.test, test.negated, selected, selection)
+        predicate.condition != DatumPredicate::Null
+            && numbers.filter_selected(&predicate.condition, predicate.negated, selected, selection)
     }
 
     /// Extremes of groups of neighbouring values, in about a twentieth of the chunk's bytes. With them,
@@ -323,16 +326,16 @@ impl Chunk {
     /// If the range is not within the rows of the chunk.
     pub fn find_by_extremes(
         &self,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         (extreme, extremes): (Extreme, &Buffer),
         rows: Range<usize>,
     ) -> Option<(Vec<u32>, usize)> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let ChunkValues::Numbers(numbers) = &self.values else { return None };
-        if test.negated {
+        if predicate.negated {
             return None;
         }
-        let (mut found, looked_at) = numbers.find_by_extremes(&test.test, (extreme, extremes), rows)?;
+        let (mut found, looked_at) = numbers.find_by_extremes(&predicate.condition, (extreme, extremes), rows)?;
         if let Some(validity) = &self.validity {
             found.retain(|row| validity.value(*row as usize));
         }
@@ -340,26 +343,26 @@ impl Chunk {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
-    /// null, and the predicate must not be [`Test::Null`]. Returns `None` if the encoding does not gain from binary
+    /// null, and the predicate must not be [`DatumPredicate::Null`]. Returns `None` if the encoding does not gain from binary
     /// search, or the predicate is a long list.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.
-    pub fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
+    pub fn search(&self, predicate: &DatumPredicate, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match &self.values {
             ChunkValues::Null => None,
-            ChunkValues::Numbers(numbers) => numbers.search(test, rows),
-            ChunkValues::Bytes(bytes) => search::bytes(test, rows, |row| bytes.value(row)),
+            ChunkValues::Numbers(numbers) => numbers.search(predicate, rows),
+            ChunkValues::Bytes(bytes) => search::bytes(predicate, rows, |row| bytes.value(row)),
         }
     }
 
     /// Ascending codes whose entries in a dictionary of text or bytes pass a predicate. The predicate must not be
-    /// [`Test::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
-    pub fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
+    /// [`DatumPredicate::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
+    pub fn codes_that_pass(&self, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match &self.values {
             ChunkValues::Null => Some(vec![]),
-            ChunkValues::Bytes(bytes) => bytes.codes_that_pass(test),
+            ChunkValues::Bytes(bytes) => bytes.codes_that_pass(predicate),
             ChunkValues::Numbers(_) => None,
         }
     }

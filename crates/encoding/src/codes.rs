@@ -11,10 +11,10 @@
 
 use std::ops::Range;
 
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::numbers::packed::{self, Packed};
 use crate::run_ends::{self, RunEnds, run_starts};
 use crate::{Bitmap, VECTOR_ROWS};
@@ -163,20 +163,26 @@ impl Codes {
     }
 
     /// Clears the rows of a range whose code fails a predicate on numbers.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
-            Self::Packed(packed) => packed.filter(test, negated, rows, selection),
+            Self::Packed(packed) => packed.filter(predicate, negated, rows, selection),
             Self::Runs(ends, packed) => {
-                let test = LaneTest::<u16>::new(test, negated, (0, u16::MAX.into()), 0);
-                filter_runs(ends, packed, &test, rows, selection);
+                let predicate = LanePredicate::<u16>::new(predicate, negated, (0, u16::MAX.into()), 0);
+                filter_runs(ends, packed, &predicate, rows, selection);
             }
         }
     }
 
     /// Like [`Packed::select`], for a predicate on codes as numbers.
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
         match self {
-            Self::Packed(packed) => packed.select(test, negated, rows, selection),
+            Self::Packed(packed) => packed.select(predicate, negated, rows, selection),
             Self::Runs(..) => false,
         }
     }
@@ -191,7 +197,7 @@ impl Codes {
         match self {
             Self::Packed(packed) => packed.filter_flags(flags, rows, selection),
             Self::Runs(ends, packed) => {
-                filter_runs(ends, packed, &LaneTest::<u16>::of_flags(flags), rows, selection);
+                filter_runs(ends, packed, &LanePredicate::<u16>::of_flags(flags), rows, selection);
             }
         }
     }
@@ -205,9 +211,15 @@ fn visit_runs(ends: &RunEnds, packed: &Packed, rows: Range<usize>, mut visit: im
     ends.visit(rows, |run, rows| visit(codes[run - runs.start] as u16, rows));
 }
 
-fn filter_runs(ends: &RunEnds, packed: &Packed, test: &LaneTest<u16>, rows: Range<usize>, selection: &mut Bitmap) {
+fn filter_runs(
+    ends: &RunEnds,
+    packed: &Packed,
+    predicate: &LanePredicate<u16>,
+    rows: Range<usize>,
+    selection: &mut Bitmap,
+) {
     visit_runs(ends, packed, rows, |code, rows| {
-        if !test.admits(code) {
+        if !predicate.admits(code) {
             selection.clear_range(rows);
         }
     });

@@ -9,7 +9,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
-use taut_types::{Encoding, LogicalType, f32_to_key, f64_to_key};
+use taut_types::{Encoding, LogicalType, f32_to_ordered, f64_to_ordered};
 
 use crate::choice::{Choice, EncodeError};
 use crate::head::{Head, Writer};
@@ -60,11 +60,11 @@ pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<
         }
         LogicalType::Real => {
             let values = values::<Float32Type>(array).ok_or_else(wrong)?;
-            frame.numbers(values.iter().map(|value| f32_to_key(*value)).collect::<Vec<_>>(), true)
+            frame.numbers(values.iter().map(|value| f32_to_ordered(*value)).collect::<Vec<_>>(), true)
         }
         LogicalType::Double => {
             let values = values::<Float64Type>(array).ok_or_else(wrong)?;
-            frame.numbers(values.iter().map(|value| f64_to_key(*value)).collect::<Vec<_>>(), true)
+            frame.numbers(values.iter().map(|value| f64_to_ordered(*value)).collect::<Vec<_>>(), true)
         }
         LogicalType::Decimal { .. } => frame.decimals(values::<Decimal128Type>(array).ok_or_else(wrong)?, logical),
         LogicalType::Varchar => {

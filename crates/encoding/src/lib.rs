@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //! use arrow_array::{ArrayRef, Int32Array};
 //! use taut_encoding::{Bitmap, Choice, Chunk, encode};
-//! use taut_types::{ColumnIndex, ColumnTest, LogicalType, Test};
+//! use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType};
 //!
 //! let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None, Some(9), Some(8)]));
 //! let bytes = encode(&values, LogicalType::Integer, Choice::Auto).unwrap();
@@ -16,7 +16,7 @@
 //! assert_eq!(&chunk.decode(0..4), &values);
 //!
 //! let mut selection = Bitmap::all_set(4);
-//! chunk.filter(&ColumnTest::new(ColumnIndex(0), Test::Range { low: 8, high: 9 }), 0..4, &mut selection);
+//! chunk.filter(&ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 8, high: 9 }), 0..4, &mut selection);
 //! assert_eq!(selection.positions(), [2, 3]);
 //! ```
 
@@ -31,7 +31,7 @@ mod encode;
 mod hashes;
 mod head;
 mod kernels;
-mod lane_test;
+mod lane_predicate;
 mod native;
 mod numbers;
 mod run_ends;

@@ -3,37 +3,41 @@
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 /// Maximum items of a list that is evaluated by binary search.
 const LIST_MAX: usize = 16;
 
 /// Finds the rows that pass a predicate, as ranges. The numbers of the rows must ascend. Returns `None` if the
 /// predicate is not on numbers, or is a long list.
-pub fn numbers(test: &Test, rows: Range<usize>, number: impl Fn(usize) -> i128) -> Option<Vec<Range<usize>>> {
+pub fn numbers(
+    predicate: &DatumPredicate,
+    rows: Range<usize>,
+    number: impl Fn(usize) -> i128,
+) -> Option<Vec<Range<usize>>> {
     let between = |low: i128, high: i128, rows: Range<usize>| {
         let start = first_row(rows.clone(), |row| number(row) < low);
         start..first_row(start..rows.end, |row| number(row) <= high)
     };
-    match test {
-        Test::Range { low, high } if low > high => Some(vec![]),
-        Test::Range { low, high } => Some(vec![between(*low, *high, rows)]),
-        Test::OneOf(list) => each(list, rows, |number, rows| between(*number, *number, rows)),
-        Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => None,
+    match predicate {
+        DatumPredicate::Range { low, high } if low > high => Some(vec![]),
+        DatumPredicate::Range { low, high } => Some(vec![between(*low, *high, rows)]),
+        DatumPredicate::OneOf(list) => each(list, rows, |number, rows| between(*number, *number, rows)),
+        DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => None,
     }
 }
 
 /// Finds the rows that pass a predicate on text or bytes, as ranges. The values of the rows must ascend. Returns `None`
 /// if the predicate is not on text or bytes, or is a long list.
 pub(crate) fn bytes<'a>(
-    test: &Test,
+    predicate: &DatumPredicate,
     rows: Range<usize>,
     value: impl Fn(usize) -> Cow<'a, [u8]>,
 ) -> Option<Vec<Range<usize>>> {
     let not_above = |bound: &[u8], rows| first_row(rows, |row| *value(row) <= *bound);
     let below = |bound: &[u8], rows| first_row(rows, |row| *value(row) < *bound);
-    match test {
-        Test::BytesRange { low, high } => {
+    match predicate {
+        DatumPredicate::BytesRange { low, high } => {
             let start = match low {
                 Bound::Included(low) => below(low, rows.clone()),
                 Bound::Excluded(low) => not_above(low, rows.clone()),
@@ -47,11 +51,11 @@ pub(crate) fn bytes<'a>(
             let found = start..end;
             Some(vec![found])
         }
-        Test::BytesOneOf(list) => each(list, rows, |item, rows| {
+        DatumPredicate::BytesOneOf(list) => each(list, rows, |item, rows| {
             let start = below(item, rows.clone());
             start..not_above(item, start..rows.end)
         }),
-        Test::Range { .. } | Test::OneOf(_) | Test::Null => None,
+        DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => None,
     }
 }
 

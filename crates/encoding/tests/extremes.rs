@@ -6,16 +6,16 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, Instructions, encode};
 use taut_testkit::{Model, array_of};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 /// A chunk of random numbers of `bits` bits, some of them null, with its model and its numbers in ascending order.
 fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec<i128>) {
-    let draw = |random: &mut StdRng| Key::Number((random.random::<i64>() >> (64 - bits)).into());
+    let draw = |random: &mut StdRng| Datum::Number((random.random::<i64>() >> (64 - bits)).into());
     let is_null = |random: &mut StdRng| bits.is_multiple_of(3) && random.random_bool(0.1);
     let values: Vec<_> = (0..rows).map(|_| Some(draw(random)).filter(|_| !is_null(random))).collect();
     let array = array_of(&values, LogicalType::BigInt);
     let bytes = encode(&array, LogicalType::BigInt, Choice::Forced(Encoding::FrameOfReference)).unwrap();
-    let mut numbers: Vec<i128> = values.iter().flatten().filter_map(Key::number).collect();
+    let mut numbers: Vec<i128> = values.iter().flatten().filter_map(Datum::number).collect();
     numbers.sort_unstable();
     let chunk = Chunk::parse(bytes.into(), LogicalType::BigInt, rows).unwrap();
     (chunk, Model::of_array(&array, LogicalType::BigInt), numbers)
@@ -43,8 +43,8 @@ fn few_rows_are_found_as_a_scan_finds_them() {
             (numbers[few], numbers[few * 2]),
             (i128::MIN, numbers[last / 2]),
         ] {
-            let test = ColumnTest::new(ColumnIndex(0), Test::Range { low, high });
-            let passing = model.filter(std::slice::from_ref(&test));
+            let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low, high });
+            let passing = model.filter(std::slice::from_ref(&predicate));
             let expected = |before: &Bitmap, range: &std::ops::Range<usize>| {
                 let mut expected = before.clone();
                 expected.clear_range(range.clone());
@@ -57,24 +57,24 @@ fn few_rows_are_found_as_a_scan_finds_them() {
             let mut before = Bitmap::none(rows);
             (0..rows).filter(|_| random.random_bool(0.02)).for_each(|row| before.set(row));
             let mut selection = before.clone();
-            let is_done = chunk.filter_selected(&test, before.count(), &mut selection);
+            let is_done = chunk.filter_selected(&predicate, before.count(), &mut selection);
             assert_eq!(is_done, chunk.nulls() == 0, "{bits} bits");
-            assert!(!is_done || selection == expected(&before, &(0..rows)), "{bits} bits, one by one: {test:?}");
+            assert!(!is_done || selection == expected(&before, &(0..rows)), "{bits} bits, one by one: {predicate:?}");
             for extreme in [Extreme::Least, Extreme::Greatest] {
                 // The random numbers may be too close together for extremes.
                 let Some(extremes) = chunk.extremes(extreme) else { continue };
                 let start = random.random_range(0..rows);
                 for range in [0..rows, start..random.random_range(start..=rows)] {
-                    let found = chunk.find_by_extremes(&test, (extreme, &extremes), range.clone());
+                    let found = chunk.find_by_extremes(&predicate, (extreme, &extremes), range.clone());
                     let Some((found, here)) = found else { continue };
                     let passing = passing.iter().filter(|row| range.contains(row)).map(|row| *row as u32);
-                    assert!(passing.eq(found), "{bits} bits, {extreme:?}: {test:?} on {range:?}");
+                    assert!(passing.eq(found), "{bits} bits, {extreme:?}: {predicate:?} on {range:?}");
                     by_extremes += range.len();
                     looked_at += here;
                 }
                 // A chunk does not accept the extremes of another chunk.
                 let of_another = (extreme, &extremes.slice(2));
-                assert!(chunk.find_by_extremes(&test, of_another, 0..rows).is_none());
+                assert!(chunk.find_by_extremes(&predicate, of_another, 0..rows).is_none());
             }
         }
     }

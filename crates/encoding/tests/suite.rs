@@ -11,8 +11,8 @@ use taut_encoding::{
     ArrayBuilder, Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Extreme, Instructions, NullableNumbers,
     SelectedRuns, encode,
 };
-use taut_testkit::{Model, TestTable, agree, array_of, tables, tests_for};
-use taut_types::{ColumnIndex, ColumnTest, Encoding, GroupKind, Key, LogicalType, Test, key_at};
+use taut_testkit::{Model, TestTable, agree, array_of, predicates_for, tables};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, GroupKind, LogicalType, datum_at};
 
 const COLUMN: [ColumnIndex; 1] = [ColumnIndex(0)];
 
@@ -22,7 +22,7 @@ struct Column {
     logical: LogicalType,
     array: ArrayRef,
     model: Model,
-    tests: Vec<(ColumnTest, Vec<usize>)>,
+    predicates: Vec<(ColumnPredicate, Vec<usize>)>,
 }
 
 /// The columns of a table as arrays of at most `rows_max` rows. Every second array is a slice that does not begin at
@@ -38,9 +38,9 @@ fn columns(table: &TestTable, rows_max: usize, random: &mut StdRng) -> Vec<Colum
         let array = array_of(&values, logical).slice(skip, rows);
         let model = Model::of_array(&array, logical);
         agree(&model, &(0..rows).collect::<Vec<_>>(), &COLUMN, std::slice::from_ref(&array));
-        let tests = tests_for(&model, random).into_iter();
-        let tests = tests.map(|test| (test.clone(), model.filter(&[test]))).collect();
-        Column { name: format!("{}.{}", table.name, column.name), logical, array, model, tests }
+        let predicates = predicates_for(&model, random).into_iter();
+        let predicates = predicates.map(|predicate| (predicate.clone(), model.filter(&[predicate]))).collect();
+        Column { name: format!("{}.{}", table.name, column.name), logical, array, model, predicates }
     };
     table.schema.columns().iter().enumerate().map(&mut column).collect()
 }
@@ -79,7 +79,7 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
             let mut numbers = vec![];
             while numbers.len() < 3500 {
                 let rows = random.random_range(run.clone());
-                numbers.extend(std::iter::repeat_n(Some(Key::Number(number)), rows));
+                numbers.extend(std::iter::repeat_n(Some(Datum::Number(number)), rows));
                 number += random.random_range(step.clone());
                 match name {
                     "beginning anew" if random.random_bool(0.005) => number = far,
@@ -89,9 +89,9 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
             }
             let array = array_of(&numbers, logical);
             let model = Model::of_array(&array, logical);
-            let tests = tests_for(&model, random).into_iter();
-            let tests = tests.map(|test| (test.clone(), model.filter(&[test]))).collect();
-            columns.push(Column { name: format!("{name} {logical} from {far}"), logical, array, model, tests });
+            let predicates = predicates_for(&model, random).into_iter();
+            let predicates = predicates.map(|predicate| (predicate.clone(), model.filter(&[predicate]))).collect();
+            columns.push(Column { name: format!("{name} {logical} from {far}"), logical, array, model, predicates });
         }
     }
     columns
@@ -213,29 +213,31 @@ fn some_rows(rows: usize, random: &mut StdRng) -> Bitmap {
 
 fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
-    for (test, passing) in &column.tests {
+    for (predicate, passing) in &column.predicates {
         let range = ranges(rows, random)[random.random_range(0..7)].clone();
         let before = some_rows(rows, random);
         let mut selection = before.clone();
-        chunk.filter(test, range.clone(), &mut selection);
+        chunk.filter(predicate, range.clone(), &mut selection);
         let mut expected = before.clone();
         expected.clear_range(range.clone());
         passing.iter().filter(|row| range.contains(row) && before.get(**row)).for_each(|row| expected.set(*row));
-        assert!(selection == expected, "{}, {}: {test:?} on {range:?}", column.name, chunk.description());
+        assert!(selection == expected, "{}, {}: {predicate:?} on {range:?}", column.name, chunk.description());
         let mut selected = before.clone();
-        chunk.select_passing(test, &mut selected);
+        chunk.select_passing(predicate, &mut selected);
         assert_eq!(selected.len(), rows);
-        assert!(passing.iter().copied().eq(selected.positions().iter().map(|row| *row as usize)), "{test:?}");
+        assert!(passing.iter().copied().eq(selected.positions().iter().map(|row| *row as usize)), "{predicate:?}");
         let mut by_position = before.clone();
-        let is_done = chunk.filter_selected(test, before.count(), &mut by_position);
+        let is_done = chunk.filter_selected(predicate, before.count(), &mut by_position);
         let all = || passing.iter().all(|row| !before.get(*row) || by_position.get(*row));
         assert!(!is_done || all() && by_position.count() == passing.iter().filter(|row| before.get(**row)).count());
         assert!(is_done || by_position == before, "{}", chunk.description());
         for extreme in [Extreme::Least, Extreme::Greatest] {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
-            let Some((found, _)) = chunk.find_by_extremes(test, (extreme, &extremes), range.clone()) else { continue };
+            let Some((found, _)) = chunk.find_by_extremes(predicate, (extreme, &extremes), range.clone()) else {
+                continue;
+            };
             let passing = passing.iter().filter(|row| range.contains(row)).map(|row| *row as u32);
-            assert!(passing.eq(found), "{}, {extreme:?}: {test:?} on {range:?}", column.name);
+            assert!(passing.eq(found), "{}, {extreme:?}: {predicate:?} on {range:?}", column.name);
         }
     }
 }
@@ -247,19 +249,31 @@ fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         let Some(first) = range.clone().find(|row| value(*row).is_some()) else { continue };
         let ascends = |row: &usize| *row == first || value(*row) >= value(*row - 1);
         let stretch = first..range.clone().skip_while(|row| *row < first).take_while(ascends).count() + first;
-        for (test, passing) in column.tests.iter().filter(|(test, _)| !test.negated && test.test != Test::Null) {
-            let Some(found) = chunk.search(&test.test, stretch.clone()) else { continue };
+        for (predicate, passing) in column
+            .predicates
+            .iter()
+            .filter(|(predicate, _)| !predicate.negated && predicate.condition != DatumPredicate::Null)
+        {
+            let Some(found) = chunk.search(&predicate.condition, stretch.clone()) else { continue };
             let found: Vec<usize> = found.into_iter().flatten().collect();
             let expected: Vec<usize> = passing.iter().copied().filter(|row| stretch.contains(row)).collect();
-            assert_eq!(found, expected, "{}, {}: {test:?} on {stretch:?}", column.name, chunk.description());
+            assert_eq!(found, expected, "{}, {}: {predicate:?} on {stretch:?}", column.name, chunk.description());
         }
     }
     let Some(entries) = chunk.dictionary() else { return };
-    for (test, _) in column.tests.iter().filter(|(test, _)| !test.negated && test.test != Test::Null) {
-        let Some(codes) = chunk.codes_that_pass(&test.test) else { continue };
-        let passes = |code: &usize| test.admits(key_at(&entries, column.logical, *code).as_ref());
+    for (predicate, _) in column
+        .predicates
+        .iter()
+        .filter(|(predicate, _)| !predicate.negated && predicate.condition != DatumPredicate::Null)
+    {
+        let Some(codes) = chunk.codes_that_pass(&predicate.condition) else { continue };
+        let passes = |code: &usize| predicate.admits(datum_at(&entries, column.logical, *code).as_ref());
         let expected: Vec<usize> = (0..entries.len()).filter(passes).collect();
-        assert_eq!(codes.into_iter().flatten().map(|code| code as usize).collect::<Vec<_>>(), expected, "{test:?}");
+        assert_eq!(
+            codes.into_iter().flatten().map(|code| code as usize).collect::<Vec<_>>(),
+            expected,
+            "{predicate:?}"
+        );
     }
 }
 
@@ -269,7 +283,7 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
     let rows = model.rows.len();
     let flags: Vec<bool> = (0..entries.len()).map(|_| random.random_bool(0.5)).collect();
     let flag_of: std::collections::HashMap<_, _> =
-        flags.iter().enumerate().map(|(entry, flag)| (key_at(&entries, logical, entry), *flag)).collect();
+        flags.iter().enumerate().map(|(entry, flag)| (datum_at(&entries, logical, entry), *flag)).collect();
     for null_passes in [false, true] {
         let range = ranges(rows, random)[random.random_range(0..7)].clone();
         let before = some_rows(rows, random);
@@ -335,7 +349,7 @@ fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         let Some((numbers, nulls)) = found else { return };
         assert_eq!(numbers.len(), positions.len());
         for (index, position) in positions.iter().enumerate() {
-            let expected = column.model.value(*position as usize, COLUMN[0]).and_then(taut_types::Key::number);
+            let expected = column.model.value(*position as usize, COLUMN[0]).and_then(taut_types::Datum::number);
             let found = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(index)).then_some(numbers[index]);
             assert_eq!(found, expected.map(|number| number as i64), "{}, row {position}", column.name);
         }
@@ -409,7 +423,7 @@ fn automatic_encodings_are_never_much_larger_than_plain() {
 }
 
 /// Calls the read methods of a chunk. Results may be wrong, but nothing may panic, and Arrow must accept the arrays.
-fn ask(bytes: &[u8], logical: LogicalType, model: &Model, tests: &[ColumnTest]) {
+fn ask(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &[ColumnPredicate]) {
     let rows = model.rows.len();
     let Ok(chunk) = Chunk::parse(Buffer::from(bytes), logical, rows) else { return };
     let _ = (chunk.check(), chunk.description(), chunk.decoded_bytes_per_row());
@@ -420,11 +434,11 @@ fn ask(bytes: &[u8], logical: LogicalType, model: &Model, tests: &[ColumnTest]) 
             array.to_data().validate_full().unwrap();
         }
     }
-    for test in tests {
-        chunk.filter(test, rows / 5..rows, &mut Bitmap::all_set(rows));
+    for predicate in predicates {
+        chunk.filter(predicate, rows / 5..rows, &mut Bitmap::all_set(rows));
         for extreme in [Extreme::Least, Extreme::Greatest] {
             if let Some(extremes) = chunk.extremes(extreme) {
-                chunk.find_by_extremes(test, (extreme, &extremes), rows / 5..rows);
+                chunk.find_by_extremes(predicate, (extreme, &extremes), rows / 5..rows);
             }
         }
     }
@@ -462,8 +476,8 @@ fn hostile_bytes_do_no_harm() {
 
 /// Encodes a column in every way, and reads damaged chunks.
 fn damage(column: &Column, random: &mut StdRng) {
-    let Column { logical, array, model, tests, .. } = column;
-    let tests: Vec<_> = tests.iter().map(|(test, _)| test.clone()).step_by(3).collect();
+    let Column { logical, array, model, predicates, .. } = column;
+    let predicates: Vec<_> = predicates.iter().map(|(predicate, _)| predicate.clone()).step_by(3).collect();
     for choice in choices(*logical) {
         let Ok(bytes) = encode(array, *logical, choice) else { continue };
         let mut places: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
@@ -477,12 +491,12 @@ fn damage(column: &Column, random: &mut StdRng) {
                 2 => random.random(),
                 _ => damaged[at] ^ 1 << random.random_range(0..8),
             };
-            ask(&damaged, *logical, model, &tests);
+            ask(&damaged, *logical, model, &predicates);
         }
-        ask(&bytes[..random.random_range(0..bytes.len())], *logical, model, &tests);
+        ask(&bytes[..random.random_range(0..bytes.len())], *logical, model, &predicates);
         let mut damaged = bytes.clone();
         damaged[64..].iter_mut().for_each(|byte| *byte = random.random());
-        ask(&damaged, *logical, model, &tests);
+        ask(&damaged, *logical, model, &predicates);
     }
 }
 
@@ -532,7 +546,7 @@ fn front_coded_text_that_is_none_spoils_no_value_past_the_next_whole_one() {
     for (first, values) in [(0, chunk.decode(0..2000)), (30, chunk.gather(&(30..60).collect::<Vec<u32>>()))] {
         for (row, text) in texts.iter().enumerate().take(60).skip(30) {
             let expected = if (32..48).contains(&row) { "" } else { text };
-            let found = key_at(&values, LogicalType::Varchar, row - first).unwrap();
+            let found = datum_at(&values, LogicalType::Varchar, row - first).unwrap();
             assert_eq!(found.bytes(), Some(expected.as_bytes()), "row {row}");
         }
     }
@@ -549,7 +563,7 @@ fn text_that_is_none_is_found_and_reads_as_empty() {
         let chunk = Chunk::parse(bytes.into(), LogicalType::Varchar, texts.len()).unwrap();
         assert!(chunk.check().is_err());
         let values = chunk.decode(0..texts.len());
-        let text = |row: u32| key_at(&values, LogicalType::Varchar, row as usize).unwrap();
+        let text = |row: u32| datum_at(&values, LogicalType::Varchar, row as usize).unwrap();
         assert_eq!(text(5).bytes(), Some(&b""[..]), "{encoding:?}");
         assert_eq!(text(6).bytes(), Some(texts[6].as_bytes()));
         assert_eq!(&chunk.gather(&[4, 5, 6]).slice(1, 1), &values.slice(5, 1));

@@ -13,7 +13,7 @@
 //! About ten bits per distinct key give one false positive in a hundred. A filter cannot answer ranges.
 
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
-use taut_types::Key;
+use taut_types::Datum;
 use twox_hash::XxHash3_64;
 
 use crate::csb_tree::CorruptIndex;
@@ -33,10 +33,10 @@ pub struct Bloom {
 }
 
 /// Hash of a key for [`Bloom::build`] and [`Bloom::may_contain`].
-pub fn bloom_hash(key: &Key) -> u64 {
+pub fn bloom_hash(key: &Datum) -> u64 {
     match key {
-        Key::Number(number) => XxHash3_64::oneshot(&number.to_le_bytes()),
-        Key::Bytes(bytes) => XxHash3_64::oneshot(bytes),
+        Datum::Number(number) => XxHash3_64::oneshot(&number.to_le_bytes()),
+        Datum::Bytes(bytes) => XxHash3_64::oneshot(bytes),
     }
 }
 
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn members_are_admitted_and_few_others() {
         for count in [1, 2, 100, 65_536_i128] {
-            let hashes: Vec<u64> = (0..count).map(|number| bloom_hash(&Key::Number(number * 7))).collect();
+            let hashes: Vec<u64> = (0..count).map(|number| bloom_hash(&Datum::Number(number * 7))).collect();
             let bytes = Buffer::from(Bloom::build(&hashes));
             let filter = Bloom::parse(&bytes).unwrap();
             assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
             let wrong =
-                (1..=10_000_i128).filter(|number| filter.may_contain(bloom_hash(&Key::Number(-number)))).count();
+                (1..=10_000_i128).filter(|number| filter.may_contain(bloom_hash(&Datum::Number(-number)))).count();
             assert!(wrong <= 300, "{wrong} of 10,000 for {count} keys");
             for length in 0..bytes.len().min(200) {
                 assert!(Bloom::parse(&bytes.slice_with_length(0, length)).is_err());

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use taut_types::{ColumnTest, Key, LogicalType, Test};
+use taut_types::{ColumnPredicate, Datum, DatumPredicate, LogicalType};
 
 use crate::RowRanges;
 
@@ -47,7 +47,7 @@ pub struct Zone {
     pub nulls: u32,
     /// Lower and upper bound of all values that are not null. The upper bound is absent if none is short enough. `None`
     /// if all rows are null. Bounds of numbers are values of the zone, so they answer `min` and `max`.
-    pub bounds: Option<(Key, Option<Key>)>,
+    pub bounds: Option<(Datum, Option<Datum>)>,
     /// Whether the rows ascend without nulls, so that binary search finds values. False if all values are equal.
     pub is_ascending: bool,
 }
@@ -125,12 +125,12 @@ pub fn upper_prefix(bytes: &[u8]) -> Option<Box<[u8]>> {
 
 impl Zone {
     /// Whether some row may pass a predicate.
-    pub fn may_admit(&self, test: &ColumnTest) -> bool {
-        match (&self.bounds, &test.test) {
-            (Some((_, None)), Test::Null) => test.negated || self.nulls > 0,
+    pub fn may_admit(&self, predicate: &ColumnPredicate) -> bool {
+        match (&self.bounds, &predicate.condition) {
+            (Some((_, None)), DatumPredicate::Null) => predicate.negated || self.nulls > 0,
             (Some((_, None)), _) => true,
-            (Some((min, Some(max))), _) => test.may_admit(Some((min, max)), self.nulls > 0),
-            (None, _) => test.may_admit(None, self.nulls > 0),
+            (Some((min, Some(max))), _) => predicate.may_admit(Some((min, max)), self.nulls > 0),
+            (None, _) => predicate.may_admit(None, self.nulls > 0),
         }
     }
 
@@ -149,17 +149,17 @@ impl Zone {
     /// Difference of the bounds, if they are numbers.
     fn span(&self) -> Option<f64> {
         match &self.bounds {
-            Some((Key::Number(min), Some(Key::Number(max)))) => Some(max.wrapping_sub(*min) as u128 as f64),
+            Some((Datum::Number(min), Some(Datum::Number(max)))) => Some(max.wrapping_sub(*min) as u128 as f64),
             _ => None,
         }
     }
 
     /// Whether every row certainly passes a predicate. `rows` is the number of rows of the zone.
-    pub fn admits_all(&self, test: &ColumnTest, rows: u32) -> bool {
-        match (&self.bounds, &test.test) {
-            (None, Test::Null) => !test.negated && self.nulls == rows,
-            (Some((min, Some(max))), _) if self.nulls == 0 => test.admits_all(min, max),
-            (Some((_, None)), Test::Null) => self.nulls == 0 && test.negated,
+    pub fn admits_all(&self, predicate: &ColumnPredicate, rows: u32) -> bool {
+        match (&self.bounds, &predicate.condition) {
+            (None, DatumPredicate::Null) => !predicate.negated && self.nulls == rows,
+            (Some((min, Some(max))), _) if self.nulls == 0 => predicate.admits_all(min, max),
+            (Some((_, None)), DatumPredicate::Null) => self.nulls == 0 && predicate.negated,
             _ => false,
         }
     }
@@ -211,7 +211,7 @@ impl ZoneMap {
     /// Least and greatest number of all zones, if values are numbers and not all null.
     pub fn number_bounds(&self) -> Option<(i128, i128)> {
         match &self.hull.as_ref()?.bounds {
-            Some((Key::Number(least), Some(Key::Number(greatest)))) => Some((*least, *greatest)),
+            Some((Datum::Number(least), Some(Datum::Number(greatest)))) => Some((*least, *greatest)),
             _ => None,
         }
     }
@@ -234,36 +234,36 @@ impl ZoneMap {
 
     /// Zones outside which no row can pass a predicate, found by binary search. Returns the first row of these zones,
     /// and the zones. All zones if they are not sorted, or the predicate is negated.
-    fn span(&self, test: &ColumnTest) -> (u32, &[Zone]) {
-        if !self.is_sorted || test.negated {
+    fn span(&self, predicate: &ColumnPredicate) -> (u32, &[Zone]) {
+        if !self.is_sorted || predicate.negated {
             return (0, &self.zones);
         }
         let is_below = |zone: &Zone| match &zone.bounds {
-            Some((_, Some(max))) => test.test.is_beyond(max),
+            Some((_, Some(max))) => predicate.condition.is_beyond(max),
             _ => false,
         };
-        let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| test.test.is_before(min));
+        let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| predicate.condition.is_before(min));
         let first = self.zones.partition_point(is_below);
         let count = self.zones[first..].partition_point(|zone| !is_above(zone));
         (self.start_of(first), &self.zones[first..first + count])
     }
 
     /// Whether some row may pass a predicate, by the bounds of all rows.
-    pub fn may_admit(&self, test: &ColumnTest) -> bool {
-        self.hull.as_ref().is_some_and(|hull| hull.may_admit(test))
+    pub fn may_admit(&self, predicate: &ColumnPredicate) -> bool {
+        self.hull.as_ref().is_some_and(|hull| hull.may_admit(predicate))
     }
 
     /// Removes from `ranges` the rows of zones in which no row can pass. Returns the number of zones that are ruled
     /// out.
-    pub fn candidates(&self, test: &ColumnTest, ranges: &mut RowRanges) -> usize {
-        if !self.may_admit(test) {
+    pub fn candidates(&self, predicate: &ColumnPredicate, ranges: &mut RowRanges) -> usize {
+        if !self.may_admit(predicate) {
             *ranges = RowRanges::none();
             return self.zones.len();
         }
-        let (mut start, span) = self.span(test);
+        let (mut start, span) = self.span(predicate);
         let (mut kept, mut ruled_out) = (RowRanges::none(), self.zones.len() - span.len());
         for zone in span {
-            if zone.may_admit(test) {
+            if zone.may_admit(predicate) {
                 kept.push(start..zone.rows_end)
             } else {
                 ruled_out += 1
@@ -277,11 +277,11 @@ impl ZoneMap {
     }
 
     /// Rows that pass a predicate for certain, by the bounds of their zones.
-    pub fn certain(&self, test: &ColumnTest) -> RowRanges {
-        let (mut start, span) = self.span(test);
+    pub fn certain(&self, predicate: &ColumnPredicate) -> RowRanges {
+        let (mut start, span) = self.span(predicate);
         let mut certain = RowRanges::none();
         for zone in span {
-            if zone.admits_all(test, zone.rows_end - start) {
+            if zone.admits_all(predicate, zone.rows_end - start) {
                 certain.push(start..zone.rows_end);
             }
             start = zone.rows_end;
@@ -344,15 +344,15 @@ fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
 }
 
 /// Writes one bound. Returns the length of a bound of bytes, and zero for a number.
-fn write_bound(key: &Key, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
+fn write_bound(key: &Datum, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
     match (key, form) {
-        (Key::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {
+        (Datum::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {
             let narrow = i64::try_from(*number).is_ok();
             assert!(narrow || form == ZoneForm::Wide, "a number of a narrow type fits 64 bits");
             *field = number.to_le_bytes();
             0
         }
-        (Key::Bytes(prefix), ZoneForm::Bytes) => {
+        (Datum::Bytes(prefix), ZoneForm::Bytes) => {
             field[..prefix.len()].copy_from_slice(prefix);
             prefix.len() as u32
         }
@@ -399,14 +399,14 @@ fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'stati
     Ok(Zone { rows_end, nulls, bounds: Some((low, high)), is_ascending })
 }
 
-fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Key, &'static str> {
+fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Datum, &'static str> {
     let length = (length & ((1 << LENGTH_BITS) - 1)) as usize;
     if form == ZoneForm::Bytes {
         let (Some(prefix), Some(rest)) = (field.get(..length), field.get(length..)) else {
             return Err("a bound of at most 16 bytes");
         };
         return if rest.iter().all(|byte| *byte == 0) {
-            Ok(Key::Bytes(prefix.into()))
+            Ok(Datum::Bytes(prefix.into()))
         } else {
             Err("zeros after a bound")
         };
@@ -418,7 +418,7 @@ fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Key, &'stati
     let sign = if field[field.len() - 1] & 0x80 == 0 { 0 } else { u8::MAX };
     let mut number = [sign; BYTES_PREFIX];
     number[..field.len()].copy_from_slice(field);
-    Ok(Key::Number(i128::from_le_bytes(number)))
+    Ok(Datum::Number(i128::from_le_bytes(number)))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

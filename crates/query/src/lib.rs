@@ -13,7 +13,7 @@
 //! error         errors; sqlstate gives each its SQLSTATE
 //! ```
 //!
-//! A folder imports only folders below it. `tests/structure.py` checks this.
+//! A folder imports only folders below it. `predicates/structure.py` checks this.
 
 mod constraints;
 mod error;

@@ -20,7 +20,7 @@ use roaring::RoaringBitmap;
 use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
-use taut_types::{ColumnStatistics, ColumnTest, Partitioning, Schema, TableDesign};
+use taut_types::{ColumnPredicate, ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use crate::delta::{ContainerId, Delta, DeltaPage};
 use crate::moves::RelocationsSince;
@@ -328,11 +328,11 @@ impl Table {
         self.partitions.as_ref().and_then(|partitions| partitions.of_blocks.get(block).copied().flatten())
     }
 
-    /// For each partition, whether its rows may pass all of `tests`. `None` if there are no partitions.
-    pub fn admitted_partitions(&self, tests: &[ColumnTest]) -> Option<Vec<bool>> {
+    /// For each partition, whether its rows may pass all of `predicates`. `None` if there are no partitions.
+    pub fn admitted_partitions(&self, predicates: &[ColumnPredicate]) -> Option<Vec<bool>> {
         let partitioning = &self.partitions.as_ref()?.partitioning;
         let logical_type = self.schema.column(partitioning.design().column).logical_type;
-        Some(partitioning.admitted(tests, logical_type))
+        Some(partitioning.admitted(predicates, logical_type))
     }
 
     /// The blocks of each sort run.

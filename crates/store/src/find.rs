@@ -8,7 +8,7 @@
 //!
 //! A segment is read once for all keys. NaN keys are the exception: they need a predicate of their own.
 
-mod tests_of;
+mod predicates_of;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::error::ReadError;
 use crate::keys::KeyValues;
 use crate::{BlockFile, BlockId, OpenBlock, ReadCounters, Table};
 
-use tests_of::tests_of;
+use predicates_of::predicates_of;
 
 /// A search for the live rows of a table whose values equal one of several keys.
 #[derive(Clone, Copy, Debug)]
@@ -133,9 +133,9 @@ impl<'a> KeySearch<'a> {
             return Ok(());
         }
         let counters = ReadCounters::new();
-        for column_tests in tests_of(self.table, columns, keys) {
-            let predicate = Predicate { column_tests, row_tests: Vec::new() };
-            for place in self.table.blocks_that_may_match(&predicate.column_tests) {
+        for column_predicates in predicates_of(self.table, columns, keys) {
+            let predicate = Predicate { column_predicates, row_predicates: Vec::new() };
+            for place in self.table.blocks_that_may_match(&predicate.column_predicates) {
                 let file = &self.table.blocks[place];
                 if !known.contains(&file.id()) {
                     self.find_in_block(file, &counters, columns, &predicate, found)?;
@@ -154,7 +154,7 @@ impl<'a> KeySearch<'a> {
         found: &mut Found,
     ) -> Result<(), ReadError> {
         let open = file.open(counters)?;
-        let may_match = open.block().may_match(&open, &predicate.column_tests);
+        let may_match = open.block().may_match(&open, &predicate.column_predicates);
         if !may_match.map_err(|error| open.locate(error))? {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl<'a> KeySearch<'a> {
         let segments: Vec<usize> = (0..open.block().segments()).collect();
         let mut left = vec![];
         for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
-            let ruled_out = open.block().rule_out(&open, &predicate.column_tests, together.iter().copied());
+            let ruled_out = open.block().rule_out(&open, &predicate.column_predicates, together.iter().copied());
             left.extend(ruled_out.map_err(|error| open.locate(error))?.left());
         }
         for segment in left {

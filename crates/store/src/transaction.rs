@@ -16,7 +16,7 @@ use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
-use taut_types::ColumnTest;
+use taut_types::ColumnPredicate;
 
 use crate::catalog::change::Change;
 use crate::catalog::split_at;
@@ -173,11 +173,11 @@ impl Transaction {
         }
     }
 
-    /// Records that the transaction reads only the rows of a table that pass all of `tests`, whether such rows exist or
+    /// Records that the transaction reads only the rows of a table that pass all of `predicates`, whether such rows exist or
     /// not. Without predicates it reads all rows.
-    pub fn reads_where(&self, table: TableId, tests: Vec<ColumnTest>) {
+    pub fn reads_where(&self, table: TableId, predicates: Vec<ColumnPredicate>) {
         if let Some(reads) = &mut *self.reads.lock() {
-            reads.add(table, tests);
+            reads.add(table, predicates);
         }
     }
 

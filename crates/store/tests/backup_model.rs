@@ -14,9 +14,9 @@ use taut_store::backup::{BackupLog, BackupOptions, BackupProgress, Backups, Rest
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, ContainerId, ReadCounters, RowId, RowOrder, RowSet, Store, Synchronous, Table, verify};
 use taut_testkit::{Model, Random, TestTable};
-use taut_types::{ColumnIndex, Key, Predicate, TableDesign};
+use taut_types::{ColumnIndex, Datum, Predicate, TableDesign};
 
-type Row = Vec<Option<Key>>;
+type Row = Vec<Option<Datum>>;
 
 fn go_on(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -130,7 +130,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
             let stored = snapshot.table("t").unwrap();
             let rows = rows_of(stored);
             let arrays = (0..table.schema.len()).map(|column| {
-                let values: Vec<Option<Key>> = rows.iter().map(|(_, row)| row[column].clone()).collect();
+                let values: Vec<Option<Datum>> = rows.iter().map(|(_, row)| row[column].clone()).collect();
                 taut_testkit::array_of(&values, table.schema.column(ColumnIndex::from(column)).logical_type)
             });
             let batch = RecordBatch::try_new(table.schema.arrow(), arrays.collect()).unwrap();

@@ -104,9 +104,9 @@ fn assert_statistics(store: &Store, context: &str) {
     }
 }
 
-/// Calls `test` with the disk at crash points spread evenly over the runs of several seeds. A run has at most as many
+/// Calls `predicate` with the disk at crash points spread evenly over the runs of several seeds. A run has at most as many
 /// points as disk changes, so more points need more seeds.
-fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
+fn for_crashes(seeds: u64, synchronous: Synchronous, predicate: impl Fn(&History, &SimulatedDisk, usize, &str)) {
     let (wanted, mut tested) = (crash_points(), 0);
     for seed in 0.. {
         if seed >= seeds && tested >= wanted {
@@ -122,7 +122,7 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, test: impl Fn(&History, &Si
             let acknowledged = history.run(&disk, at);
             let change = disk.changes().pop();
             let context = format!("seed {seed}, crash at change {at} ({change:?}), {acknowledged} steps done");
-            test(&history, &disk, acknowledged, &context);
+            predicate(&history, &disk, acknowledged, &context);
         }
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use common::{assert_tidy, image, open, rows_of, schema};
 use taut_store::disk::SimulatedDisk;
 use taut_store::{BlockId, CommitError, NewBlock, Problem, RowOrder, Store, Table, TableId, verify};
-use taut_types::{Key, LogicalType, Partitioning, TableDesign};
+use taut_types::{Datum, LogicalType, Partitioning, TableDesign};
 
 fn design(options: &[(&str, &str)]) -> TableDesign {
     TableDesign::from_options(options.iter().copied(), &schema()).unwrap()
 }
 
 fn partitioning(design: &TableDesign, sample: std::ops::Range<i128>) -> Arc<Partitioning> {
-    let sample = sample.map(Key::Number).collect();
+    let sample = sample.map(Datum::Number).collect();
     Arc::new(Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::BigInt, sample).unwrap())
 }
 
@@ -99,10 +99,10 @@ fn replaced_blocks_keep_their_partition_and_other_partitions_take_all_back() {
     let by = partitioning(&hashed, 0..1);
     let id = create(&store, &hashed);
     let of = |values: &[i64]| {
-        let partition = by.of_key(Some(&Key::Number(values[0].into())), LogicalType::BigInt);
+        let partition = by.of_key(Some(&Datum::Number(values[0].into())), LogicalType::BigInt);
         block(&store, values).in_partition(&by, partition)
     };
-    let one = |number: i64| by.of_key(Some(&Key::Number(number.into())), LogicalType::BigInt);
+    let one = |number: i64| by.of_key(Some(&Datum::Number(number.into())), LogicalType::BigInt);
     append(&store, id, vec![of(&[1]), of(&[2]), of(&[3])]);
     let known = vec![Some(one(1)), Some(one(2)), Some(one(3))];
     assert_eq!(partitions_of(&table(&store)), known);

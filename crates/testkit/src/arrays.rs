@@ -1,4 +1,4 @@
-//! Arrow arrays of datums: the inverse of `taut_types::key_at`.
+//! Arrow arrays of datums: the inverse of `taut_types::datum_at`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow_array::types::{
 };
 use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, PrimitiveArray, StringViewArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
-use taut_types::{Key, LogicalType, f32_from_key, f64_from_key};
+use taut_types::{Datum, LogicalType, f32_from_ordered, f64_from_ordered};
 
 /// Array of the given values, in the Arrow type of `logical`.
 ///
@@ -16,7 +16,7 @@ use taut_types::{Key, LogicalType, f32_from_key, f64_from_key};
 ///
 /// # Panics
 /// If a datum is not of the type `logical`.
-pub fn array_of(values: &[Option<Key>], logical: LogicalType) -> ArrayRef {
+pub fn array_of(values: &[Option<Datum>], logical: LogicalType) -> ArrayRef {
     match logical {
         LogicalType::Boolean => {
             let bits = BooleanBuffer::collect_bool(values.len(), |row| number(&values[row]).is_none_or(|bit| bit != 0));
@@ -25,8 +25,8 @@ pub fn array_of(values: &[Option<Key>], logical: LogicalType) -> ArrayRef {
         LogicalType::SmallInt => primitive::<Int16Type>(values, logical, i16::MAX, |key| key as i16),
         LogicalType::Integer => primitive::<Int32Type>(values, logical, i32::MAX, |key| key as i32),
         LogicalType::BigInt => primitive::<Int64Type>(values, logical, i64::MAX, |key| key as i64),
-        LogicalType::Real => primitive::<Float32Type>(values, logical, f32::NAN, |key| f32_from_key(key as i32)),
-        LogicalType::Double => primitive::<Float64Type>(values, logical, f64::NAN, |key| f64_from_key(key as i64)),
+        LogicalType::Real => primitive::<Float32Type>(values, logical, f32::NAN, |key| f32_from_ordered(key as i32)),
+        LogicalType::Double => primitive::<Float64Type>(values, logical, f64::NAN, |key| f64_from_ordered(key as i64)),
         LogicalType::Decimal { .. } => primitive::<Decimal128Type>(values, logical, i128::MAX, |key| key),
         LogicalType::Date => primitive::<Date32Type>(values, logical, i32::MAX, |key| key as i32),
         LogicalType::Timestamp | LogicalType::TimestampTz => {
@@ -34,27 +34,27 @@ pub fn array_of(values: &[Option<Key>], logical: LogicalType) -> ArrayRef {
         }
         LogicalType::Varchar => {
             let text =
-                |key: &Option<Key>| key.as_ref().map(|key| str::from_utf8(key.bytes().unwrap()).unwrap().to_owned());
+                |key: &Option<Datum>| key.as_ref().map(|key| str::from_utf8(key.bytes().unwrap()).unwrap().to_owned());
             Arc::new(values.iter().map(text).collect::<StringViewArray>())
         }
         LogicalType::Bytea => {
-            let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.bytes().unwrap().to_vec());
+            let bytes = |key: &Option<Datum>| key.as_ref().map(|key| key.bytes().unwrap().to_vec());
             Arc::new(values.iter().map(bytes).collect::<BinaryViewArray>())
         }
     }
 }
 
-fn number(value: &Option<Key>) -> Option<i128> {
+fn number(value: &Option<Datum>) -> Option<i128> {
     value.as_ref().map(|key| key.number().expect("a number"))
 }
 
-fn nulls_of(values: &[Option<Key>]) -> Option<NullBuffer> {
+fn nulls_of(values: &[Option<Datum>]) -> Option<NullBuffer> {
     let nulls = NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| values[row].is_some()));
     (nulls.null_count() > 0).then_some(nulls)
 }
 
 fn primitive<T: ArrowPrimitiveType>(
-    values: &[Option<Key>],
+    values: &[Option<Datum>],
     logical: LogicalType,
     under_null: T::Native,
     native: impl Fn(i128) -> T::Native,
@@ -70,7 +70,7 @@ mod tests {
     use crate::{Nulls, Shape, TYPES, keys};
     use arrow_array::Array;
     use rand::SeedableRng;
-    use taut_types::key_at;
+    use taut_types::datum_at;
 
     #[test]
     fn keys_lead_back() {
@@ -82,7 +82,7 @@ mod tests {
                     let array = array_of(&values, logical);
                     assert_eq!(array.data_type(), &logical.arrow());
                     for (row, value) in values.iter().enumerate() {
-                        assert_eq!(&key_at(&array, logical, row), value, "{logical} {shape:?} row {row}");
+                        assert_eq!(&datum_at(&array, logical, row), value, "{logical} {shape:?} row {row}");
                     }
                 }
             }

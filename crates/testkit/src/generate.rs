@@ -6,7 +6,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use taut_types::{Column, Key, LogicalType, Schema, f32_to_key, f64_to_key};
+use taut_types::{Column, Datum, LogicalType, Schema, f32_to_ordered, f64_to_ordered};
 
 use crate::array_of;
 
@@ -136,8 +136,8 @@ fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, rand
             let number = number(row, random).min(i32::MAX as u64) as i32;
             let is_null = index % 2 == 1 && random.random_bool(0.1);
             let key =
-                if logical == LogicalType::Double { f64_to_key(number.into()).into() } else { i128::from(number) };
-            (!is_null).then_some(Key::Number(key))
+                if logical == LogicalType::Double { f64_to_ordered(number.into()).into() } else { i128::from(number) };
+            (!is_null).then_some(Datum::Number(key))
         };
         values.push((0..rows).map(key).collect::<Vec<_>>());
         columns.push(Column::new(format!("n{index}"), logical, index % 2 == 1));
@@ -168,12 +168,12 @@ fn long_values(random: &mut StdRng) -> TestTable {
             LogicalType::Varchar => "Ünï→🦀x".chars().cycle().skip(row).take(length).collect::<String>().into_bytes(),
             _ => (0..length).map(|_| random.random()).collect(),
         };
-        (row % 7 != 3).then(|| Key::Bytes(bytes.into()))
+        (row % 7 != 3).then(|| Datum::Bytes(bytes.into()))
     };
     let values: Vec<Vec<_>> = [LogicalType::Varchar, LogicalType::Bytea]
         .into_iter()
         .map(|logical| (0..31).map(|row| value(row, logical)).collect())
-        .chain([(0..31).map(|row| Some(Key::Number(row))).collect()])
+        .chain([(0..31).map(|row| Some(Datum::Number(row))).collect()])
         .collect();
     let columns = vec![
         Column::new("text", LogicalType::Varchar, true),
@@ -183,7 +183,7 @@ fn long_values(random: &mut StdRng) -> TestTable {
     from_keys("long values".to_owned(), columns, &values, random)
 }
 
-fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Key>>], random: &mut StdRng) -> TestTable {
+fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Datum>>], random: &mut StdRng) -> TestTable {
     let rows = values[0].len();
     let schema = Schema::new(columns).unwrap();
     let arrays = schema.columns().iter().zip(values).map(|(column, values)| array_of(values, column.logical_type));
@@ -199,7 +199,13 @@ fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Key>>], ra
 }
 
 /// Values of one column.
-pub fn keys(logical: LogicalType, shape: Shape, nulls: Nulls, rows: usize, random: &mut impl Rng) -> Vec<Option<Key>> {
+pub fn keys(
+    logical: LogicalType,
+    shape: Shape,
+    nulls: Nulls,
+    rows: usize,
+    random: &mut impl Rng,
+) -> Vec<Option<Datum>> {
     let mut values = values(logical, shape, rows, random);
     match shape {
         Shape::Sorted | Shape::Unique => values.sort_unstable(),
@@ -217,13 +223,13 @@ pub fn keys(logical: LogicalType, shape: Shape, nulls: Nulls, rows: usize, rando
     values.into_iter().zip(is_null).map(|(value, is_null)| (!is_null).then_some(value)).collect()
 }
 
-fn values(logical: LogicalType, shape: Shape, rows: usize, random: &mut impl Rng) -> Vec<Key> {
+fn values(logical: LogicalType, shape: Shape, rows: usize, random: &mut impl Rng) -> Vec<Datum> {
     let count = match shape {
         Shape::Few => 5,
         Shape::Constant => 1,
         _ => rows,
     };
-    let mut values: Vec<Key> = (0..count).map(|index| value(logical, shape, index, random)).collect();
+    let mut values: Vec<Datum> = (0..count).map(|index| value(logical, shape, index, random)).collect();
     match shape {
         Shape::Few => (0..rows).map(|_| values.choose(random).unwrap().clone()).collect(),
         Shape::Constant => vec![values.remove(0); rows],
@@ -240,14 +246,14 @@ fn values(logical: LogicalType, shape: Shape, rows: usize, random: &mut impl Rng
 }
 
 /// One value. In a unique column `index` makes it distinct.
-fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng) -> Key {
+fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng) -> Datum {
     let Some((low, high)) = domain(logical) else {
         let text = text(shape, index, random);
         return match logical {
-            LogicalType::Bytea if shape != Shape::Unique => Key::Bytes(
+            LogicalType::Bytea if shape != Shape::Unique => Datum::Bytes(
                 text.bytes().map(|byte| if random.random_bool(0.3) { random.random() } else { byte }).collect(),
             ),
-            _ => Key::Bytes(text.into_bytes().into()),
+            _ => Datum::Bytes(text.into_bytes().into()),
         };
     };
     let number = match shape {
@@ -270,7 +276,7 @@ fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng
             _ => special(logical, random).clamp(low, high),
         },
     };
-    Key::Number(number)
+    Datum::Number(number)
 }
 
 /// Least and greatest number of a type, or `None` for bytes. Floating point includes both kinds of NaN.
@@ -300,8 +306,8 @@ fn special(logical: LogicalType, random: &mut impl Rng) -> i128 {
         f64::from(random.random_range(-100_000..100_000)) / 100.0
     };
     match logical {
-        LogicalType::Real => f32_to_key(float as f32).into(),
-        LogicalType::Double => f64_to_key(float).into(),
+        LogicalType::Real => f32_to_ordered(float as f32).into(),
+        LogicalType::Double => f64_to_ordered(float).into(),
         _ => random.random_range(-1000..1000),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`tables`] generates tables of every type, size and shape from a seed. [`Model`] holds the same rows as plain
 //! vectors and evaluates predicates by their definition. [`agree`] compares what storage returns with the model, value
-//! by value. [`tests_for`] draws predicates from the data of a model. [`Random`] makes reproducible choices from a
+//! by value. [`predicates_for`] draws predicates from the data of a model. [`Random`] makes reproducible choices from a
 //! seed.
 //!
 //! ```
@@ -17,13 +17,13 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod arrays;
-mod column_tests;
+mod column_predicates;
 mod generate;
 mod model;
 mod random;
 
 pub use arrays::array_of;
-pub use column_tests::tests_for;
+pub use column_predicates::predicates_for;
 pub use generate::{Nulls, SIZES, Shape, TYPES, TestTable, keys, tables};
 pub use model::{Model, agree, disagreement};
 pub use random::{Random, from_environment};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Schema, key_at, text_of};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, LogicalType, Schema, datum_at, datum_text};
 
 use crate::TestTable;
 
@@ -13,7 +13,7 @@ pub struct Model {
     /// Columns of the table.
     pub schema: Schema,
     /// Rows of the table. A row has one value per column, `None` being null.
-    pub rows: Vec<Vec<Option<Key>>>,
+    pub rows: Vec<Vec<Option<Datum>>>,
 }
 
 impl Model {
@@ -26,7 +26,7 @@ impl Model {
     pub fn from_batches(schema: &Schema, batches: &[RecordBatch]) -> Self {
         let row_of = |batch: &RecordBatch, row| {
             let columns = schema.columns().iter().zip(batch.columns());
-            columns.map(|(column, array)| key_at(array, column.logical_type, row)).collect()
+            columns.map(|(column, array)| datum_at(array, column.logical_type, row)).collect()
         };
         let rows = batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| row_of(batch, row))).collect();
         Self { schema: schema.clone(), rows }
@@ -35,7 +35,7 @@ impl Model {
     /// Model of one array, as a table of one column.
     pub fn of_array(array: &ArrayRef, logical: LogicalType) -> Self {
         let schema = Schema::new(vec![taut_types::Column::new("value", logical, true)]).unwrap();
-        let rows = (0..array.len()).map(|row| vec![key_at(array, logical, row)]).collect();
+        let rows = (0..array.len()).map(|row| vec![datum_at(array, logical, row)]).collect();
         Self { schema, rows }
     }
 
@@ -45,13 +45,14 @@ impl Model {
     }
 
     /// Value in one row of a column, `None` being null.
-    pub fn value(&self, row: usize, column: ColumnIndex) -> Option<&Key> {
+    pub fn value(&self, row: usize, column: ColumnIndex) -> Option<&Datum> {
         self.rows[row][column.index()].as_ref()
     }
 
     /// Positions of the rows that pass all predicates, ascending.
-    pub fn filter(&self, tests: &[ColumnTest]) -> Vec<usize> {
-        let passes = |row: &usize| tests.iter().all(|test| test.admits(self.value(*row, test.column)));
+    pub fn filter(&self, predicates: &[ColumnPredicate]) -> Vec<usize> {
+        let passes =
+            |row: &usize| predicates.iter().all(|predicate| predicate.admits(self.value(*row, predicate.column)));
         (0..self.rows.len()).filter(passes).collect()
     }
 }
@@ -87,7 +88,7 @@ pub fn disagreement(
             return Some(format!("column {name}: expected {} rows, found {}", positions.len(), array.len()));
         }
         for (row, position) in positions.iter().enumerate() {
-            let (expected, found) = (model.value(*position, *index), key_at(array, logical, row));
+            let (expected, found) = (model.value(*position, *index), datum_at(array, logical, row));
             if expected != found.as_ref() {
                 let (expected, found) = (describe(expected, logical), describe(found.as_ref(), logical));
                 return Some(format!(
@@ -99,9 +100,9 @@ pub fn disagreement(
     None
 }
 
-fn describe(value: Option<&Key>, logical: LogicalType) -> String {
+fn describe(value: Option<&Datum>, logical: LogicalType) -> String {
     let Some(key) = value else { return "null".to_owned() };
-    let text = text_of(key, logical);
+    let text = datum_text(key, logical);
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{:?}... ({} bytes)", &text[..end], text.len()),
         None => format!("{text:?}"),

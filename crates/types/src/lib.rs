@@ -15,8 +15,8 @@
 //! assert_eq!(design.groups(&schema).len(), 1);
 //! ```
 
+mod datum;
 mod design;
-mod key;
 mod logical_type;
 mod partitioning;
 mod predicate;
@@ -24,15 +24,17 @@ mod schema;
 mod sketch;
 mod statistics;
 
+pub use datum::{
+    Datum, datum_at, datum_text, equal_numbers, f32_from_ordered, f32_to_ordered, f64_from_ordered, f64_to_ordered,
+};
 pub use design::{
     Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,
     IndexDesign, IndexKind, Layout, LevelColumns, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
     TableDesign, quote_identifier,
 };
-pub use key::{Key, equal_numbers, f32_from_key, f32_to_key, f64_from_key, f64_to_key, key_at, text_of};
 pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;
-pub use predicate::{ColumnTest, Predicate, RowTest, Test, UnlessNull};
+pub use predicate::{ColumnPredicate, DatumPredicate, NonNullPredicate, Predicate, RowPredicate};
 pub use schema::{Column, ColumnIndex, Schema, SchemaError};
 pub use sketch::DistinctSketch;
 pub use statistics::ColumnStatistics;

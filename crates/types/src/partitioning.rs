@@ -6,7 +6,7 @@
 //!   both          partition n   c is null
 //! ```
 //!
-//! Values are compared and hashed as [`Key`], so that the partition of a value does not depend on how a block stores
+//! Values are compared and hashed as [`Datum`], so that the partition of a value does not depend on how a block stores
 //! it.
 
 use std::ops::{Bound, RangeInclusive};
@@ -19,8 +19,10 @@ use arrow_array::types::{
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use crate::key::{f32_to_key, f64_to_key};
-use crate::{ColumnTest, Key, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn, Test};
+use crate::datum::{f32_to_ordered, f64_to_ordered};
+use crate::{
+    ColumnPredicate, Datum, DatumPredicate, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
+};
 
 /// Maximum bytes of a boundary. A boundary is shorter if fewer bytes separate the values on its sides.
 const BOUNDARY_BYTES_MAX: usize = 1024;
@@ -32,7 +34,7 @@ pub struct Partitioning {
     design: PartitionDesign,
     /// For a range: the inclusive lower bound of each partition except the first, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    boundaries: Vec<Key>,
+    boundaries: Vec<Datum>,
 }
 
 impl Partitioning {
@@ -49,12 +51,12 @@ impl Partitioning {
     /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks for
     /// several, and two values differ, there are at least two. A text boundary is the shortest text that separates its
     /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for a range with an empty sample.
-    pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Key>) -> Option<Self> {
+    pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Datum>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
         }
         sample.sort_unstable();
-        let mut boundaries: Vec<Key> = Vec::new();
+        let mut boundaries: Vec<Datum> = Vec::new();
         let least = sample.first()?;
         let quantiles = (1..design.count as usize).map(|part| part * sample.len() / design.count as usize);
         // If most values equal the least one, all quantiles may equal it too.
@@ -66,9 +68,9 @@ impl Partitioning {
             let below = sample.partition_point(|key| key < quantile);
             let Some(before) = below.checked_sub(1).map(|place| &sample[place]) else { continue };
             let boundary = match (before, quantile) {
-                (Key::Bytes(before), Key::Bytes(quantile)) => Key::Bytes(separator(before, quantile)),
+                (Datum::Bytes(before), Datum::Bytes(quantile)) => Datum::Bytes(separator(before, quantile)),
                 // -0.0 and 0.0 are equal, so a boundary at 0.0 moves to -0.0.
-                (_, Key::Number(0)) if is_floating(logical) => Key::Number(-1),
+                (_, Datum::Number(0)) if is_floating(logical) => Datum::Number(-1),
                 _ => quantile.clone(),
             };
             if boundary > *boundaries.last().unwrap_or(least) {
@@ -108,7 +110,7 @@ impl Partitioning {
 
     /// Bounds of a range partition: inclusive lower, exclusive upper. `None` means unbounded. Hash partitions and the
     /// partition of nulls are unbounded.
-    pub fn bounds(&self, partition: u32) -> (Option<&Key>, Option<&Key>) {
+    pub fn bounds(&self, partition: u32) -> (Option<&Datum>, Option<&Datum>) {
         let place = partition as usize;
         if self.design.method == PartitionMethod::Hash || partition >= self.values() {
             return (None, None);
@@ -127,7 +129,7 @@ impl Partitioning {
             return Err(format!("1 to {PARTITIONS_MAX} partitions"));
         }
         let boundaries_max = if method == PartitionMethod::Hash { 0 } else { count as usize - 1 };
-        let fit = |key: &Key| key.bytes().is_some() == logical.is_bytes();
+        let fit = |key: &Datum| key.bytes().is_some() == logical.is_bytes();
         let ascend = self.boundaries.windows(2).all(|pair| pair[0] < pair[1]);
         if self.boundaries.len() > boundaries_max || !ascend || !self.boundaries.iter().all(fit) {
             return Err(format!("at most {boundaries_max} ascending boundaries of partitions"));
@@ -154,11 +156,11 @@ impl Partitioning {
     }
 
     /// Partition of a datum. `None` is null.
-    pub fn of_key(&self, key: Option<&Key>, logical: LogicalType) -> u32 {
+    pub fn of_key(&self, key: Option<&Datum>, logical: LogicalType) -> u32 {
         match key {
             None => self.nulls(),
-            Some(Key::Number(number)) => self.of_number(*number, logical),
-            Some(Key::Bytes(bytes)) => self.of_bytes(bytes),
+            Some(Datum::Number(number)) => self.of_number(*number, logical),
+            Some(Datum::Bytes(bytes)) => self.of_bytes(bytes),
         }
     }
 
@@ -187,13 +189,13 @@ impl Partitioning {
 
     /// Returns for each partition whether it may contain a row that passes all predicates. The partition of nulls is
     /// last. Predicates on other columns are ignored.
-    pub fn admitted(&self, tests: &[ColumnTest], logical: LogicalType) -> Vec<bool> {
+    pub fn admitted(&self, predicates: &[ColumnPredicate], logical: LogicalType) -> Vec<bool> {
         let mut admitted = vec![true; self.nulls() as usize + 1];
-        for test in tests.iter().filter(|test| test.column == self.design.column) {
-            let values = self.admitted_values(test, logical);
+        for predicate in predicates.iter().filter(|predicate| predicate.column == self.design.column) {
+            let values = self.admitted_values(predicate, logical);
             for (place, admits) in admitted.iter_mut().enumerate() {
                 *admits &= match place == self.nulls() as usize {
-                    true => test.admits(None),
+                    true => predicate.admits(None),
                     false => values.as_ref().is_none_or(|values| values[place]),
                 };
             }
@@ -203,33 +205,33 @@ impl Partitioning {
 
     /// Returns for each partition except that for nulls whether it may contain a value that passes a predicate. `None`
     /// means that every partition may.
-    fn admitted_values(&self, test: &ColumnTest, logical: LogicalType) -> Option<Vec<bool>> {
+    fn admitted_values(&self, predicate: &ColumnPredicate, logical: LogicalType) -> Option<Vec<bool>> {
         /// Maximum count of numbers in a range predicate that are hashed one by one.
         const ENUMERATED_MAX: i128 = 2 * PARTITIONS_MAX as i128;
-        if test.negated {
+        if predicate.negated {
             return None;
         }
         let mut admitted = vec![false; self.design.count as usize];
         let is_range = self.design.method == PartitionMethod::Range;
-        match &test.test {
-            Test::Null => {}
-            Test::OneOf(list) => list.iter().for_each(|number| {
+        match &predicate.condition {
+            DatumPredicate::Null => {}
+            DatumPredicate::OneOf(list) => list.iter().for_each(|number| {
                 admitted[self.of_number(*number, logical) as usize] = true;
             }),
-            Test::BytesOneOf(list) => list.iter().for_each(|bytes| {
+            DatumPredicate::BytesOneOf(list) => list.iter().for_each(|bytes| {
                 admitted[self.of_bytes(bytes) as usize] = true;
             }),
-            Test::Range { low, high } if low > high => {}
-            Test::Range { low, high } if is_range => {
+            DatumPredicate::Range { low, high } if low > high => {}
+            DatumPredicate::Range { low, high } if is_range => {
                 self.admit(&mut admitted, self.of_number(*low, logical)..=self.of_number(*high, logical));
             }
-            Test::Range { low, high } => {
+            DatumPredicate::Range { low, high } => {
                 if high.checked_sub(*low).is_none_or(|length| length >= ENUMERATED_MAX) {
                     return None;
                 }
                 (*low..=*high).for_each(|number| admitted[self.of_number(number, logical) as usize] = true);
             }
-            Test::BytesRange { low, high } if is_range => {
+            DatumPredicate::BytesRange { low, high } if is_range => {
                 let first = match low {
                     Bound::Included(low) | Bound::Excluded(low) => self.of_bytes(low),
                     Bound::Unbounded => 0,
@@ -244,10 +246,10 @@ impl Partitioning {
                 };
                 self.admit(&mut admitted, first..=last);
             }
-            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+            DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
                 admitted[self.of_bytes(low) as usize] = true;
             }
-            Test::BytesRange { .. } => return None,
+            DatumPredicate::BytesRange { .. } => return None,
         }
         Some(admitted)
     }
@@ -284,9 +286,9 @@ fn is_floating(logical: LogicalType) -> bool {
 /// Maps equal numbers to one number: both zeros to 0.0, and all NaNs to one NaN.
 fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
     let (infinity, nan) = match logical {
-        LogicalType::Real => (f32_to_key(f32::INFINITY).into(), f32_to_key(f32::from_bits(0x7fc0_0000)).into()),
+        LogicalType::Real => (f32_to_ordered(f32::INFINITY).into(), f32_to_ordered(f32::from_bits(0x7fc0_0000)).into()),
         LogicalType::Double => {
-            (f64_to_key(f64::INFINITY).into(), f64_to_key(f64::from_bits(0x7ff8_0000_0000_0000)).into())
+            (f64_to_ordered(f64::INFINITY).into(), f64_to_ordered(f64::from_bits(0x7ff8_0000_0000_0000)).into())
         }
         _ => return number,
     };
@@ -318,8 +320,8 @@ fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<It
         LogicalType::SmallInt => primitive!(Int16Type, i128::from),
         LogicalType::Integer => primitive!(Int32Type, i128::from),
         LogicalType::BigInt => primitive!(Int64Type, i128::from),
-        LogicalType::Real => primitive!(Float32Type, |value| i128::from(f32_to_key(value))),
-        LogicalType::Double => primitive!(Float64Type, |value| i128::from(f64_to_key(value))),
+        LogicalType::Real => primitive!(Float32Type, |value| i128::from(f32_to_ordered(value))),
+        LogicalType::Double => primitive!(Float64Type, |value| i128::from(f64_to_ordered(value))),
         LogicalType::Decimal { .. } => primitive!(Decimal128Type, i128::from),
         LogicalType::Date => primitive!(Date32Type, i128::from),
         LogicalType::Timestamp | LogicalType::TimestampTz => primitive!(TimestampMicrosecondType, i128::from),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::ArrowError;
 
-use crate::{ColumnIndex, Key, LogicalType, equal_numbers};
+use crate::{ColumnIndex, Datum, LogicalType, equal_numbers};
 
 /// Predicate on one datum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum DatumPredicate {
     /// Numbers in `low..=high`. `i128::MIN` and `i128::MAX` mean that there is no bound.
     Range {
         /// Least number that passes.
@@ -34,30 +34,30 @@ pub enum Test {
     Null,
 }
 
-/// Predicate on one column. A null passes only [`Test::Null`] that is not negated.
+/// Predicate on one column. A null passes only [`DatumPredicate::Null`] that is not negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnTest {
+pub struct ColumnPredicate {
     /// The column that the predicate is on.
     pub column: ColumnIndex,
-    /// The predicate on its values.
-    pub test: Test,
-    /// Whether the predicate is negated: values that are not null pass if they fail `test`.
+    /// The condition on its values.
+    pub condition: DatumPredicate,
+    /// Whether the predicate is negated: values that are not null pass if they fail `condition`.
     pub negated: bool,
 }
 
-impl ColumnTest {
+impl ColumnPredicate {
     /// Predicate that is not negated.
-    pub fn new(column: ColumnIndex, test: Test) -> Self {
-        Self { column, test, negated: false }
+    pub fn new(column: ColumnIndex, condition: DatumPredicate) -> Self {
+        Self { column, condition, negated: false }
     }
 
     /// Predicate that a value of `logical_type` equals one of `values`, which are of that type.
-    pub fn one_of(column: ColumnIndex, logical_type: LogicalType, values: impl IntoIterator<Item = Key>) -> Self {
+    pub fn one_of(column: ColumnIndex, logical_type: LogicalType, values: impl IntoIterator<Item = Datum>) -> Self {
         let (mut numbers, mut strings) = (Vec::new(), Vec::new());
         for value in values {
             match value {
-                Key::Number(number) => numbers.extend(equal_numbers(number, logical_type)),
-                Key::Bytes(bytes) => strings.push(bytes),
+                Datum::Number(number) => numbers.extend(equal_numbers(number, logical_type)),
+                Datum::Bytes(bytes) => strings.push(bytes),
             }
         }
         numbers.sort_unstable();
@@ -65,89 +65,98 @@ impl ColumnTest {
         strings.sort_unstable();
         strings.dedup();
         let is_bytes = logical_type.is_bytes();
-        Self::new(column, if is_bytes { Test::BytesOneOf(strings.into()) } else { Test::OneOf(numbers.into()) })
+        Self::new(
+            column,
+            if is_bytes { DatumPredicate::BytesOneOf(strings.into()) } else { DatumPredicate::OneOf(numbers.into()) },
+        )
     }
 
     /// Whether a datum passes. `None` is null. Every optimized evaluation must agree with this definition.
-    pub fn admits(&self, value: Option<&Key>) -> bool {
+    pub fn admits(&self, value: Option<&Datum>) -> bool {
         let Some(value) = value else {
-            return self.test == Test::Null && !self.negated;
+            return self.condition == DatumPredicate::Null && !self.negated;
         };
-        self.negated != self.test.admits(value)
+        self.negated != self.condition.admits(value)
     }
 
     /// Whether some value between the bounds `min` and `max` may pass. `bounds` are `None` only if all values are null.
     ///
     /// `min` may be below the true minimum and `max` above the true maximum. The result is then less precise but still
     /// correct.
-    pub fn may_admit(&self, bounds: Option<(&Key, &Key)>, has_nulls: bool) -> bool {
-        match (&self.test, self.negated) {
-            (Test::Null, false) => return has_nulls,
-            (Test::Null, true) => return bounds.is_some(),
+    pub fn may_admit(&self, bounds: Option<(&Datum, &Datum)>, has_nulls: bool) -> bool {
+        match (&self.condition, self.negated) {
+            (DatumPredicate::Null, false) => return has_nulls,
+            (DatumPredicate::Null, true) => return bounds.is_some(),
             _ => {}
         }
         let Some((min, max)) = bounds else { return false };
         if self.negated {
-            return !(min == max && self.test.admits(min));
+            return !(min == max && self.condition.admits(min));
         }
-        self.test.may_admit(min, max)
+        self.condition.may_admit(min, max)
     }
 
     /// Whether every value between `min` and `max` passes, provided that none is null.
-    pub fn admits_all(&self, min: &Key, max: &Key) -> bool {
-        match (&self.test, self.negated) {
-            (Test::Null, negated) => negated,
-            (Test::Range { .. } | Test::BytesRange { .. }, false) => self.test.admits(min) && self.test.admits(max),
-            (Test::OneOf(_) | Test::BytesOneOf(_), false) => min == max && self.test.admits(min),
-            (_, true) => !self.test.may_admit(min, max),
+    pub fn admits_all(&self, min: &Datum, max: &Datum) -> bool {
+        match (&self.condition, self.negated) {
+            (DatumPredicate::Null, negated) => negated,
+            (DatumPredicate::Range { .. } | DatumPredicate::BytesRange { .. }, false) => {
+                self.condition.admits(min) && self.condition.admits(max)
+            }
+            (DatumPredicate::OneOf(_) | DatumPredicate::BytesOneOf(_), false) => {
+                min == max && self.condition.admits(min)
+            }
+            (_, true) => !self.condition.may_admit(min, max),
         }
     }
 }
 
-impl Test {
+impl DatumPredicate {
     /// Whether a datum that is not null passes. Bytes never pass a predicate on numbers, and numbers never pass a
     /// predicate on bytes.
-    pub fn admits(&self, value: &Key) -> bool {
+    pub fn admits(&self, value: &Datum) -> bool {
         match (self, value) {
-            (Self::Range { low, high }, Key::Number(number)) => (low..=high).contains(&number),
-            (Self::OneOf(numbers), Key::Number(number)) => numbers.binary_search(number).is_ok(),
-            (Self::BytesRange { low, high }, Key::Bytes(bytes)) => above(low, bytes) && below(high, bytes),
-            (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.binary_search(bytes).is_ok(),
+            (Self::Range { low, high }, Datum::Number(number)) => (low..=high).contains(&number),
+            (Self::OneOf(numbers), Datum::Number(number)) => numbers.binary_search(number).is_ok(),
+            (Self::BytesRange { low, high }, Datum::Bytes(bytes)) => above(low, bytes) && below(high, bytes),
+            (Self::BytesOneOf(list), Datum::Bytes(bytes)) => list.binary_search(bytes).is_ok(),
             _ => false,
         }
     }
 
     /// Whether all values that pass are greater than `key`. Both must be numbers, or both bytes.
-    pub fn is_beyond(&self, key: &Key) -> bool {
+    pub fn is_beyond(&self, key: &Datum) -> bool {
         match (self, key) {
-            (Self::Range { low, .. }, Key::Number(number)) => low > number,
-            (Self::OneOf(numbers), Key::Number(number)) => numbers.first().is_none_or(|first| first > number),
-            (Self::BytesRange { low, .. }, Key::Bytes(bytes)) => !above(low, bytes),
-            (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.first().is_none_or(|first| first > bytes),
+            (Self::Range { low, .. }, Datum::Number(number)) => low > number,
+            (Self::OneOf(numbers), Datum::Number(number)) => numbers.first().is_none_or(|first| first > number),
+            (Self::BytesRange { low, .. }, Datum::Bytes(bytes)) => !above(low, bytes),
+            (Self::BytesOneOf(list), Datum::Bytes(bytes)) => list.first().is_none_or(|first| first > bytes),
             _ => false,
         }
     }
 
     /// Whether all values that pass are less than `key`. Both must be numbers, or both bytes.
-    pub fn is_before(&self, key: &Key) -> bool {
+    pub fn is_before(&self, key: &Datum) -> bool {
         match (self, key) {
-            (Self::Range { high, .. }, Key::Number(number)) => high < number,
-            (Self::OneOf(numbers), Key::Number(number)) => numbers.last().is_none_or(|last| last < number),
-            (Self::BytesRange { high, .. }, Key::Bytes(bytes)) => !below(high, bytes),
-            (Self::BytesOneOf(list), Key::Bytes(bytes)) => list.last().is_none_or(|last| last < bytes),
+            (Self::Range { high, .. }, Datum::Number(number)) => high < number,
+            (Self::OneOf(numbers), Datum::Number(number)) => numbers.last().is_none_or(|last| last < number),
+            (Self::BytesRange { high, .. }, Datum::Bytes(bytes)) => !below(high, bytes),
+            (Self::BytesOneOf(list), Datum::Bytes(bytes)) => list.last().is_none_or(|last| last < bytes),
             _ => false,
         }
     }
 
-    fn may_admit(&self, min: &Key, max: &Key) -> bool {
+    fn may_admit(&self, min: &Datum, max: &Datum) -> bool {
         match (self, min, max) {
-            (Self::Range { low, high }, Key::Number(min), Key::Number(max)) => low <= max && high >= min,
-            (Self::OneOf(numbers), Key::Number(min), Key::Number(max)) => {
+            (Self::Range { low, high }, Datum::Number(min), Datum::Number(max)) => low <= max && high >= min,
+            (Self::OneOf(numbers), Datum::Number(min), Datum::Number(max)) => {
                 let first = numbers.partition_point(|number| number < min);
                 numbers.get(first).is_some_and(|number| number <= max)
             }
-            (Self::BytesRange { low, high }, Key::Bytes(min), Key::Bytes(max)) => above(low, max) && below(high, min),
-            (Self::BytesOneOf(list), Key::Bytes(min), Key::Bytes(max)) => {
+            (Self::BytesRange { low, high }, Datum::Bytes(min), Datum::Bytes(max)) => {
+                above(low, max) && below(high, min)
+            }
+            (Self::BytesOneOf(list), Datum::Bytes(min), Datum::Bytes(max)) => {
                 let first = list.partition_point(|bytes| bytes < min);
                 list.get(first).is_some_and(|bytes| bytes <= max)
             }
@@ -176,8 +185,8 @@ fn below(high: &Bound<Box<[u8]>>, bytes: &[u8]) -> bool {
 ///
 /// It must be deterministic, and its result for a row must depend on that row alone: a predicate on one column is
 /// evaluated once per dictionary entry.
-pub trait RowTest: Debug + Send + Sync {
-    /// Columns that the predicate reads, without duplicates, in the order in which [`RowTest::evaluate`] takes them.
+pub trait RowPredicate: Debug + Send + Sync {
+    /// Columns that the predicate reads, without duplicates, in the order in which [`RowPredicate::evaluate`] takes them.
     fn columns(&self) -> &[ColumnIndex];
 
     /// Evaluates the predicate on each row. A null in the result counts as false.
@@ -187,17 +196,17 @@ pub trait RowTest: Debug + Send + Sync {
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError>;
 
     /// Column predicate that storage can analyze and use for the rows in which its column is not null, if any.
-    fn unless_null(&self) -> Option<&UnlessNull> {
+    fn non_null_predicate(&self) -> Option<&NonNullPredicate> {
         None
     }
 }
 
 /// Column predicate that a row predicate implies, or equals, for the rows in which its column is not null.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnlessNull {
-    /// The column predicate. If its column is not null, every row that passes the row predicate passes `test`.
-    pub test: ColumnTest,
-    /// Whether the two are equal: if the column is not null, every row that passes `test` also passes the row
+pub struct NonNullPredicate {
+    /// The column predicate. If its column is not null, every row that passes the row predicate passes `predicate`.
+    pub predicate: ColumnPredicate,
+    /// Whether the two are equal: if the column is not null, every row that passes `predicate` also passes the row
     /// predicate.
     pub is_exact: bool,
 }
@@ -206,15 +215,15 @@ pub struct UnlessNull {
 #[derive(Clone, Debug, Default)]
 pub struct Predicate {
     /// Predicates that storage evaluates on encoded data.
-    pub column_tests: Vec<ColumnTest>,
+    pub column_predicates: Vec<ColumnPredicate>,
     /// Predicates that are evaluated on decoded data after the others, on the remaining rows.
-    pub row_tests: Vec<Arc<dyn RowTest>>,
+    pub row_predicates: Vec<Arc<dyn RowPredicate>>,
 }
 
 impl Predicate {
     /// Whether every row passes.
     pub fn is_always_true(&self) -> bool {
-        self.column_tests.is_empty() && self.row_tests.is_empty()
+        self.column_predicates.is_empty() && self.row_predicates.is_empty()
     }
 }
 
@@ -225,40 +234,43 @@ mod tests {
     /// For every small range of values: `may_admit` is true if a value passes, and `admits_all` is false if one fails.
     #[test]
     fn bounds_agree_with_values() {
-        let number = |value: i128| Key::Number(value);
-        let tests = [
-            Test::Range { low: 2, high: 4 },
-            Test::Range { low: i128::MIN, high: 3 },
-            Test::Range { low: 5, high: 1 },
-            Test::OneOf(Arc::from([1, 4])),
-            Test::OneOf(Arc::from([])),
+        let number = |value: i128| Datum::Number(value);
+        let predicates = [
+            DatumPredicate::Range { low: 2, high: 4 },
+            DatumPredicate::Range { low: i128::MIN, high: 3 },
+            DatumPredicate::Range { low: 5, high: 1 },
+            DatumPredicate::OneOf(Arc::from([1, 4])),
+            DatumPredicate::OneOf(Arc::from([])),
         ];
-        for test in tests {
+        for predicate in predicates {
             for negated in [false, true] {
-                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
                 for min in 0..7 {
                     for max in min..7 {
-                        let passing = (min..=max).filter(|value| test.admits(Some(&number(*value)))).count();
+                        let passing = (min..=max).filter(|value| predicate.admits(Some(&number(*value)))).count();
                         let (low, high) = (number(min), number(max));
-                        assert!(test.may_admit(Some((&low, &high)), false) || passing == 0, "{test:?} {min}..={max}");
                         assert!(
-                            !test.admits_all(&low, &high) || passing as i128 == max - min + 1,
-                            "{test:?} {min}..={max}"
+                            predicate.may_admit(Some((&low, &high)), false) || passing == 0,
+                            "{predicate:?} {min}..={max}"
+                        );
+                        assert!(
+                            !predicate.admits_all(&low, &high) || passing as i128 == max - min + 1,
+                            "{predicate:?} {min}..={max}"
                         );
                     }
                 }
-                assert!(!test.admits(None));
+                assert!(!predicate.admits(None));
             }
         }
     }
 
     #[test]
-    fn null_tests_know_nulls() {
-        let mut test = ColumnTest::new(ColumnIndex(0), Test::Null);
-        assert!(test.admits(None) && !test.admits(Some(&Key::Number(1))));
-        assert!(!test.may_admit(None, false) && test.may_admit(None, true));
-        test.negated = true;
-        assert!(!test.admits(None) && test.admits(Some(&Key::Number(1))));
-        assert!(!test.may_admit(None, true));
+    fn null_predicates_know_nulls() {
+        let mut predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Null);
+        assert!(predicate.admits(None) && !predicate.admits(Some(&Datum::Number(1))));
+        assert!(!predicate.may_admit(None, false) && predicate.may_admit(None, true));
+        predicate.negated = true;
+        assert!(!predicate.admits(None) && predicate.admits(Some(&Datum::Number(1))));
+        assert!(!predicate.may_admit(None, true));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DistinctSketch, Key};
+use crate::{Datum, DistinctSketch};
 
 /// Counts and bounds of one column over a set of rows, and a sketch of its distinct values. The counts are exact; for
 /// the bounds, see `exact`.
@@ -13,10 +13,10 @@ pub struct ColumnStatistics {
     /// Number of rows that are null.
     pub nulls: u64,
     /// Least value; for bytes, a prefix of it. `None` if all rows are null.
-    pub min: Option<Key>,
+    pub min: Option<Datum>,
     /// Greatest value; for bytes, an upper bound that may be greater than it. `None` if all rows are null, or if bytes
     /// have no upper bound that is short enough.
-    pub max: Option<Key>,
+    pub max: Option<Datum>,
     /// Whether `min` and `max` are values of the column, not only bounds.
     pub exact: bool,
     /// Bytes of all values in plain form.

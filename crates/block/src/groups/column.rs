@@ -5,7 +5,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
 use taut_encoding::{ArrayBuilder, Bitmap, Choice, Chunk, encode};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, LevelColumns, LogicalType};
+use taut_types::{ColumnPredicate, Encoding, LevelColumns, LogicalType};
 
 use super::pages::ZONE_ROWS;
 use crate::error::Corrupt;
@@ -112,9 +112,9 @@ impl ColumnPiece {
     }
 
     /// Deselects rows in `ranges` that fail a predicate.
-    pub fn filter(&self, test: &ColumnTest, ranges: &RowRanges, selection: &mut Bitmap) {
+    pub fn filter(&self, predicate: &ColumnPredicate, ranges: &RowRanges, selection: &mut Bitmap) {
         for rows in ranges.iter() {
-            self.chunk.filter(test, rows.start as usize..rows.end as usize, selection);
+            self.chunk.filter(predicate, rows.start as usize..rows.end as usize, selection);
         }
     }
 

@@ -11,7 +11,7 @@
 //! columns.
 
 pub(crate) mod column;
-pub(crate) mod field_test;
+pub(crate) mod field_predicate;
 pub(crate) mod levels;
 pub(crate) mod output;
 pub(crate) mod packed;
@@ -24,7 +24,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
 use taut_encoding::{Bitmap, Choice, Chunk};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, GroupKind, LevelColumns, LogicalType, Test};
+use taut_types::{ColumnPredicate, DatumPredicate, Encoding, GroupKind, LevelColumns, LogicalType};
 
 use self::column::ColumnPiece;
 use self::levels::{Levels, Stored};
@@ -127,15 +127,17 @@ impl<'a> Piece<'a> {
     pub fn filter(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         match (self.levels.at(place), &mut self.tuples) {
-            (Stored::Column(column), _) => column.filter(test, ranges, selection),
+            (Stored::Column(column), _) => column.filter(predicate, ranges, selection),
             (Stored::Field(_), TupleColumns::None) => {}
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.filter(field, test, ranges, selection)?,
-            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.filter(field, test, ranges, selection)?,
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.filter(field, predicate, ranges, selection)?,
+            (Stored::Field(field), TupleColumns::Slotted(piece)) => {
+                piece.filter(field, predicate, ranges, selection)?
+            }
         }
         Ok(())
     }
@@ -154,12 +156,12 @@ impl<'a> Piece<'a> {
     pub fn search(
         &mut self,
         place: usize,
-        test: &Test,
+        predicate: &DatumPredicate,
         rows: Range<usize>,
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
         match (self.levels.at(place), &mut self.tuples) {
-            (Stored::Column(column), _) => Ok(column.chunk.search(test, rows)),
-            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, test, rows),
+            (Stored::Column(column), _) => Ok(column.chunk.search(predicate, rows)),
+            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, predicate, rows),
             // In packed rows, columns that are sorted are levels.
             (Stored::Field(_), TupleColumns::None | TupleColumns::Packed(_)) => Ok(None),
         }
@@ -167,10 +169,10 @@ impl<'a> Piece<'a> {
 
     /// Ranges of the codes of text whose dictionary entries pass a predicate, which must not be a null test. Returns
     /// `None` without a dictionary.
-    pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
+    pub fn codes_that_pass(&self, place: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match (self.levels.at(place), &self.tuples) {
-            (Stored::Column(column), _) => column.chunk.codes_that_pass(test),
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, test),
+            (Stored::Column(column), _) => column.chunk.codes_that_pass(predicate),
+            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, predicate),
             (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
         }
     }

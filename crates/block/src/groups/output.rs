@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_select::take::take;
-use taut_types::{LogicalType, f32_from_key, f64_from_key};
+use taut_types::{LogicalType, f32_from_ordered, f64_from_ordered};
 
 use crate::error::Corrupt;
 
@@ -78,12 +78,12 @@ impl Native for i128 {
 }
 impl Native for f32 {
     fn of(key: i64) -> Self {
-        f32_from_key(key as i32)
+        f32_from_ordered(key as i32)
     }
 }
 impl Native for f64 {
     fn of(key: i64) -> Self {
-        f64_from_key(key)
+        f64_from_ordered(key)
     }
 }
 

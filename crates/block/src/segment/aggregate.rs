@@ -153,7 +153,7 @@ impl SegmentReader<'_> {
         let mut bounds: Option<(i128, i128)> = None;
         for zone in known.zones.zones() {
             let Some((low, high)) = &zone.bounds else { continue };
-            let (Some(low), Some(high)) = (low.number(), high.as_ref().and_then(taut_types::Key::number)) else {
+            let (Some(low), Some(high)) = (low.number(), high.as_ref().and_then(taut_types::Datum::number)) else {
                 return Ok(None);
             };
             bounds = Some(bounds.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));

@@ -18,8 +18,8 @@ use taut_block::{
 };
 use taut_testkit::{Model, TestTable, array_of};
 use taut_types::{
-    Abstraction, Column, ColumnIndex, ColumnTest, Compression, Encoding, GroupKind, IndexDesign, IndexKind, Key,
-    Layout, LogicalType, RowTest, Schema, SortColumn, TableDesign, UnlessNull, key_at,
+    Abstraction, Column, ColumnIndex, ColumnPredicate, Compression, Datum, Encoding, GroupKind, IndexDesign, IndexKind,
+    Layout, LogicalType, NonNullPredicate, RowPredicate, Schema, SortColumn, TableDesign, datum_at,
 };
 
 /// A table of bytea columns whose values have lengths in `bytes`. Every second column has some nulls.
@@ -30,7 +30,7 @@ pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: 
     let mut values = |column: usize| {
         let value = |random: &mut StdRng| {
             let length = random.random_range(bytes.clone());
-            Key::Bytes((0..length).map(|_| random.random::<u8>()).collect())
+            Datum::Bytes((0..length).map(|_| random.random::<u8>()).collect())
         };
         let keys = (0..rows).map(|row| (!is_nullable(column) || row % 7 != 3).then(|| value(random)));
         array_of(&keys.collect::<Vec<_>>(), LogicalType::Bytea)
@@ -281,22 +281,22 @@ impl Excluded {
 }
 
 /// Result of a row predicate: `Err` if it fails, `Ok(None)` for null.
-pub type Answer = fn(&[Option<Key>]) -> Result<Option<bool>, ()>;
+pub type Answer = fn(&[Option<Datum>]) -> Result<Option<bool>, ()>;
 
 /// Row predicate given as a function of the data of some columns.
-pub struct KeyTest {
+pub struct KeyPredicate {
     pub columns: Vec<ColumnIndex>,
     pub types: Vec<LogicalType>,
     pub answer: Answer,
 }
 
-impl std::fmt::Debug for KeyTest {
+impl std::fmt::Debug for KeyPredicate {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "KeyTest on {:?}", self.columns)
     }
 }
 
-impl RowTest for KeyTest {
+impl RowPredicate for KeyPredicate {
     fn columns(&self) -> &[ColumnIndex] {
         &self.columns
     }
@@ -305,54 +305,54 @@ impl RowTest for KeyTest {
         assert_eq!(columns.len(), self.columns.len());
         let answer = |row| {
             let keys: Vec<_> =
-                columns.iter().zip(&self.types).map(|(column, logical)| key_at(column, *logical, row)).collect();
+                columns.iter().zip(&self.types).map(|(column, logical)| datum_at(column, *logical, row)).collect();
             (self.answer)(&keys).map_err(|()| ArrowError::ComputeError("a value that fails".to_owned()))
         };
         (0..rows).map(answer).collect::<Result<BooleanArray, _>>()
     }
 }
 
-/// Row predicate that null passes. A value passes if `unless_null` admits it. If that test is not exact, only values
+/// Row predicate that null passes. A value passes if `non_null_predicate` admits it. If that test is not exact, only values
 /// with an odd digest pass.
 #[derive(Debug)]
 pub struct NullOr {
     pub columns: [ColumnIndex; 1],
     pub logical: LogicalType,
-    pub unless_null: UnlessNull,
+    pub non_null_predicate: NonNullPredicate,
 }
 
 impl NullOr {
-    pub fn new(schema: &Schema, test: ColumnTest, is_exact: bool) -> Self {
-        let logical = schema.column(test.column).logical_type;
-        Self { columns: [test.column], logical, unless_null: UnlessNull { test, is_exact } }
+    pub fn new(schema: &Schema, predicate: ColumnPredicate, is_exact: bool) -> Self {
+        let logical = schema.column(predicate.column).logical_type;
+        Self { columns: [predicate.column], logical, non_null_predicate: NonNullPredicate { predicate, is_exact } }
     }
 
-    pub fn admits(&self, key: Option<&Key>) -> bool {
-        let UnlessNull { test, is_exact } = &self.unless_null;
-        key.is_none_or(|key| test.admits(Some(key)) && (*is_exact || digest(&Some(key.clone())).unwrap() % 2 == 1))
+    pub fn admits(&self, key: Option<&Datum>) -> bool {
+        let NonNullPredicate { predicate, is_exact } = &self.non_null_predicate;
+        key.is_none_or(|key| predicate.admits(Some(key)) && (*is_exact || digest(&Some(key.clone())).unwrap() % 2 == 1))
     }
 }
 
-impl RowTest for NullOr {
+impl RowPredicate for NullOr {
     fn columns(&self) -> &[ColumnIndex] {
         &self.columns
     }
 
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
-        let key = |row| key_at(&columns[0], self.logical, row);
+        let key = |row| datum_at(&columns[0], self.logical, row);
         Ok((0..rows).map(|row| Some(self.admits(key(row).as_ref()))).collect())
     }
 
-    fn unless_null(&self) -> Option<&UnlessNull> {
-        Some(&self.unless_null)
+    fn non_null_predicate(&self) -> Option<&NonNullPredicate> {
+        Some(&self.non_null_predicate)
     }
 }
 
 /// Hash of all bits of a datum. `None` for null.
-pub fn digest(key: &Option<Key>) -> Option<u64> {
+pub fn digest(key: &Option<Datum>) -> Option<u64> {
     Some(match key.as_ref()? {
-        Key::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
-        Key::Bytes(bytes) => taut_block::checksum(bytes) >> 40,
+        Datum::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
+        Datum::Bytes(bytes) => taut_block::checksum(bytes) >> 40,
     })
 }
 
@@ -371,7 +371,7 @@ pub fn check_aggregation(
         if let Some((numbers, nulls)) = reader.numbers(selection, rows.clone(), column).unwrap() {
             let summary = reader.number_summary(column).unwrap().unwrap();
             for (row, position) in positions.iter().enumerate() {
-                let expected = value(position).and_then(Key::number);
+                let expected = value(position).and_then(Datum::number);
                 let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
                 assert_eq!(is_valid.then_some(numbers[row]), expected.map(|number| number as i64), "{column:?}");
                 let bounds = summary.bounds.map(|(low, high)| low..=high);

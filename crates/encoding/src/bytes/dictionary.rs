@@ -12,7 +12,7 @@ use std::ops::{Bound, Range};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::BinaryViewArray;
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::Bitmap;
 use crate::bytes::strings::{self, Strings};
@@ -109,33 +109,39 @@ impl BytesDictionary {
     }
 
     /// Codes whose entries pass a predicate.
-    pub(crate) fn codes_that_pass(&self, test: &Test) -> Vec<Range<u32>> {
+    pub(crate) fn codes_that_pass(&self, predicate: &DatumPredicate) -> Vec<Range<u32>> {
         // Codes have at most 16 bits.
-        match self.test_on_codes(test) {
-            Test::Range { low, high } if low <= high => {
+        match self.predicate_on_codes(predicate) {
+            DatumPredicate::Range { low, high } if low <= high => {
                 let codes = low as u32..high as u32 + 1;
                 vec![codes]
             }
-            Test::OneOf(codes) => codes.iter().map(|code| *code as u32..*code as u32 + 1).collect(),
+            DatumPredicate::OneOf(codes) => codes.iter().map(|code| *code as u32..*code as u32 + 1).collect(),
             _ => vec![],
         }
     }
 
     /// Like [`Codes::select`].
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
-        self.codes.select(&self.test_on_codes(test), negated, rows, selection)
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
+        self.codes.select(&self.predicate_on_codes(predicate), negated, rows, selection)
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        self.codes.filter(&self.predicate_on_codes(predicate), negated, rows, selection);
     }
 
     /// Predicate on codes that is equivalent to a predicate on strings.
-    fn test_on_codes(&self, test: &Test) -> Test {
+    fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
         let entries = &self.entries;
-        match test {
-            Test::BytesRange { low, high } => {
+        match predicate {
+            DatumPredicate::BytesRange { low, high } => {
                 let first = match low {
                     Bound::Included(low) => entries.partition_point(|entry| entry < &**low),
                     Bound::Excluded(low) => entries.partition_point(|entry| entry <= &**low),
@@ -146,9 +152,9 @@ impl BytesDictionary {
                     Bound::Excluded(high) => entries.partition_point(|entry| entry < &**high),
                     Bound::Unbounded => entries.len(),
                 };
-                Test::Range { low: first as i128, high: end as i128 - 1 }
+                DatumPredicate::Range { low: first as i128, high: end as i128 - 1 }
             }
-            Test::BytesOneOf(list) => {
+            DatumPredicate::BytesOneOf(list) => {
                 let code = |value: &[u8]| {
                     let place = entries.partition_point(|entry| entry < value);
                     (place < entries.len() && entries.get(place) == value).then_some(place as i128)
@@ -157,9 +163,11 @@ impl BytesDictionary {
                 // Already sorted, unless damaged entries are out of order.
                 codes.sort_unstable();
                 codes.dedup();
-                Test::OneOf(codes.into())
+                DatumPredicate::OneOf(codes.into())
             }
-            Test::Range { .. } | Test::OneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => {
+                DatumPredicate::OneOf(Arc::from([]))
+            }
         }
     }
 }

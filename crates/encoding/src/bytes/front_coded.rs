@@ -18,9 +18,9 @@ use std::ops::Range;
 
 use arrow_array::{Array, BinaryViewArray};
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
-use crate::bytes::test::BytesTest;
+use crate::bytes::predicate::BytesPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 use crate::numbers::packed::{self, Packed};
@@ -188,10 +188,10 @@ impl FrontCoded {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let test = BytesTest::new(test);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let predicate = BytesPredicate::new(predicate);
         let mut cursor = Cursor::new(self);
-        selection.retain(rows, |row| test.admits(cursor.value(row)) != negated);
+        selection.retain(rows, |row| predicate.admits(cursor.value(row)) != negated);
     }
 }
 

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use arrow_array::{Array, BinaryViewArray};
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
 use fsst::Compressor;
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
-use crate::bytes::test::BytesTest;
+use crate::bytes::predicate::BytesPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 use crate::numbers::packed::{self, Packed};
@@ -184,13 +184,13 @@ impl Fsst {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let test = BytesTest::new(test);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let predicate = BytesPredicate::new(predicate);
         let mut heap = Heap::with_capacity(self.row_bytes);
         let mut admits = |codes: &[u8]| {
             heap.len = 0;
             self.symbols.decompress(codes, &mut heap);
-            test.admits(&heap.bytes[..heap.len]) != negated
+            predicate.admits(&heap.bytes[..heap.len]) != negated
         };
         let mut ends: Vec<i64> = Vec::with_capacity(VECTOR_ROWS);
         let mut first = rows.start;

@@ -7,14 +7,14 @@ mod choose;
 mod dictionary;
 mod front_coded;
 mod fsst;
+mod predicate;
 mod strings;
-mod test;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use arrow_array::{Array, BinaryViewArray};
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::Bitmap;
 use crate::choice::{Choice, EncodeError};
@@ -26,8 +26,8 @@ use choose::BytesPlan;
 use dictionary::BytesDictionary;
 use front_coded::FrontCoded;
 use fsst::Fsst;
+use predicate::BytesPredicate;
 use strings::Strings;
-use test::BytesTest;
 
 /// Strings of a chunk, by their encoding.
 #[derive(Clone, Debug)]
@@ -149,26 +149,32 @@ impl Bytes {
         }
     }
 
-    /// Clears the rows of a range that fail a predicate other than [`Test::Null`].
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    /// Clears the rows of a range that fail a predicate other than [`DatumPredicate::Null`].
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
             Self::Constant(strings) => {
-                if BytesTest::new(test).admits(strings.get(0)) == negated {
+                if BytesPredicate::new(predicate).admits(strings.get(0)) == negated {
                     selection.clear_range(rows);
                 }
             }
-            Self::Plain(strings) => strings.filter(test, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
-            Self::Fsst(fsst) => fsst.filter(test, negated, rows, selection),
-            Self::FrontCoded(strings) => strings.filter(test, negated, rows, selection),
+            Self::Plain(strings) => strings.filter(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.filter(predicate, negated, rows, selection),
+            Self::Fsst(fsst) => fsst.filter(predicate, negated, rows, selection),
+            Self::FrontCoded(strings) => strings.filter(predicate, negated, rows, selection),
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`Test::Null`], and no others; `rows` is the number of all
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number of all
     /// rows. Returns `false`, and changes nothing, if [`Bytes::filter`] is as fast.
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
         match self {
-            Self::Dictionary(dictionary) => dictionary.select(test, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.select(predicate, negated, rows, selection),
             _ => false,
         }
     }
@@ -202,13 +208,13 @@ impl Bytes {
     }
 
     /// Codes whose entries pass a predicate. Returns `None` if there is no dictionary and the chunk is not constant.
-    pub(crate) fn codes_that_pass(&self, test: &Test) -> Option<Vec<Range<u32>>> {
+    pub(crate) fn codes_that_pass(&self, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match self {
             Self::Constant(strings) => {
-                let codes = 0..u32::from(BytesTest::new(test).admits(strings.get(0)));
+                let codes = 0..u32::from(BytesPredicate::new(predicate).admits(strings.get(0)));
                 Some(vec![codes])
             }
-            Self::Dictionary(dictionary) => Some(dictionary.codes_that_pass(test)),
+            Self::Dictionary(dictionary) => Some(dictionary.codes_that_pass(predicate)),
             Self::Plain(_) | Self::Fsst(_) | Self::FrontCoded(_) => None,
         }
     }

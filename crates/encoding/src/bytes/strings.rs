@@ -10,10 +10,10 @@
 use std::ops::Range;
 
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::Bitmap;
-use crate::bytes::test::BytesTest;
+use crate::bytes::predicate::BytesPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
 
@@ -103,8 +103,8 @@ impl Strings {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let test = BytesTest::new(test);
-        selection.retain(rows, |row| test.admits(self.get(row)) != negated);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let predicate = BytesPredicate::new(predicate);
+        selection.retain(rows, |row| predicate.admits(self.get(row)) != negated);
     }
 }

@@ -70,12 +70,12 @@ impl Instructions {
 
     /// Runs a test with each set that this machine has. Tests that call this run one at a time.
     #[cfg(test)]
-    pub(crate) fn each(mut test: impl FnMut(Self)) {
+    pub(crate) fn each(mut visit: impl FnMut(Self)) {
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
         for set in Self::ALL.into_iter().filter(|set| *set <= Self::best()) {
             assert_eq!(set.at_most(), set);
-            test(set);
+            visit(set);
         }
         drop(guard);
     }

@@ -96,10 +96,10 @@ macro_rules! loops {
                 first: usize,
                 flip: $cell,
                 selected: &mut VectorBits,
-                test: impl Fn(Register) -> Mask,
+                predicate: impl Fn(Register) -> Mask,
             ) {
                 let cells = &mut cells(selected)[first / CELL_LANES..][..ROW_LANES / CELL_LANES];
-                for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(test))) {
+                for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(predicate))) {
                     *cell &= flip ^ bits;
                     // Keeps the compiler from mixing the reads of rows, which must stay in order, and from merging
                     // cells again.
@@ -188,7 +188,7 @@ macro_rules! loops {
                 source: &Source<$lane>,
                 negated: bool,
                 selected: &mut [VectorBits],
-                test: impl Fn(Register) -> Mask + Copy,
+                predicate: impl Fn(Register) -> Mask + Copy,
             ) {
                 let flip = if negated { <$cell>::MAX } else { 0 };
                 match *source {
@@ -197,13 +197,13 @@ macro_rules! loops {
                             if any(selected) {
                                 for row in 0..BITS {
                                     let lanes = unpacked(width, packed, row);
-                                    keep_lanes(lanes, first_index::<$lane>(row), flip, selected, test);
+                                    keep_lanes(lanes, first_index::<$lane>(row), flip, selected, predicate);
                                 }
                             }
                         }
                     }
-                    Source::Plain(lanes) => keep_plain(lanes, flip, selected, test),
-                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| test($key(lanes))),
+                    Source::Plain(lanes) => keep_plain(lanes, flip, selected, predicate),
+                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| predicate($key(lanes))),
                 }
             }
 
@@ -214,7 +214,7 @@ macro_rules! loops {
                 lanes: &[$lane],
                 flip: $cell,
                 selected: &mut [VectorBits],
-                test: impl Fn(Register) -> Mask + Copy,
+                predicate: impl Fn(Register) -> Mask + Copy,
             ) {
                 let (vectors, rest) = lanes.as_chunks::<VECTOR_ROWS>();
                 let mut padded = [0; VECTOR_ROWS];
@@ -226,7 +226,7 @@ macro_rules! loops {
                             for (register, lanes) in registers.iter_mut().zip(lanes.as_chunks::<LANES>().0) {
                                 *register = load(lanes);
                             }
-                            keep_lanes(registers, row * ROW_LANES, flip, selected, test);
+                            keep_lanes(registers, row * ROW_LANES, flip, selected, predicate);
                         }
                     }
                 }

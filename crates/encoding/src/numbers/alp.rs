@@ -20,7 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use taut_types::{Test, f32_from_key, f32_to_key, f64_from_key, f64_to_key};
+use taut_types::{DatumPredicate, f32_from_ordered, f32_to_ordered, f64_from_ordered, f64_to_ordered};
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
@@ -66,14 +66,14 @@ impl Scale {
     #[inline(always)]
     fn key(self, integer: i64) -> i64 {
         let value = self.double(integer);
-        if self.is_real { f32_to_key(value as f32).into() } else { f64_to_key(value) }
+        if self.is_real { f32_to_ordered(value as f32).into() } else { f64_to_ordered(value) }
     }
 
     /// Integer of a key. Returns `None` if the integer does not decode to the key.
     #[inline(always)]
     fn integer(self, key: i64) -> Option<i64> {
         // A key of a real has 32 bits.
-        let value = if self.is_real { f32_from_key(key as i32).into() } else { f64_from_key(key) };
+        let value = if self.is_real { f32_from_ordered(key as i32).into() } else { f64_from_ordered(key) };
         let rounded = value * POWERS[self.exponent] * INVERSES[self.factor] + ROUNDING - ROUNDING;
         let integer = rounded as i64;
         (rounded.abs() < WRITTEN_MAX && self.key(integer) == key).then_some(integer)
@@ -194,10 +194,10 @@ impl Alp {
         let integer = move |distance: u64| base.wrapping_add(distance as i64);
         // Decided once here, not for each value.
         if scale.is_real {
-            let key = move |distance| O::from_number(f32_to_key(scale.double(integer(distance)) as f32).into());
+            let key = move |distance| O::from_number(f32_to_ordered(scale.double(integer(distance)) as f32).into());
             self.integers.append_mapped(rows.clone(), out, key);
         } else {
-            let key = move |distance| O::from_number(f64_to_key(scale.double(integer(distance))).into());
+            let key = move |distance| O::from_number(f64_to_ordered(scale.double(integer(distance))).into());
             self.integers.append_mapped(rows.clone(), out, key);
         }
         self.exceptions.correct(rows, &mut out[start..]);
@@ -213,24 +213,24 @@ impl Alp {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let on_integers = self.test_on_integers(test);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let on_integers = self.predicate_on_integers(predicate);
         if self.exceptions.len() == 0 {
             return self.integers.filter(&on_integers, negated, rows, selection);
         }
-        let correct = self.exceptions.correct_masks(test, negated, rows.clone());
+        let correct = self.exceptions.correct_masks(predicate, negated, rows.clone());
         self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
     /// Predicate on integers that is equivalent to a predicate on keys. Rounding keeps the order of products with a
     /// positive number, so that keys never fall as integers grow. A key that is written has exactly one integer.
-    fn test_on_integers(&self, test: &Test) -> Test {
-        match test {
-            Test::Range { low, high } => {
+    fn predicate_on_integers(&self, predicate: &DatumPredicate) -> DatumPredicate {
+        match predicate {
+            DatumPredicate::Range { low, high } => {
                 let end = high.checked_add(1).map_or(self.integers.domain().1 + 1, |end| self.lower_bound(end));
-                Test::Range { low: self.lower_bound(*low), high: end - 1 }
+                DatumPredicate::Range { low: self.lower_bound(*low), high: end - 1 }
             }
-            Test::OneOf(keys) => {
+            DatumPredicate::OneOf(keys) => {
                 let integer = |key: &i128| {
                     let is_key = !self.scale.is_real || i32::try_from(*key).is_ok();
                     let key = i64::try_from(*key).ok().filter(|_| is_key)?;
@@ -239,9 +239,11 @@ impl Alp {
                 let mut integers: Vec<i128> = keys.iter().filter_map(integer).collect();
                 integers.sort_unstable();
                 integers.dedup();
-                Test::OneOf(integers.into())
+                DatumPredicate::OneOf(integers.into())
             }
-            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+            DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => {
+                DatumPredicate::OneOf(Arc::from([]))
+            }
         }
     }
 
@@ -268,22 +270,22 @@ mod tests {
     fn decimals_come_back_bit_for_bit_or_are_exceptions() {
         let scale = |is_real| Scale { exponent: 14, factor: 12, is_real };
         for cents in -100_000..100_000_i64 {
-            let key = f64_to_key(cents as f64 / 100.0);
+            let key = f64_to_ordered(cents as f64 / 100.0);
             assert!(scale(false).integer(key).is_none_or(|integer| scale(false).key(integer) == key), "{cents}");
-            let key = f32_to_key((cents as f64 / 100.0) as f32).into();
+            let key = f32_to_ordered((cents as f64 / 100.0) as f32).into();
             assert_eq!(scale(true).integer(key), Some(cents));
         }
         let none = [f64::NAN, -f64::NAN, -0.0, f64::INFINITY, f64::NEG_INFINITY, 5e-324, f64::MAX, 0.123, 1e300];
         for value in none {
-            assert_eq!(scale(false).integer(f64_to_key(value)), None, "{value}");
+            assert_eq!(scale(false).integer(f64_to_ordered(value)), None, "{value}");
         }
-        assert_eq!(scale(false).integer(f64_to_key(f64::from_bits(0x7ff8_0000_0000_1234))), None);
-        assert_eq!(scale(false).integer(f64_to_key(0.0)), Some(0));
+        assert_eq!(scale(false).integer(f64_to_ordered(f64::from_bits(0x7ff8_0000_0000_1234))), None);
+        assert_eq!(scale(false).integer(f64_to_ordered(0.0)), Some(0));
     }
 
     #[test]
     fn bounds_are_found_on_both_sides_of_zero() {
-        let keys: Vec<i64> = (-700..300).map(|tenths| f64_to_key(f64::from(tenths) / 10.0)).collect();
+        let keys: Vec<i64> = (-700..300).map(|tenths| f64_to_ordered(f64::from(tenths) / 10.0)).collect();
         let decimals = Decimals::of(&keys, 8, usize::MAX).unwrap();
         let mut writer = Writer::with_capacity(0);
         let mut head = Head { plain_bytes: 8, rows: keys.len(), ..Head::new(taut_types::Encoding::Alp) };

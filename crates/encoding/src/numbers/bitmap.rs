@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::native::Native;
@@ -208,7 +208,7 @@ impl SetBits {
     }
 
     /// Clears the rows of a range that fail a predicate. The ranks of the predicate's numbers are their rows.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let mut next = rows.start;
         let mut admit = |admitted: Range<usize>| {
             let admitted = admitted.start.clamp(next, rows.end)..admitted.end.clamp(next, rows.end);
@@ -219,18 +219,21 @@ impl SetBits {
             }
             next = admitted.end;
         };
-        match test {
-            Test::Range { low, high } if low <= high => {
+        match predicate {
+            DatumPredicate::Range { low, high } if low <= high => {
                 let end = high.checked_add(1).map_or(self.rows, |number| self.rank_of(number));
                 admit(self.rank_of(*low)..end);
             }
-            Test::OneOf(numbers) => {
+            DatumPredicate::OneOf(numbers) => {
                 let first = numbers.partition_point(|number| *number < self.base);
                 let last = self.base.saturating_add((self.words.len() * WORD_BITS) as i128);
                 let near = numbers[first..].iter().take_while(|number| **number <= last);
                 near.filter_map(|number| self.row_of(*number)).for_each(|row| admit(row..row + 1));
             }
-            Test::Range { .. } | Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => {}
+            DatumPredicate::Range { .. }
+            | DatumPredicate::BytesRange { .. }
+            | DatumPredicate::BytesOneOf(_)
+            | DatumPredicate::Null => {}
         }
         if !negated {
             selection.clear_range(next..rows.end);

@@ -1,24 +1,24 @@
 //! Evaluates a predicate on the bounds of numbers, so that the numbers need not be read.
 
-use taut_types::{ColumnIndex, ColumnTest, Key, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate};
 
 use crate::kernels::MASK_WORDS;
 use crate::numbers::plain::Plain;
 
 /// Predicate on the least and the greatest of some numbers.
-pub(crate) struct BoundsTest(ColumnTest);
+pub(crate) struct BoundsPredicate(ColumnPredicate);
 
-impl BoundsTest {
+impl BoundsPredicate {
     /// Prepares a predicate on numbers for evaluation on bounds.
-    pub(crate) fn new(test: &Test, negated: bool) -> Self {
+    pub(crate) fn new(predicate: &DatumPredicate, negated: bool) -> Self {
         // The column does not matter.
-        Self(ColumnTest { column: ColumnIndex(0), test: test.clone(), negated })
+        Self(ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated })
     }
 
     /// Whether all numbers of `low..=high` pass (`true`) or none does (`false`). Returns `None` if the bounds do not
     /// decide.
     pub(crate) fn verdict(&self, low: i128, high: i128) -> Option<bool> {
-        let (low, high) = (Key::Number(low), Key::Number(high));
+        let (low, high) = (Datum::Number(low), Datum::Number(high));
         if !self.0.may_admit(Some((&low, &high)), false) {
             return Some(false);
         }

@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn decimals_in_floating_point_are_found_and_fractions_are_not() {
         let choose = |value: &dyn Fn(i64) -> f64| {
-            let keys: Vec<i64> = (0..65_536).map(|row| taut_types::f64_to_key(value(row))).collect();
+            let keys: Vec<i64> = (0..65_536).map(|row| taut_types::f64_to_ordered(value(row))).collect();
             Profile::of(&keys).choose(&keys, 8, Nesting::of_column(true), &mut Found::default())
         };
         assert_eq!(choose(&|row| (row * 7_919 % 99_991) as f64 / 100.0), Encoding::Alp);

@@ -17,13 +17,13 @@
 
 use std::ops::Range;
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::{Lane, MASK_WORDS, wide};
-use crate::lane_test::{LaneTest, filter_vectors};
+use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::native::{Native, with_lane};
-use crate::numbers::bounds::{BoundsTest, bounds_of_steps, mask_of};
+use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps, mask_of};
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
@@ -314,17 +314,23 @@ impl Delta {
 
     /// Clears the rows of a range that fail a predicate. Decodes only vectors whose bounds do not decide. If numbers
     /// ascend, these are the vectors at the ends of the predicate's range.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         if self.firsts.bytes() < 16 {
-            self.filter_lanes::<i64, u64>(test, negated, rows, selection);
+            self.filter_lanes::<i64, u64>(predicate, negated, rows, selection);
         } else {
-            self.filter_lanes::<i128, u128>(test, negated, rows, selection);
+            self.filter_lanes::<i128, u128>(predicate, negated, rows, selection);
         }
     }
 
-    fn filter_lanes<N: Native, L: Lane>(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let on_bounds = BoundsTest::new(test, negated);
-        let on_lanes = LaneTest::<L>::new(test, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
+    fn filter_lanes<N: Native, L: Lane>(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) {
+        let on_bounds = BoundsPredicate::new(predicate, negated);
+        let on_lanes = LanePredicate::<L>::new(predicate, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
         let mut numbers = [N::default(); VECTOR_ROWS];
         let mut lanes = [L::default(); VECTOR_ROWS];
         let ascends = self.steps.base() >= 0 && self.exceptions.least().is_none_or(|least| least >= 0);

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::codes::{self, Codes};
@@ -76,24 +76,30 @@ impl NumberDictionary {
     }
 
     /// Like [`Codes::select`].
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
-        self.codes.select(&self.test_on_codes(test), negated, rows, selection)
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
+        self.codes.select(&self.predicate_on_codes(predicate), negated, rows, selection)
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        self.codes.filter(&self.test_on_codes(test), negated, rows, selection);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        self.codes.filter(&self.predicate_on_codes(predicate), negated, rows, selection);
     }
 
     /// Predicate on codes that is equivalent to a predicate on numbers.
-    fn test_on_codes(&self, test: &Test) -> Test {
+    fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
         let code = |number: i128| self.entries.lower_bound(number) as i128;
-        match test {
-            Test::Range { low, high } => {
+        match predicate {
+            DatumPredicate::Range { low, high } => {
                 let end = high.checked_add(1).map_or(self.entries.len() as i128, code);
-                Test::Range { low: code(*low), high: end - 1 }
+                DatumPredicate::Range { low: code(*low), high: end - 1 }
             }
-            Test::OneOf(numbers) => {
+            DatumPredicate::OneOf(numbers) => {
                 let is_entry = |number: i128| {
                     let place = self.entries.lower_bound(number);
                     (place < self.entries.len() && self.entries.value(place) == number).then_some(place as i128)
@@ -102,9 +108,11 @@ impl NumberDictionary {
                 // Already sorted, unless damaged entries are out of order.
                 codes.sort_unstable();
                 codes.dedup();
-                Test::OneOf(codes.into())
+                DatumPredicate::OneOf(codes.into())
             }
-            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Test::OneOf(Arc::from([])),
+            DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => {
+                DatumPredicate::OneOf(Arc::from([]))
+            }
         }
     }
 }

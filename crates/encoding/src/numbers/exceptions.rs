@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{MASK_WORDS, wide};
@@ -101,7 +101,7 @@ impl Exceptions {
     /// vector. It must be called with vectors in order, but may skip some.
     pub(crate) fn correct_masks(
         &self,
-        test: &Test,
+        predicate: &DatumPredicate,
         negated: bool,
         rows: Range<usize>,
     ) -> impl FnMut(usize, &mut [u64; MASK_WORDS]) {
@@ -109,7 +109,7 @@ impl Exceptions {
         let mut next = self.rows.partition_point(|row| usize::from(*row) < first_row);
         let end = self.rows.partition_point(|row| usize::from(*row) < rows.end).max(next);
         let mut passing = Bitmap::all_set(self.rows.len());
-        self.numbers.filter(test, negated, next..end, &mut passing);
+        self.numbers.filter(predicate, negated, next..end, &mut passing);
         move |vector, mask| {
             let first = vector * VECTOR_ROWS;
             while let Some(row) = self.rows[next..end].first().map(|row| usize::from(*row))

@@ -21,11 +21,11 @@
 use std::ops::Range;
 
 use arrow_buffer::{Buffer, MutableBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use super::packed::Packed;
 use crate::kernels::{Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, wide, word_of_bytes};
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::native::with_lane;
 use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 
@@ -128,7 +128,7 @@ impl Packed {
     /// range, or `extremes` does not have the length for these numbers.
     pub(crate) fn find_by_extremes(
         &self,
-        test: &Test,
+        predicate: &DatumPredicate,
         extreme: Extreme,
         extremes: &Buffer,
         rows: Range<usize>,
@@ -137,7 +137,7 @@ impl Packed {
             return None;
         }
         with_lane!(self.width(), L => {
-            let (low, high) = LaneTest::<L>::new(test, false, self.domain(), self.base()).bounds()?;
+            let (low, high) = LanePredicate::<L>::new(predicate, false, self.domain(), self.base()).bounds()?;
             let (candidates, unsure) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
             Some((self.rows_between((low, high), &candidates, &rows), unsure * L::LANES))
         })

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::choice::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
@@ -264,12 +264,12 @@ impl Marked {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let all = self.of_rows(&rows);
         let mut passing = Bitmap::all_set(self.count);
-        self.exceptions.filter(test, negated, all.clone(), &mut passing);
+        self.exceptions.filter(predicate, negated, all.clone(), &mut passing);
         let none_passes = passing.is_range_empty(all);
-        self.packed.filter_corrected(test, negated, rows, selection, |vector, mask| {
+        self.packed.filter_corrected(predicate, negated, rows, selection, |vector, mask| {
             let these = self.of_vector(vector);
             let mut next = these.start;
             for (mask, marks) in mask.iter_mut().zip(self.packed.greatest(vector)) {

@@ -1,4 +1,4 @@
-//! Numbers: all types of fixed width, as the integers of `taut_types::key`.
+//! Numbers: all types of fixed width, as the integers of `taut_types::datum`.
 //!
 //! Each encoding has a file with its byte picture, `write`, and a view with `parse`, `append` (a range), `append_at`
 //! (single positions) and `filter`. [`Numbers`] is the closed set of the views.
@@ -24,13 +24,13 @@ mod two_byte_delta;
 use std::ops::Range;
 
 use arrow_buffer::Buffer;
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::choice::{Choice, EncodeError};
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::{Instructions, compress};
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::native::Native;
 use crate::{Bitmap, SelectedRuns, VECTOR_ROWS, distinct, search};
 
@@ -367,56 +367,68 @@ impl Numbers {
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The numbers of the rows must ascend. Returns
     /// `None` if reading single numbers is costly, or if the filter of the encoding uses bounds already.
-    pub(crate) fn search(&self, test: &Test, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
+    pub(crate) fn search(&self, predicate: &DatumPredicate, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         match self {
-            Self::Constant(number) => search::numbers(test, rows, |_| *number),
-            Self::Plain(plain) => search::numbers(test, rows, |row| plain.value(row)),
-            Self::Packed(packed) => search::numbers(test, rows, |row| packed.value(row)),
-            Self::Dictionary(dictionary) => search::numbers(test, rows, |row| dictionary.value(row)),
-            Self::RunLength(runs) => search::numbers(test, rows, |row| runs.value(row)),
+            Self::Constant(number) => search::numbers(predicate, rows, |_| *number),
+            Self::Plain(plain) => search::numbers(predicate, rows, |row| plain.value(row)),
+            Self::Packed(packed) => search::numbers(predicate, rows, |row| packed.value(row)),
+            Self::Dictionary(dictionary) => search::numbers(predicate, rows, |row| dictionary.value(row)),
+            Self::RunLength(runs) => search::numbers(predicate, rows, |row| runs.value(row)),
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => None,
             Self::Patched(_) | Self::Marked(_) | Self::Alp(_) => None,
         }
     }
 
-    /// Clears the rows of a range that fail a predicate other than [`Test::Null`].
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    /// Clears the rows of a range that fail a predicate other than [`DatumPredicate::Null`].
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self {
             Self::Constant(number) => {
-                let test = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
-                if !test.admits(*number as u128) {
+                let predicate = LanePredicate::<u128>::new(predicate, negated, (i128::MIN, i128::MAX), 0);
+                if !predicate.admits(*number as u128) {
                     selection.clear_range(rows);
                 }
             }
-            Self::Plain(plain) => plain.filter(test, negated, rows, selection),
-            Self::Packed(packed) => packed.filter(test, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.filter(test, negated, rows, selection),
-            Self::RunLength(runs) => runs.filter(test, negated, rows, selection),
-            Self::Delta(delta) => delta.filter(test, negated, rows, selection),
-            Self::RunLengthDelta(runs) => runs.filter(test, negated, rows, selection),
-            Self::SetBits(bits) => bits.filter(test, negated, rows, selection),
-            Self::TwoByteDelta(delta) => delta.filter(test, negated, rows, selection),
-            Self::Patched(patched) => patched.filter(test, negated, rows, selection),
-            Self::Marked(marked) => marked.filter(test, negated, rows, selection),
-            Self::Alp(alp) => alp.filter(test, negated, rows, selection),
+            Self::Plain(plain) => plain.filter(predicate, negated, rows, selection),
+            Self::Packed(packed) => packed.filter(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.filter(predicate, negated, rows, selection),
+            Self::RunLength(runs) => runs.filter(predicate, negated, rows, selection),
+            Self::Delta(delta) => delta.filter(predicate, negated, rows, selection),
+            Self::RunLengthDelta(runs) => runs.filter(predicate, negated, rows, selection),
+            Self::SetBits(bits) => bits.filter(predicate, negated, rows, selection),
+            Self::TwoByteDelta(delta) => delta.filter(predicate, negated, rows, selection),
+            Self::Patched(patched) => patched.filter(predicate, negated, rows, selection),
+            Self::Marked(marked) => marked.filter(predicate, negated, rows, selection),
+            Self::Alp(alp) => alp.filter(predicate, negated, rows, selection),
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`Test::Null`], and no others; `rows` is the number of all
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number of all
     /// rows. Returns `false`, and changes nothing, if [`Numbers::filter`] is as fast.
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
         match self {
-            Self::Packed(packed) => packed.select(test, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.select(test, negated, rows, selection),
+            Self::Packed(packed) => packed.select(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => dictionary.select(predicate, negated, rows, selection),
             _ => false,
         }
     }
 
-    /// Clears the selected rows that fail a predicate other than [`Test::Null`], reading them one by one; `selected` is
+    /// Clears the selected rows that fail a predicate other than [`DatumPredicate::Null`], reading them one by one; `selected` is
     /// their number. Returns `false`, and changes nothing, if that is never faster than [`Numbers::filter`].
-    pub(crate) fn filter_selected(&self, test: &Test, negated: bool, selected: usize, selection: &mut Bitmap) -> bool {
+    pub(crate) fn filter_selected(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        selected: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
         let Self::Packed(packed) = self else { return false };
-        packed.filter_at(test, negated, &selection.positions_counted(selected), selection);
+        packed.filter_at(predicate, negated, &selection.positions_counted(selected), selection);
         true
     }
 
@@ -431,12 +443,12 @@ impl Numbers {
     /// Like [`Packed::find_by_extremes`].
     pub(crate) fn find_by_extremes(
         &self,
-        test: &Test,
+        predicate: &DatumPredicate,
         (extreme, extremes): (Extreme, &Buffer),
         rows: Range<usize>,
     ) -> Option<(Vec<u32>, usize)> {
         match self {
-            Self::Packed(packed) => packed.find_by_extremes(test, extreme, extremes, rows),
+            Self::Packed(packed) => packed.find_by_extremes(predicate, extreme, extremes, rows),
             _ => None,
         }
     }

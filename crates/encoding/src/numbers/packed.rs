@@ -12,14 +12,14 @@
 use std::ops::Range;
 
 use arrow_buffer::{Buffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
     LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_sums, append_unpacked, extract, pack, packed_bytes,
     prefetch, unpack, unpack_lanes, wide,
 };
-use crate::lane_test::{LaneTest, filter_vectors};
+use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
 
@@ -296,41 +296,53 @@ impl Packed {
     /// One bit per number of a vector: whether its distance is the greatest of the width. The width must not be zero.
     pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
-            LaneTest::<L>::equal_to(<L as Lane>::MAX.down(<L as Lane>::BITS - self.width))
+            LanePredicate::<L>::equal_to(<L as Lane>::MAX.down(<L as Lane>::BITS - self.width))
                 .mask_of(Source::Packed { width: self.width, packed: self.vector(vector) })
         })
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         with_lane!(self.width, L => {
-            self.filter_lanes(&LaneTest::<L>::new(test, negated, self.domain(), self.base), rows, selection);
+            self.filter_lanes(&LanePredicate::<L>::new(predicate, negated, self.domain(), self.base), rows, selection);
         });
     }
 
     /// Selects the rows that pass a predicate, and no others; `rows` is the number of all rows. Returns `false`, and
     /// changes nothing, if [`Packed::filter`] is as fast.
-    pub(crate) fn select(&self, test: &Test, negated: bool, rows: usize, selection: &mut Bitmap) -> bool {
+    pub(crate) fn select(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: usize,
+        selection: &mut Bitmap,
+    ) -> bool {
         if !(1..=PARTS_WIDTH_MAX).contains(&self.width) {
             return false;
         }
         with_lane!(self.width, L => {
             let source = Source::Packed { width: self.width, packed: self.data.typed_data() };
-            let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
-            test.select(source, packed_bytes(self.width), rows, selection);
+            let predicate = LanePredicate::<L>::new(predicate, negated, self.domain(), self.base);
+            predicate.select(source, packed_bytes(self.width), rows, selection);
         });
         true
     }
 
     /// Clears the rows at ascending positions that fail a predicate. The cache lines in between are not read.
-    pub(crate) fn filter_at(&self, test: &Test, negated: bool, positions: &[u32], selection: &mut Bitmap) {
+    pub(crate) fn filter_at(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        positions: &[u32],
+        selection: &mut Bitmap,
+    ) {
         with_lane!(self.width, L => {
-            let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
+            let predicate = LanePredicate::<L>::new(predicate, negated, self.domain(), self.base);
             let mut lanes = Vec::with_capacity(VECTOR_ROWS);
             for positions in positions.chunks(VECTOR_ROWS) {
                 lanes.clear();
                 append_extracted(self.width, self.data.typed_data(), positions, &mut lanes, |lane: L| lane);
-                selection.intersect_at(positions, &test.mask(&lanes));
+                selection.intersect_at(positions, &predicate.mask(&lanes));
             }
         });
     }
@@ -338,19 +350,19 @@ impl Packed {
     /// Clears the rows of a range that fail a predicate, after `correct` has changed the mask of each vector.
     pub(crate) fn filter_corrected(
         &self,
-        test: &Test,
+        predicate: &DatumPredicate,
         negated: bool,
         rows: Range<usize>,
         selection: &mut Bitmap,
         mut correct: impl FnMut(usize, &mut [u64; MASK_WORDS]),
     ) {
         with_lane!(self.width, L => {
-            let test = LaneTest::<L>::new(test, negated, self.domain(), self.base);
-            let constant = if self.width == 0 { Some(test.admits(L::default())) } else { test.constant() };
+            let predicate = LanePredicate::<L>::new(predicate, negated, self.domain(), self.base);
+            let constant = if self.width == 0 { Some(predicate.admits(L::default())) } else { predicate.constant() };
             filter_vectors(rows, selection, |vector| {
                 let mut mask = match constant {
                     Some(passes) => [if passes { u64::MAX } else { 0 }; MASK_WORDS],
-                    None => test.mask_of(Source::Packed { width: self.width, packed: self.vector(vector) }),
+                    None => predicate.mask_of(Source::Packed { width: self.width, packed: self.vector(vector) }),
                 };
                 correct(vector, &mut mask);
                 mask
@@ -365,13 +377,13 @@ impl Packed {
         rows: Range<usize>,
         selection: &mut Bitmap,
     ) {
-        with_lane!(self.width, L => self.filter_lanes(&LaneTest::<L>::of_flags(flags), rows, selection));
+        with_lane!(self.width, L => self.filter_lanes(&LanePredicate::<L>::of_flags(flags), rows, selection));
     }
 
-    fn filter_lanes<L: Lane>(&self, test: &LaneTest<L>, rows: Range<usize>, selection: &mut Bitmap) {
+    fn filter_lanes<L: Lane>(&self, predicate: &LanePredicate<L>, rows: Range<usize>, selection: &mut Bitmap) {
         if self.width > 0 {
-            test.filter(Source::Packed { width: self.width, packed: self.data.typed_data() }, rows, selection);
-        } else if !test.admits(L::default()) {
+            predicate.filter(Source::Packed { width: self.width, packed: self.data.typed_data() }, rows, selection);
+        } else if !predicate.admits(L::default()) {
             selection.clear_range(rows);
         }
     }

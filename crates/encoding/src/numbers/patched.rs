@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
@@ -64,11 +64,11 @@ impl Patched {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         if self.exceptions.len() == 0 {
-            return self.packed.filter(test, negated, rows, selection);
+            return self.packed.filter(predicate, negated, rows, selection);
         }
-        let correct = self.exceptions.correct_masks(test, negated, rows.clone());
-        self.packed.filter_corrected(test, negated, rows, selection, correct);
+        let correct = self.exceptions.correct_masks(predicate, negated, rows.clone());
+        self.packed.filter_corrected(predicate, negated, rows, selection, correct);
     }
 }

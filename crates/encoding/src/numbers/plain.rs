@@ -10,12 +10,12 @@
 use std::ops::Range;
 
 use arrow_buffer::{Buffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{Lane, Source, wide};
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::native::{Native, with_native};
 
 /// Native integers, one after the other.
@@ -114,19 +114,25 @@ impl Plain {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         match self.bytes {
-            1 => self.filter_lanes::<u8, u8>(test, negated, rows, selection),
-            2 => self.filter_lanes::<i16, u16>(test, negated, rows, selection),
-            4 => self.filter_lanes::<i32, u32>(test, negated, rows, selection),
-            8 => self.filter_lanes::<i64, u64>(test, negated, rows, selection),
-            _ => self.filter_lanes::<i128, u128>(test, negated, rows, selection),
+            1 => self.filter_lanes::<u8, u8>(predicate, negated, rows, selection),
+            2 => self.filter_lanes::<i16, u16>(predicate, negated, rows, selection),
+            4 => self.filter_lanes::<i32, u32>(predicate, negated, rows, selection),
+            8 => self.filter_lanes::<i64, u64>(predicate, negated, rows, selection),
+            _ => self.filter_lanes::<i128, u128>(predicate, negated, rows, selection),
         }
     }
 
-    fn filter_lanes<N: Native, L: Lane>(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let test = LaneTest::<L>::new(test, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
+    fn filter_lanes<N: Native, L: Lane>(
+        &self,
+        predicate: &DatumPredicate,
+        negated: bool,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) {
+        let predicate = LanePredicate::<L>::new(predicate, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
         let lanes = self.values.typed_data();
-        test.filter(if self.is_float { Source::Floats(lanes) } else { Source::Plain(lanes) }, rows, selection);
+        predicate.filter(if self.is_float { Source::Floats(lanes) } else { Source::Plain(lanes) }, rows, selection);
     }
 }

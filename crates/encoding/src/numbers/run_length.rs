@@ -12,11 +12,11 @@
 
 use std::ops::Range;
 
-use taut_types::{Encoding, Test};
+use taut_types::{DatumPredicate, Encoding};
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::native::Native;
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
@@ -164,11 +164,11 @@ impl RunLength {
     }
 
     /// Clears the rows of a range that fail a predicate, run by run.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let test = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let predicate = LanePredicate::<u128>::new(predicate, negated, (i128::MIN, i128::MAX), 0);
         let (runs, values) = self.values_of::<i128>(&rows);
         self.ends.visit(rows, |run, rows| {
-            if !test.admits(values[run - runs.start] as u128) {
+            if !predicate.admits(values[run - runs.start] as u128) {
                 selection.clear_range(rows);
             }
         });

@@ -16,13 +16,13 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::wide;
-use crate::lane_test::LaneTest;
+use crate::lane_predicate::LanePredicate;
 use crate::native::Native;
-use crate::numbers::bounds::{BoundsTest, bounds_of_steps};
+use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps};
 use crate::numbers::delta::{Steps, step};
 use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
@@ -266,9 +266,9 @@ impl RunLengthDelta {
 
     /// Clears the rows of a range that fail a predicate. Evaluates it run by run in the vectors of words whose bounds
     /// do not decide.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let on_bounds = BoundsTest::new(test, negated);
-        let on_numbers = LaneTest::<u128>::new(test, negated, (i128::MIN, i128::MAX), 0);
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        let on_bounds = BoundsPredicate::new(predicate, negated);
+        let on_numbers = LanePredicate::<u128>::new(predicate, negated, (i128::MIN, i128::MAX), 0);
         let mut words = [0; VECTOR_ROWS];
         let (mut vector, mut start) = (self.vector_of(rows.start), rows.start);
         while start < rows.end {
@@ -295,7 +295,7 @@ impl RunLengthDelta {
         }
     }
 
-    fn verdict(&self, vector: usize, on_bounds: &BoundsTest) -> Option<bool> {
+    fn verdict(&self, vector: usize, on_bounds: &BoundsPredicate) -> Option<bool> {
         let words = (self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS);
         let step_bits = self.words.width() - self.run_bits;
         let greatest = self.least.saturating_add((1_i128 << step_bits) - 1);

@@ -11,11 +11,11 @@
 use std::ops::Range;
 
 use arrow_buffer::{ScalarBuffer, ToByteSlice};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::wide;
-use crate::lane_test::{LaneTest, filter_vectors};
+use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::native::Native;
 use crate::{Bitmap, VECTOR_ROWS};
 
@@ -77,15 +77,15 @@ impl TwoByteDelta {
     }
 
     /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, test: &Test, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let domain = (self.base, self.base.saturating_add(u16::MAX.into()));
-        let test = LaneTest::<u16>::new(test, negated, domain, self.base);
-        match test.constant() {
+        let predicate = LanePredicate::<u16>::new(predicate, negated, domain, self.base);
+        match predicate.constant() {
             Some(true) => {}
             Some(false) => selection.clear_range(rows),
             None => filter_vectors(rows, selection, |vector| {
                 let lanes = &self.distances[vector * VECTOR_ROWS..];
-                test.mask(&lanes[..lanes.len().min(VECTOR_ROWS)])
+                predicate.mask(&lanes[..lanes.len().min(VECTOR_ROWS)])
             }),
         }
     }

@@ -13,7 +13,7 @@ fn number_zone(values: &[Option<i128>], rows_end: u32) -> Zone {
     Zone {
         rows_end,
         nulls: values.iter().filter(|value| value.is_none()).count() as u32,
-        bounds: bounds.map(|(min, max)| (Key::Number(*min), Some(Key::Number(*max)))),
+        bounds: bounds.map(|(min, max)| (Datum::Number(*min), Some(Datum::Number(*max)))),
         is_ascending: present().count() == values.len() && values.is_sorted() && values.len() > 1,
     }
 }
@@ -24,7 +24,7 @@ fn bytes_zone(values: &[Option<Vec<u8>>], rows_end: u32) -> Zone {
     Zone {
         rows_end,
         nulls: values.iter().filter(|value| value.is_none()).count() as u32,
-        bounds: bounds.map(|(min, max)| (Key::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Key::Bytes))),
+        bounds: bounds.map(|(min, max)| (Datum::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Datum::Bytes))),
         is_ascending: present().count() == values.len() && values.is_sorted() && values.len() > 1,
     }
 }
@@ -37,14 +37,14 @@ fn sorted_zones<T: Ord + Copy>(zones: Vec<Vec<Option<T>>>) -> Vec<Vec<Option<T>>
 }
 
 /// Checks that no row that passes is ruled out, no row that fails is certain, and the bytes parse to the same zones.
-fn check(zones: Vec<(Zone, Vec<Option<Key>>)>, form: ZoneForm, test: Test) {
-    let values: Vec<Option<Key>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
+fn check(zones: Vec<(Zone, Vec<Option<Datum>>)>, form: ZoneForm, predicate: DatumPredicate) {
+    let values: Vec<Option<Datum>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
     let zones: Vec<Zone> = zones.into_iter().map(|(zone, _)| zone).collect();
-    check_map(&ZoneMap::new(join_alike(zones.clone())), &values, form, &test);
-    check_map(&ZoneMap::new(zones), &values, form, &test);
+    check_map(&ZoneMap::new(join_alike(zones.clone())), &values, form, &predicate);
+    check_map(&ZoneMap::new(zones), &values, form, &predicate);
 }
 
-fn check_map(map: &ZoneMap, values: &[Option<Key>], form: ZoneForm, test: &Test) {
+fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate: &DatumPredicate) {
     let mut bytes = Vec::new();
     map.write(form, &mut bytes);
     assert_eq!(ZoneMap::parse(&bytes, form, values.len() as u32), Ok(map.clone()));
@@ -63,14 +63,14 @@ fn check_map(map: &ZoneMap, values: &[Option<Key>], form: ZoneForm, test: &Test)
         assert!(met.first().is_none_or(|(_, first)| *first == start), "{window:?} begins at {start}");
     }
     for negated in [false, true] {
-        let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+        let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
         let mut candidates = RowRanges::full(values.len() as u32);
-        map.candidates(&test, &mut candidates);
-        let certain = map.certain(&test);
+        map.candidates(&predicate, &mut candidates);
+        let certain = map.certain(&predicate);
         let mut one_by_one = RowRanges::none();
         let mut start = 0;
         for zone in map.zones() {
-            if zone.may_admit(&test) {
+            if zone.may_admit(&predicate) {
                 one_by_one.push(start..zone.rows_end);
             }
             start = zone.rows_end;
@@ -78,12 +78,12 @@ fn check_map(map: &ZoneMap, values: &[Option<Key>], form: ZoneForm, test: &Test)
         // At most the rows that the bounds of each zone leave; fewer if no value is between those of the predicate.
         let mut both = candidates.clone();
         both.intersect(&one_by_one);
-        assert_eq!(candidates, both, "{test:?}");
+        assert_eq!(candidates, both, "{predicate:?}");
         for (row, value) in values.iter().enumerate() {
             let row = row as u32..row as u32 + 1;
-            let passes = test.admits(value.as_ref());
-            assert!(!passes || candidates.overlaps(&row), "{test:?} loses {value:?}");
-            assert!(passes || !certain.overlaps(&row), "{test:?} admits {value:?}");
+            let passes = predicate.admits(value.as_ref());
+            assert!(!passes || candidates.overlaps(&row), "{predicate:?} loses {value:?}");
+            assert!(passes || !certain.overlaps(&row), "{predicate:?} admits {value:?}");
         }
     }
 }
@@ -102,15 +102,15 @@ proptest! {
         let zones: Vec<_> = zones.into_iter().map(|values| {
             let values: Vec<_> = values.into_iter().map(|value| value.map(|number| number * scale)).collect();
             rows_end += values.len() as u32;
-            (number_zone(&values, rows_end), values.into_iter().map(|value| value.map(Key::Number)).collect())
+            (number_zone(&values, rows_end), values.into_iter().map(|value| value.map(Datum::Number)).collect())
         }).collect();
-        for test in [
-            Test::Range { low: low * scale, high: (low + span) * scale },
-            Test::Range { low: i128::MIN, high: low * scale },
-            Test::OneOf([low * scale, (low + span + 1) * scale].into()),
-            Test::Null,
+        for predicate in [
+            DatumPredicate::Range { low: low * scale, high: (low + span) * scale },
+            DatumPredicate::Range { low: i128::MIN, high: low * scale },
+            DatumPredicate::OneOf([low * scale, (low + span + 1) * scale].into()),
+            DatumPredicate::Null,
         ] {
-            check(zones.clone(), form, test);
+            check(zones.clone(), form, predicate);
         }
     }
 
@@ -131,21 +131,21 @@ proptest! {
         let zones: Vec<_> = zones.into_iter().map(|values| {
             let values: Vec<_> = values.into_iter().map(|parts| parts.map(value)).collect();
             rows_end += values.len() as u32;
-            let keys = values.iter().map(|v| v.as_ref().map(|v| Key::Bytes(v.as_slice().into()))).collect();
+            let keys = values.iter().map(|v| v.as_ref().map(|v| Datum::Bytes(v.as_slice().into()))).collect();
             (bytes_zone(&values, rows_end), keys)
         }).collect();
         let (low, high) = (value(low), value(high));
         let mut pair = vec![low.clone().into_boxed_slice(), high.clone().into_boxed_slice()];
         pair.sort();
         pair.dedup();
-        for test in [
-            Test::BytesRange { low: Bound::Included(low.clone().into()), high: Bound::Excluded(high.into()) },
-            Test::BytesRange { low: Bound::Excluded(low.clone().into()), high: Bound::Unbounded },
-            Test::BytesRange { low: Bound::Unbounded, high: Bound::Included(low.into()) },
-            Test::BytesOneOf(pair.into()),
-            Test::Null,
+        for predicate in [
+            DatumPredicate::BytesRange { low: Bound::Included(low.clone().into()), high: Bound::Excluded(high.into()) },
+            DatumPredicate::BytesRange { low: Bound::Excluded(low.clone().into()), high: Bound::Unbounded },
+            DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Included(low.into()) },
+            DatumPredicate::BytesOneOf(pair.into()),
+            DatumPredicate::Null,
         ] {
-            check(zones.clone(), ZoneForm::Bytes, test);
+            check(zones.clone(), ZoneForm::Bytes, predicate);
         }
     }
 
@@ -160,7 +160,7 @@ proptest! {
 #[test]
 fn zones_that_tell_little_apart_are_joined() {
     let zone = |rows_end, nulls, min, max, is_ascending| {
-        let bounds = Some((Key::Number(min), Some(Key::Number(max))));
+        let bounds = Some((Datum::Number(min), Some(Datum::Number(max))));
         Zone { rows_end, nulls, bounds, is_ascending }
     };
     let count = |zones: &[Zone]| join_alike(zones.to_vec()).len();

@@ -59,7 +59,7 @@ pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog:
         match change {
             ConstraintChange::Add(constraint) => {
                 let primary = match &constraint.rule {
-                    DeclaredRule::Key { columns, is_primary: true } => subject.columns(columns)?,
+                    DeclaredRule::Datum { columns, is_primary: true } => subject.columns(columns)?,
                     _ => Vec::new(),
                 };
                 primary.iter().for_each(|column| columns[column.index()].nullable = false);
@@ -107,7 +107,7 @@ fn add(
     catalog: &Catalog,
 ) -> Result<()> {
     match &constraint.rule {
-        DeclaredRule::Key { columns, is_primary } => {
+        DeclaredRule::Datum { columns, is_primary } => {
             if *is_primary && let Some(before) = constraints.primary_key() {
                 return Err(QueryError::Duplicate { kind: "primary key", name: before.name.clone() });
             }

@@ -18,7 +18,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use taut_store::{TableId, Transaction};
-use taut_types::ColumnTest;
+use taut_types::ColumnPredicate;
 
 use crate::exec::operators::{Interrupt, make_interruptible};
 use crate::exec::scan::scan_source;
@@ -78,10 +78,10 @@ impl StatementReads {
     /// If traversing the plan fails.
     pub fn narrow(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
-        let mut found: BTreeMap<TableId, Vec<Vec<ColumnTest>>> = BTreeMap::new();
+        let mut found: BTreeMap<TableId, Vec<Vec<ColumnPredicate>>> = BTreeMap::new();
         plan.apply(|node| {
             if let Some(source) = scan_source(node) {
-                found.entry(source.table().stored().id).or_default().push(source.tests_at_planning());
+                found.entry(source.table().stored().id).or_default().push(source.predicates_at_planning());
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -90,7 +90,7 @@ impl StatementReads {
             if scans.len() != planned.scans || scans.is_empty() && !planned.is_target {
                 continue;
             }
-            scans.into_iter().for_each(|tests| transaction.reads_where(table, tests));
+            scans.into_iter().for_each(|predicates| transaction.reads_where(table, predicates));
             transaction.reads_less(table, planned.look_ups);
         }
         Ok(())

@@ -58,7 +58,7 @@ impl QuerySession {
         let without_nulls = |change: &ConstraintChange| match change {
             ConstraintChange::Nullable { nullable, .. } => !nullable,
             ConstraintChange::Add(constraint) => {
-                matches!(constraint.rule, DeclaredRule::Key { is_primary: true, .. })
+                matches!(constraint.rule, DeclaredRule::Datum { is_primary: true, .. })
             }
             _ => false,
         };

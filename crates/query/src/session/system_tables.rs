@@ -17,7 +17,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use taut_store::{BlockEntry, BlockFile, Catalog, ReadCounters, Store, Table};
-use taut_types::{ColumnIndex, IndexDesign, Key, text_of};
+use taut_types::{ColumnIndex, Datum, IndexDesign, datum_text};
 
 use crate::mover::Shared;
 
@@ -288,9 +288,9 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
         (_, None) => "any",
     };
     let bounds = |part: &Option<u32>| known.zip(*part).map_or((None, None), |(known, part)| known.bounds(part));
-    let text = |key: Option<&Key>| {
+    let text = |key: Option<&Datum>| {
         let column = table.design.partition_by?.column;
-        Some(text_of(key?, table.schema.column(column).logical_type))
+        Some(datum_text(key?, table.schema.column(column).logical_type))
     };
     let sum =
         |part: &Option<u32>, of: fn(&BlockEntry) -> u64| places(*part).map(|at| of(table.blocks[at].entry())).sum();
@@ -325,8 +325,8 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
         let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.name()).collect();
         distinct.dedup();
         encodings.append_value(distinct.join(" | "));
-        minima.append_option(statistics.min.as_ref().map(|key| text_of(key, column.logical_type)));
-        maxima.append_option(statistics.max.as_ref().map(|key| text_of(key, column.logical_type)));
+        minima.append_option(statistics.min.as_ref().map(|key| datum_text(key, column.logical_type)));
+        maxima.append_option(statistics.max.as_ref().map(|key| datum_text(key, column.logical_type)));
         let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
         kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
         let bytes: u64 = pieces.iter().map(|piece| piece.stored_bytes).sum();

@@ -19,7 +19,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{Extent, rows_until_full};
 use taut_store::NewBlock;
-use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, key_at};
+use taut_types::{BlockSize, LogicalType, PartitionDesign, Partitioning, datum_at};
 
 use super::blocks::{BlockWriter, plain_bytes, string_bytes};
 use super::external;
@@ -160,7 +160,7 @@ impl Partitioner {
             let column = batch.column(design.column.index());
             let places = (next..batch.num_rows()).step_by(stride);
             next = (next + places.len() * stride).saturating_sub(batch.num_rows());
-            sample.extend(places.filter_map(|row| key_at(column, logical, row)));
+            sample.extend(places.filter_map(|row| datum_at(column, logical, row)));
         }
         let chosen = Partitioning::of_sample(design, logical, sample);
         self.partitioning = chosen.filter(|partitioning| settles(partitioning, rows)).map(Arc::new);

@@ -8,7 +8,7 @@ use datafusion::common::DataFusionError;
 use datafusion_common_runtime::SpawnedTask;
 use taut_block::{ScanReport, Selection};
 use taut_store::{BlockFile, CommitError, NewBlock, ReadCounters, RowOrder, Table, TableId};
-use taut_types::{ColumnIndex, Key, PartitionDesign, Partitioning, TableDesign, key_at};
+use taut_types::{ColumnIndex, Datum, PartitionDesign, Partitioning, TableDesign, datum_at};
 use tokio::sync::mpsc;
 
 use super::blocks::BlockWriter;
@@ -38,7 +38,7 @@ pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
 }
 
 /// Values of a column, sampled at equal distances over all rows.
-fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
+fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
     let logical = table.schema.column(column).logical_type;
     let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
     let (mut sample, mut first_row) = (Vec::new(), 0_u64);
@@ -58,7 +58,9 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
             let arrays = reader.project(&selection, 0..count, &[column], &mut ScanReport::default());
             let arrays = arrays.map_err(|error| open.locate(error))?;
             sample.extend(
-                arrays.iter().flat_map(|array| (0..count).filter_map(|row| key_at(array, logical, row)).map(shortened)),
+                arrays
+                    .iter()
+                    .flat_map(|array| (0..count).filter_map(|row| datum_at(array, logical, row)).map(shortened)),
             );
         }
     }
@@ -66,10 +68,10 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Key>> {
 }
 
 /// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
-fn shortened(key: Key) -> Key {
+fn shortened(key: Datum) -> Datum {
     const BYTES_MAX: usize = 1024;
     match key {
-        Key::Bytes(bytes) if bytes.len() > BYTES_MAX => Key::Bytes(bytes[..BYTES_MAX].into()),
+        Datum::Bytes(bytes) if bytes.len() > BYTES_MAX => Datum::Bytes(bytes[..BYTES_MAX].into()),
         key => key,
     }
 }

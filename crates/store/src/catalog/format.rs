@@ -173,7 +173,7 @@ fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
 mod tests {
     use std::sync::Arc;
 
-    use taut_types::{Column, Key, LogicalType, Partitioning};
+    use taut_types::{Column, Datum, LogicalType, Partitioning};
 
     use super::*;
     use crate::Table;
@@ -195,13 +195,13 @@ mod tests {
         let options = [("groups", "(a,c),(b)"), ("sort_by", "b desc"), ("encoding", "b=fsst"), ("block_size", "file")];
         let options = options.into_iter().chain([("partition_by", "range(b, 3)")]);
         let design = Arc::new(TableDesign::from_options(options, &schema).unwrap());
-        let sample = ["x", "y", "z"].map(|text| Key::Bytes(text.as_bytes().into())).to_vec();
+        let sample = ["x", "y", "z"].map(|text| Datum::Bytes(text.as_bytes().into())).to_vec();
         let partitioning = Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::Varchar, sample).unwrap();
         let partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![] }));
         let statistics = |min, max| ColumnStatistics { min, max, rows: u64::MAX, ..ColumnStatistics::empty() };
         let mut statistics = vec![
-            statistics(Some(Key::Number(i128::MIN)), Some(Key::Number(i128::MAX))),
-            statistics(Some(Key::Bytes([0, 255].into())), None),
+            statistics(Some(Datum::Number(i128::MIN)), Some(Datum::Number(i128::MAX))),
+            statistics(Some(Datum::Bytes([0, 255].into())), None),
         ];
         statistics[0].distinct.insert_number(1);
         let mut catalog = catalog();

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use taut_types::{ColumnIndex, ColumnStatistics, ColumnTest, Key, TableDesign, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, ColumnStatistics, Datum, DatumPredicate, TableDesign};
 
 use super::{BlockEntry, Table};
 use crate::BlockFile;
@@ -19,9 +19,9 @@ pub struct Lead {
     /// The column.
     pub column: ColumnIndex,
     /// Lower bound of its values.
-    pub min: Key,
+    pub min: Datum,
     /// Upper bound of its values.
-    pub max: Key,
+    pub max: Datum,
     /// Whether the column has nulls in the block.
     pub has_nulls: bool,
 }
@@ -34,15 +34,15 @@ impl Lead {
         Some(Self { column, min: min.clone()?, max: max.clone()?, has_nulls: *nulls > 0 })
     }
 
-    fn may_admit(&self, test: &ColumnTest) -> bool {
-        test.column != self.column || test.may_admit(Some((&self.min, &self.max)), self.has_nulls)
+    fn may_admit(&self, predicate: &ColumnPredicate) -> bool {
+        predicate.column != self.column || predicate.may_admit(Some((&self.min, &self.max)), self.has_nulls)
     }
 }
 
 impl BlockEntry {
-    /// Whether the block may have rows that pass all of `tests`, judged by the catalog alone.
-    pub fn may_match(&self, tests: &[ColumnTest]) -> bool {
-        self.lead.as_ref().is_none_or(|lead| tests.iter().all(|test| lead.may_admit(test)))
+    /// Whether the block may have rows that pass all of `predicates`, judged by the catalog alone.
+    pub fn may_match(&self, predicates: &[ColumnPredicate]) -> bool {
+        self.lead.as_ref().is_none_or(|lead| predicates.iter().all(|predicate| lead.may_admit(predicate)))
     }
 }
 
@@ -95,33 +95,36 @@ fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
 }
 
 impl Table {
-    /// Indexes of the blocks that may have rows that pass all of `tests`, judged by the catalog alone.
-    pub fn blocks_that_may_match<'a>(&'a self, tests: &'a [ColumnTest]) -> impl Iterator<Item = usize> + 'a {
+    /// Indexes of the blocks that may have rows that pass all of `predicates`, judged by the catalog alone.
+    pub fn blocks_that_may_match<'a>(&'a self, predicates: &'a [ColumnPredicate]) -> impl Iterator<Item = usize> + 'a {
         let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
         let places = runs.iter().flat_map(move |run| {
-            let is_sought =
-                |test: &&ColumnTest, column| test.column == column && !test.negated && test.test != Test::Null;
+            let is_sought = |predicate: &&ColumnPredicate, column| {
+                predicate.column == column && !predicate.negated && predicate.condition != DatumPredicate::Null
+            };
             let sorted = run.sorted.and_then(|(column, direction)| {
-                tests.iter().find(|test| is_sought(test, column)).map(|test| (test, direction))
+                predicates.iter().find(|predicate| is_sought(predicate, column)).map(|predicate| (predicate, direction))
             });
             match sorted {
-                Some((test, direction)) => self.search(run.blocks.clone(), &test.test, direction),
+                Some((predicate, direction)) => self.search(run.blocks.clone(), &predicate.condition, direction),
                 None => run.blocks.clone(),
             }
         });
-        let admitted = self.admitted_partitions(tests).unwrap_or_default();
+        let admitted = self.admitted_partitions(predicates).unwrap_or_default();
         let is_admitted = move |place: &usize| match self.partition_of(*place) {
             Some(partition) => admitted.get(partition as usize).copied().unwrap_or(true),
             None => true,
         };
-        places.filter(is_admitted).filter(|place| self.blocks[*place].entry().may_match(tests))
+        places.filter(is_admitted).filter(|place| self.blocks[*place].entry().may_match(predicates))
     }
 
     /// The part of a sorted run that may have values which pass a predicate.
-    fn search(&self, run: Range<usize>, test: &Test, direction: Direction) -> Range<usize> {
+    fn search(&self, run: Range<usize>, predicate: &DatumPredicate, direction: Direction) -> Range<usize> {
         let blocks = &self.blocks[run.clone()];
-        let below = |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| test.is_beyond(&lead.max));
-        let above = |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| test.is_before(&lead.min));
+        let below =
+            |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| predicate.is_beyond(&lead.max));
+        let above =
+            |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| predicate.is_before(&lead.min));
         let (low, high) = match direction {
             Direction::Ascending => (blocks.partition_point(below), blocks.partition_point(|block| !above(block))),
             Direction::Descending => (blocks.partition_point(above), blocks.partition_point(|block| !below(block))),
@@ -145,7 +148,7 @@ mod tests {
         let directory = store.directory();
         let block = |(number, (min, max)): (usize, &(i128, i128))| {
             let lead =
-                Lead { column: ColumnIndex(0), min: Key::Number(*min), max: Key::Number(*max), has_nulls: false };
+                Lead { column: ColumnIndex(0), min: Datum::Number(*min), max: Datum::Number(*max), has_nulls: false };
             let entry = BlockEntry {
                 id: BlockId(number as u64),
                 file_bytes: 0,
@@ -177,17 +180,22 @@ mod tests {
             table(&[(0, 4), NONE, (4, 9)], &[0]),
             table(&[], &[]),
         ];
-        let ranges = (-1..22).flat_map(|low| (low..22).map(move |high| Test::Range { low, high }));
-        let lists = [Test::OneOf(Arc::from([4])), Test::OneOf(Arc::from([2, 13])), Test::OneOf(Arc::from([]))];
-        let tests: Vec<Test> = ranges.chain(lists).collect();
+        let ranges = (-1..22).flat_map(|low| (low..22).map(move |high| DatumPredicate::Range { low, high }));
+        let lists = [
+            DatumPredicate::OneOf(Arc::from([4])),
+            DatumPredicate::OneOf(Arc::from([2, 13])),
+            DatumPredicate::OneOf(Arc::from([])),
+        ];
+        let predicates: Vec<DatumPredicate> = ranges.chain(lists).collect();
         for table in &tables {
-            for test in &tests {
+            for predicate in &predicates {
                 for negated in [false, true] {
-                    let tests = [ColumnTest { column: ColumnIndex(0), test: test.clone(), negated }];
-                    let found: Vec<_> = table.blocks_that_may_match(&tests).collect();
-                    let may_match = |place: &usize| table.blocks[*place].entry().may_match(&tests);
+                    let predicates =
+                        [ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated }];
+                    let found: Vec<_> = table.blocks_that_may_match(&predicates).collect();
+                    let may_match = |place: &usize| table.blocks[*place].entry().may_match(&predicates);
                     let expected: Vec<_> = (0..table.blocks.len()).filter(may_match).collect();
-                    assert_eq!(found, expected, "{tests:?} of {table:?}");
+                    assert_eq!(found, expected, "{predicates:?} of {table:?}");
                 }
             }
         }

@@ -182,7 +182,7 @@ mod tests {
     use arrow_array::UInt32Array;
     use arrow_select::take::take;
     use taut_testkit::array_of;
-    use taut_types::{Column, Key, LogicalType};
+    use taut_types::{Column, Datum, LogicalType};
 
     use super::*;
 
@@ -209,11 +209,11 @@ mod tests {
             .collect();
         let array = |column: &Column| {
             let key = |row: i128| match column.logical_type {
-                LogicalType::Boolean => Key::Number(row % 2),
+                LogicalType::Boolean => Datum::Number(row % 2),
                 LogicalType::Varchar | LogicalType::Bytea => {
-                    Key::Bytes("long ".repeat(row as usize % 5).into_bytes().into())
+                    Datum::Bytes("long ".repeat(row as usize % 5).into_bytes().into())
                 }
-                _ => Key::Number(row * 7 - 40),
+                _ => Datum::Number(row * 7 - 40),
             };
             let values: Vec<_> =
                 (0..ROWS).map(|row| Some(key(row)).filter(|_| !column.nullable || row % 3 > 0)).collect();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use roaring::RoaringBitmap;
 use taut_block::{ScanReport, Selection};
-use taut_types::{ColumnIndex, ColumnTest, key_at};
+use taut_types::{ColumnIndex, ColumnPredicate, datum_at};
 
 use crate::delta::{ContainerId, DeltaPage};
 use crate::error::ReadError;
@@ -38,7 +38,7 @@ struct TableReads {
     /// Count of reads of all rows.
     whole: usize,
     /// If `whole` is zero, only the rows that pass all predicates of one of these conjunctions are read.
-    conjunctions: Vec<Vec<ColumnTest>>,
+    conjunctions: Vec<Vec<ColumnPredicate>>,
 }
 
 impl Reads {
@@ -47,13 +47,13 @@ impl Reads {
         self.0.entry(table).or_default().whole += 1;
     }
 
-    /// Adds the rows that pass all of `tests`.
-    pub fn add(&mut self, table: TableId, tests: Vec<ColumnTest>) {
+    /// Adds the rows that pass all of `predicates`.
+    pub fn add(&mut self, table: TableId, predicates: Vec<ColumnPredicate>) {
         let reads = self.0.entry(table).or_default();
-        match tests.is_empty() || reads.conjunctions.len() >= CONJUNCTIONS_MAX {
+        match predicates.is_empty() || reads.conjunctions.len() >= CONJUNCTIONS_MAX {
             true => reads.whole += 1,
-            false if reads.conjunctions.contains(&tests) => {}
-            false => reads.conjunctions.push(tests),
+            false if reads.conjunctions.contains(&predicates) => {}
+            false => reads.conjunctions.push(predicates),
         }
     }
 
@@ -103,14 +103,14 @@ impl TableReads {
 struct ChangedRows<'a> {
     before: &'a Table,
     now: &'a Table,
-    conjunctions: &'a [Vec<ColumnTest>],
+    conjunctions: &'a [Vec<ColumnPredicate>],
     /// The columns of all predicates.
     columns: Vec<ColumnIndex>,
 }
 
 impl<'a> ChangedRows<'a> {
-    fn new(before: &'a Table, now: &'a Table, conjunctions: &'a [Vec<ColumnTest>]) -> Self {
-        let columns: BTreeSet<ColumnIndex> = conjunctions.iter().flatten().map(|test| test.column).collect();
+    fn new(before: &'a Table, now: &'a Table, conjunctions: &'a [Vec<ColumnPredicate>]) -> Self {
+        let columns: BTreeSet<ColumnIndex> = conjunctions.iter().flatten().map(|predicate| predicate.column).collect();
         Self { before, now, conjunctions, columns: columns.into_iter().collect() }
     }
 
@@ -171,8 +171,8 @@ impl<'a> ChangedRows<'a> {
         *left -= new.len();
         for block in new {
             let open = block.open(&ReadCounters::new())?;
-            for tests in self.conjunctions {
-                if open.block().may_match(&open, tests).map_err(|error| open.locate(error))? {
+            for predicates in self.conjunctions {
+                if open.block().may_match(&open, predicates).map_err(|error| open.locate(error))? {
                     return Ok(true);
                 }
             }
@@ -223,13 +223,15 @@ impl<'a> ChangedRows<'a> {
 
     /// Whether any row passes all predicates of a conjunction. `values` holds the columns of all predicates.
     fn any_passes(&self, values: &[ArrayRef], rows: usize) -> bool {
-        let passes = |test: &ColumnTest, row: usize| {
-            let logical_type = self.before.schema.column(test.column).logical_type;
-            let place = self.columns.binary_search(&test.column);
+        let passes = |predicate: &ColumnPredicate, row: usize| {
+            let logical_type = self.before.schema.column(predicate.column).logical_type;
+            let place = self.columns.binary_search(&predicate.column);
             let values = place.ok().and_then(|place| values.get(place));
-            values.is_none_or(|values| test.admits(key_at(values, logical_type, row).as_ref()))
+            values.is_none_or(|values| predicate.admits(datum_at(values, logical_type, row).as_ref()))
         };
-        (0..rows).any(|row| self.conjunctions.iter().any(|tests| tests.iter().all(|test| passes(test, row))))
+        (0..rows).any(|row| {
+            self.conjunctions.iter().any(|predicates| predicates.iter().all(|predicate| passes(predicate, row)))
+        })
     }
 }
 

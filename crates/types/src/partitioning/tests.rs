@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, BinaryViewArray, Float64Array, Int16Array, Int64Array, StringViewArray};
 
 use super::*;
-use crate::{ColumnIndex, key_at};
+use crate::{ColumnIndex, datum_at};
 
 const COLUMN: ColumnIndex = ColumnIndex(2);
 
@@ -17,16 +17,16 @@ fn hash(count: u32) -> Partitioning {
     Partitioning::without_boundaries(design(PartitionMethod::Hash, count)).unwrap()
 }
 
-fn range(count: u32, logical: LogicalType, sample: Vec<Key>) -> Partitioning {
+fn range(count: u32, logical: LogicalType, sample: Vec<Datum>) -> Partitioning {
     Partitioning::of_sample(design(PartitionMethod::Range, count), logical, sample).unwrap()
 }
 
-fn numbers_of(values: impl IntoIterator<Item = i128>) -> Vec<Key> {
-    values.into_iter().map(Key::Number).collect()
+fn numbers_of(values: impl IntoIterator<Item = i128>) -> Vec<Datum> {
+    values.into_iter().map(Datum::Number).collect()
 }
 
-fn bytes_of(values: &[&str]) -> Vec<Key> {
-    values.iter().map(|value| Key::Bytes(value.as_bytes().into())).collect()
+fn bytes_of(values: &[&str]) -> Vec<Datum> {
+    values.iter().map(|value| Datum::Bytes(value.as_bytes().into())).collect()
 }
 
 /// The partitions of these values must never change, because files on disk depend on them. The expected hashes are XXH3
@@ -55,7 +55,7 @@ fn the_hash_is_of_the_value_not_of_its_type_or_array() {
     assert_eq!(rows, hash.of_rows(&bytes, LogicalType::Bytea));
     assert_eq!(rows[1], 1024);
     for (row, partition) in rows.into_iter().enumerate() {
-        assert_eq!(hash.of_key(key_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
+        assert_eq!(hash.of_key(datum_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
     }
 }
 
@@ -68,7 +68,7 @@ fn equal_floating_point_numbers_have_one_partition() {
     assert_eq!(rows[0], rows[1]);
     assert!(rows[3..5].iter().all(|partition| *partition == rows[2]));
     assert_ne!(rows[5], rows[6]);
-    let sample = (0..values.len()).filter_map(|row| key_at(&values, LogicalType::Double, row)).collect();
+    let sample = (0..values.len()).filter_map(|row| datum_at(&values, LogicalType::Double, row)).collect();
     let rows = range(7, LogicalType::Double, sample).of_rows(&values, LogicalType::Double);
     assert_eq!(rows[0], rows[1], "{rows:?}");
     assert!(rows[6] < rows[0] && rows[0] < rows[5] && rows[5] < rows[2], "{rows:?}");
@@ -80,8 +80,8 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
     assert_eq!(partitions.boundaries, numbers_of([25, 50, 75]));
     assert!(partitions.is_complete());
     assert_eq!([-5, 24, 25, 99, 1000].map(|number| partitions.of_number(number, LogicalType::BigInt)), [0, 0, 1, 3, 3]);
-    assert_eq!(partitions.bounds(0), (None, Some(&Key::Number(25))));
-    assert_eq!(partitions.bounds(3), (Some(&Key::Number(75)), None));
+    assert_eq!(partitions.bounds(0), (None, Some(&Datum::Number(25))));
+    assert_eq!(partitions.bounds(3), (Some(&Datum::Number(75)), None));
     assert_eq!(partitions.bounds(4), (None, None));
     // Half of the values are equal, so there are fewer partitions.
     let repeated = range(4, LogicalType::BigInt, numbers_of((0..100).map(|value| i128::min(value, 50))));
@@ -102,27 +102,31 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
 /// For every small value, partitioning and predicate: a partition is ruled out only if no row in it passes.
 #[test]
 fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
-    let key = |number: i128| Key::Number(number);
-    let text = |number: i128| Key::Bytes(format!("{number:02}").into_bytes().into());
+    let key = |number: i128| Datum::Number(number);
+    let text = |number: i128| Datum::Bytes(format!("{number:02}").into_bytes().into());
     let bytes = |number: i128| text(number).bytes().map(Box::<[u8]>::from).unwrap();
-    let mut tests = vec![
-        Test::Null,
-        Test::OneOf(Arc::from([])),
-        Test::OneOf(Arc::from([3, 9, 40])),
-        Test::BytesOneOf(Arc::from([])),
+    let mut predicates = vec![
+        DatumPredicate::Null,
+        DatumPredicate::OneOf(Arc::from([])),
+        DatumPredicate::OneOf(Arc::from([3, 9, 40])),
+        DatumPredicate::BytesOneOf(Arc::from([])),
     ];
-    tests.push(Test::BytesOneOf([3, 9, 40].map(bytes).into()));
+    predicates.push(DatumPredicate::BytesOneOf([3, 9, 40].map(bytes).into()));
     for low in -1..12 {
-        tests.extend((low - 1..12).map(|high| Test::Range { low, high }));
-        tests.push(Test::Range { low, high: i128::MAX });
-        tests.push(Test::Range { low: i128::MIN, high: low });
+        predicates.extend((low - 1..12).map(|high| DatumPredicate::Range { low, high }));
+        predicates.push(DatumPredicate::Range { low, high: i128::MAX });
+        predicates.push(DatumPredicate::Range { low: i128::MIN, high: low });
         for high in 0..12 {
             let high = bytes(high);
-            tests.push(Test::BytesRange { low: Bound::Included(bytes(low)), high: Bound::Included(high.clone()) });
-            tests.push(Test::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Excluded(high) });
+            predicates.push(DatumPredicate::BytesRange {
+                low: Bound::Included(bytes(low)),
+                high: Bound::Included(high.clone()),
+            });
+            predicates
+                .push(DatumPredicate::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Excluded(high) });
         }
-        tests.push(Test::BytesRange { low: Bound::Unbounded, high: Bound::Excluded(bytes(low)) });
-        tests.push(Test::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Unbounded });
+        predicates.push(DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Excluded(bytes(low)) });
+        predicates.push(DatumPredicate::BytesRange { low: Bound::Excluded(bytes(low)), high: Bound::Unbounded });
     }
     let mut ruled_out = 0;
     for count in [1, 2, 5] {
@@ -134,24 +138,32 @@ fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
             (range(count, LogicalType::BigInt, numbers()), LogicalType::BigInt),
             (range(count, LogicalType::Varchar, texts()), LogicalType::Varchar),
         ] {
-            for (test, negated) in tests.iter().flat_map(|test| [(test, false), (test, true)]) {
-                let is_bytes = matches!(test, Test::BytesRange { .. } | Test::BytesOneOf(_));
-                if *test != Test::Null && is_bytes != logical.is_bytes() {
+            for (predicate, negated) in predicates.iter().flat_map(|predicate| [(predicate, false), (predicate, true)])
+            {
+                let is_bytes = matches!(predicate, DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_));
+                if *predicate != DatumPredicate::Null && is_bytes != logical.is_bytes() {
                     continue;
                 }
-                let test = ColumnTest { column: COLUMN, test: test.clone(), negated };
-                let other = ColumnTest { column: ColumnIndex(1), test: Test::OneOf(Arc::from([])), negated: false };
-                let admitted = partitions.admitted(&[test.clone(), other], logical);
+                let predicate = ColumnPredicate { column: COLUMN, condition: predicate.clone(), negated };
+                let other = ColumnPredicate {
+                    column: ColumnIndex(1),
+                    condition: DatumPredicate::OneOf(Arc::from([])),
+                    negated: false,
+                };
+                let admitted = partitions.admitted(&[predicate.clone(), other], logical);
                 assert_eq!(admitted.len() as u32, partitions.nulls() + 1);
                 ruled_out += admitted.iter().filter(|admits| !**admits).count();
-                let make: fn(i128) -> Key = if logical.is_bytes() {
-                    |n| Key::Bytes(format!("{n:02}").into_bytes().into())
+                let make: fn(i128) -> Datum = if logical.is_bytes() {
+                    |n| Datum::Bytes(format!("{n:02}").into_bytes().into())
                 } else {
-                    Key::Number
+                    Datum::Number
                 };
                 for key in (-2..14).map(|number| Some(make(number))).chain([None]) {
                     let partition = partitions.of_key(key.as_ref(), logical) as usize;
-                    assert!(admitted[partition] || !test.admits(key.as_ref()), "{partitions:?} {test:?} {key:?}");
+                    assert!(
+                        admitted[partition] || !predicate.admits(key.as_ref()),
+                        "{partitions:?} {predicate:?} {key:?}"
+                    );
                 }
             }
         }
@@ -162,16 +174,16 @@ fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
 #[test]
 fn points_lists_and_short_ranges_lead_to_few_hash_partitions() {
     let hash = hash(64);
-    let admitted = |test| {
-        let admitted = hash.admitted(&[ColumnTest::new(COLUMN, test)], LogicalType::BigInt);
+    let admitted = |predicate| {
+        let admitted = hash.admitted(&[ColumnPredicate::new(COLUMN, predicate)], LogicalType::BigInt);
         admitted.into_iter().filter(|admits| *admits).count()
     };
-    assert_eq!(admitted(Test::Range { low: 5, high: 5 }), 1);
-    assert!(admitted(Test::Range { low: 5, high: 7 }) <= 3);
-    assert!(admitted(Test::OneOf(Arc::from([1, 2, 3, 4]))) <= 4);
-    assert_eq!(admitted(Test::Range { low: 0, high: 1 << 40 }), 64);
-    assert_eq!(admitted(Test::Range { low: i128::MIN, high: 5 }), 64);
-    assert_eq!(admitted(Test::Null), 1);
+    assert_eq!(admitted(DatumPredicate::Range { low: 5, high: 5 }), 1);
+    assert!(admitted(DatumPredicate::Range { low: 5, high: 7 }) <= 3);
+    assert!(admitted(DatumPredicate::OneOf(Arc::from([1, 2, 3, 4]))) <= 4);
+    assert_eq!(admitted(DatumPredicate::Range { low: 0, high: 1 << 40 }), 64);
+    assert_eq!(admitted(DatumPredicate::Range { low: i128::MIN, high: 5 }), 64);
+    assert_eq!(admitted(DatumPredicate::Null), 1);
 }
 
 #[test]
@@ -203,7 +215,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(check(|partitions| partitions.design.count = 0, LogicalType::Date).is_err());
     assert!(check(|partitions| partitions.design.count = 1025, LogicalType::Date).is_err());
     assert!(check(|partitions| partitions.design.count = 3, LogicalType::Date).is_err());
-    assert!(check(|partitions| partitions.boundaries[1] = Key::Number(25), LogicalType::Date).is_err());
+    assert!(check(|partitions| partitions.boundaries[1] = Datum::Number(25), LogicalType::Date).is_err());
     assert!(check(|partitions| partitions.design.method = PartitionMethod::Hash, LogicalType::Date).is_err());
     let partitions = range(4, LogicalType::Varchar, bytes_of(&["a", "b", "c", "d"]));
     let json = serde_json::to_string(&partitions).unwrap();

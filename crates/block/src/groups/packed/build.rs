@@ -12,7 +12,7 @@ use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
 use super::sharing::{PageDictionaries, Sharing};
 use crate::BuildError;
 use crate::groups::pages::{Directory, HEAD_BYTES, Overflow};
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 
 /// Returns the sections of a piece, and the rows at which its pages end.
 pub(crate) fn build(
@@ -27,8 +27,8 @@ pub(crate) fn build(
     let mut overflow = Overflow::default();
     let mut heaps: Vec<Option<Heap>> = vec![];
     for (plan, (values, ..)) in plans.iter_mut().zip(columns) {
-        let heap = match (&plan.source, &values.keys) {
-            (Source::Inline(compressor), Keys::Bytes(views)) => {
+        let heap = match (&plan.source, &values.datums) {
+            (Source::Inline(compressor), Datums::Bytes(views)) => {
                 Some(Heap::of(views, compressor.as_deref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
             }
             _ => None,
@@ -97,8 +97,8 @@ fn page(
                 }
             }
         };
-        match (&plan.source, &values.keys) {
-            (Source::Numbers, Keys::Narrow(numbers)) => {
+        match (&plan.source, &values.datums) {
+            (Source::Numbers, Datums::Narrow(numbers)) => {
                 let base = record.base as i64;
                 if nulls.is_none() {
                     put_all(tuples, &numbers[rows.clone()], value_bit, tuple_bits, |number| {
@@ -108,7 +108,7 @@ fn page(
                     fill(&mut |tuples, bit, row| put(tuples, bit, numbers[row].wrapping_sub(base) as u64));
                 }
             }
-            (Source::Numbers, Keys::Wide(numbers)) => {
+            (Source::Numbers, Datums::Wide(numbers)) => {
                 fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
             }
             (Source::Codes(found), _) if nulls.is_none() => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::BinaryViewArray;
 use hashbrown::{HashMap, HashSet};
 
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 
 /// Number of rows in the sample that is read first.
 const SAMPLE_ROWS: usize = 1024;
@@ -32,20 +32,20 @@ pub(crate) struct Limits {
 
 /// Finds the distinct values of a column. Returns `None` if they exceed the limits.
 pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct> {
-    match &values.keys {
-        Keys::Narrow(numbers) => {
+    match &values.datums {
+        Datums::Narrow(numbers) => {
             let entries = limits.entries.min(limits.bytes / values.logical.plain_bytes().unwrap_or(8).max(1));
             let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
             found.sort(|row| numbers[row as usize]);
             Some(found)
         }
-        Keys::Wide(numbers) => {
+        Datums::Wide(numbers) => {
             let entries = limits.entries.min(limits.bytes / size_of::<i128>());
             let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
             found.sort(|row| numbers[row as usize]);
             Some(found)
         }
-        Keys::Bytes(views) => {
+        Datums::Bytes(views) => {
             let mut found = if views.data_buffers().is_empty() {
                 collect(values, limits, |row| views.views()[row])?
             } else {

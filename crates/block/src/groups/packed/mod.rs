@@ -44,14 +44,14 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
 use taut_encoding::{Bitmap, Chunk};
 use taut_index::RowRanges;
-use taut_types::{ColumnIndex, ColumnTest, Encoding, Key, LogicalType, Test};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
 use self::lengths::{Anchors, Cursor};
 use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
-use crate::groups::field_test::{BytesTest, FieldTest, retain};
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
 use crate::groups::output::wrong;
 use crate::groups::pages::{Directory, Pages, u32_at};
 
@@ -160,27 +160,29 @@ impl<'a> PackedPiece<'a> {
     pub fn filter(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        if test.test == Test::Null {
-            return self.filter_nulls(place, !test.negated, ranges, selection);
+        if predicate.condition == DatumPredicate::Null {
+            return self.filter_nulls(place, !predicate.negated, ranges, selection);
         }
         let field = &self.fields[place];
         let codes = match &field.values {
-            FieldValues::Nulls => Some(FieldTest::Fixed(false)),
+            FieldValues::Nulls => Some(FieldPredicate::Fixed(false)),
             FieldValues::Number if field.record.width <= 64 => {
-                Some(FieldTest::on_numbers(test, field.record.base, mask(field.record.width)))
+                Some(FieldPredicate::on_numbers(predicate, field.record.base, mask(field.record.width)))
             }
             FieldValues::Number => None,
-            FieldValues::Dictionary { chunk, .. } => Some(FieldTest::on_codes(&entries_that_pass(chunk, test))),
-            FieldValues::PageDictionary => return self.filter_page_codes(place, test, ranges, selection),
-            FieldValues::Inline { .. } => return self.filter_inline(place, test, ranges, selection),
+            FieldValues::Dictionary { chunk, .. } => {
+                Some(FieldPredicate::on_codes(&entries_that_pass(chunk, predicate)))
+            }
+            FieldValues::PageDictionary => return self.filter_page_codes(place, predicate, ranges, selection),
+            FieldValues::Inline { .. } => return self.filter_inline(place, predicate, ranges, selection),
         };
         match codes {
             Some(codes) => self.filter_field(place, &codes, false, ranges, selection),
-            None => self.filter_wide(place, test, ranges, selection),
+            None => self.filter_wide(place, predicate, ranges, selection),
         }
     }
 
@@ -194,14 +196,14 @@ impl<'a> PackedPiece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        self.filter_field(place, &FieldTest::on_codes(flags), null_passes, ranges, selection)
+        self.filter_field(place, &FieldPredicate::on_codes(flags), null_passes, ranges, selection)
     }
 
     /// Ranges of codes whose dictionary entries pass a predicate. Returns `None` if the field has no dictionary in the
     /// head.
-    pub fn codes_that_pass(&self, place: usize, test: &Test) -> Option<Vec<Range<u32>>> {
+    pub fn codes_that_pass(&self, place: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         let FieldValues::Dictionary { chunk, .. } = &self.fields[place].values else { return None };
-        let flags = entries_that_pass(chunk, &ColumnTest::new(ColumnIndex(0), test.clone()));
+        let flags = entries_that_pass(chunk, &ColumnPredicate::new(ColumnIndex(0), predicate.clone()));
         // A dictionary has at most 65,536 entries.
         Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
@@ -214,21 +216,21 @@ impl<'a> PackedPiece<'a> {
     fn filter_field(
         &mut self,
         place: usize,
-        test: &FieldTest,
+        predicate: &FieldPredicate,
         null_passes: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         let null_bit = self.fields[place].null_bit;
-        if *test == FieldTest::Fixed(true) && (null_bit.is_none() || null_passes) {
+        if *predicate == FieldPredicate::Fixed(true) && (null_bit.is_none() || null_passes) {
             return Ok(());
         }
-        if *test == FieldTest::Fixed(false) && (null_bit.is_none() || !null_passes) {
+        if *predicate == FieldPredicate::Fixed(false) && (null_bit.is_none() || !null_passes) {
             ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
             return Ok(());
         }
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            piece.fields[place].filter(page, test, null_passes, rows, first, selection);
+            piece.fields[place].filter(page, predicate, null_passes, rows, first, selection);
             Ok(())
         })
     }
@@ -258,7 +260,7 @@ impl<'a> PackedPiece<'a> {
     fn filter_wide(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
@@ -269,8 +271,8 @@ impl<'a> PackedPiece<'a> {
                 let tuple = (row - first) * stride;
                 let is_null = field.null_bit.is_some_and(|null_bit| is_set(bytes, tuple + null_bit));
                 let distance = load_wide(bytes, tuple + field.value_bit, field.record.width);
-                let key = Key::Number(field.record.base.wrapping_add(distance as i128));
-                !is_null && test.admits(Some(&key))
+                let key = Datum::Number(field.record.base.wrapping_add(distance as i128));
+                !is_null && predicate.admits(Some(&key))
             });
             Ok(())
         })
@@ -279,16 +281,16 @@ impl<'a> PackedPiece<'a> {
     fn filter_inline(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        let not_null = ColumnTest { column: test.column, test: Test::Null, negated: true };
+        let not_null = ColumnPredicate { column: predicate.column, condition: DatumPredicate::Null, negated: true };
         self.filter(place, &not_null, ranges, selection)?;
-        let bytes_test = BytesTest::new(test);
-        match bytes_test.fixed() {
+        let bytes_predicate = BytesPredicate::new(predicate);
+        match bytes_predicate.fixed() {
             Some(true) => return Ok(()),
-            Some(false) => return self.filter_field(place, &FieldTest::Fixed(false), false, ranges, selection),
+            Some(false) => return self.filter_field(place, &FieldPredicate::Fixed(false), false, ranges, selection),
             None => {}
         }
         let (mut positions, mut scratch) = (vec![], vec![]);
@@ -297,7 +299,7 @@ impl<'a> PackedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                if !piece.admits_inline(place, page, row - first, &bytes_test, &mut scratch)? {
+                if !piece.admits_inline(place, page, row - first, &bytes_predicate, &mut scratch)? {
                     selection.clear(row);
                 }
             }
@@ -337,7 +339,7 @@ impl Field {
     fn filter(
         &self,
         page: &PackedPage,
-        test: &FieldTest,
+        predicate: &FieldPredicate,
         null_passes: bool,
         rows: Range<usize>,
         first: usize,
@@ -356,11 +358,11 @@ impl Field {
         if self.record.width <= NARROW_BITS && stride.is_multiple_of(8) {
             // Tuples of whole bytes: the shift is the same for all.
             let (at, shift, stride) = (bit / 8, bit % 8, stride / 8);
-            test.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
+            predicate.apply(rows.clone(), selection, |row| word(bytes, (row - first) * stride + at) >> shift & mask);
         } else if self.record.width <= NARROW_BITS {
-            test.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
+            predicate.apply(rows.clone(), selection, |row| load_narrow(bytes, (row - first) * stride + bit) & mask);
         } else {
-            test.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);
+            predicate.apply(rows.clone(), selection, |row| load(bytes, (row - first) * stride + bit) & mask);
         }
         match (self.null_bit, nulls) {
             (_, Some(nulls)) => {
@@ -377,8 +379,8 @@ impl Field {
 }
 
 /// One flag per dictionary entry: whether it passes a predicate.
-fn entries_that_pass(entries: &Chunk, test: &ColumnTest) -> BooleanBuffer {
+fn entries_that_pass(entries: &Chunk, predicate: &ColumnPredicate) -> BooleanBuffer {
     let mut passing = Bitmap::all_set(entries.rows());
-    entries.filter(test, 0..entries.rows(), &mut passing);
+    entries.filter(predicate, 0..entries.rows(), &mut passing);
     BooleanBuffer::collect_bool(entries.rows(), |code| passing.get(code))
 }

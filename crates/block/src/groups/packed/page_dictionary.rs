@@ -16,12 +16,12 @@
 
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Key, Test};
+use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 
 use super::field::{Field, FieldValues};
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
-use crate::groups::field_test::FieldTest;
+use crate::groups::field_predicate::FieldPredicate;
 use crate::groups::output::wrong;
 use crate::groups::pages::u32_at;
 
@@ -103,21 +103,21 @@ fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
 }
 
 /// Converts a predicate on the entries into a predicate on their codes.
-fn codes_that_pass(entries: &[i64], test: &ColumnTest) -> FieldTest {
-    let Test::Range { low, high } = &test.test else {
-        let flags = entries.iter().map(|entry| test.admits(Some(&Key::Number((*entry).into()))));
-        return FieldTest::on_codes(&flags.collect());
+fn codes_that_pass(entries: &[i64], predicate: &ColumnPredicate) -> FieldPredicate {
+    let DatumPredicate::Range { low, high } = &predicate.condition else {
+        let flags = entries.iter().map(|entry| predicate.admits(Some(&Datum::Number((*entry).into()))));
+        return FieldPredicate::on_codes(&flags.collect());
     };
-    let inside = !test.negated;
+    let inside = !predicate.negated;
     let start = entries.partition_point(|entry| i128::from(*entry) < *low);
     let end = entries.partition_point(|entry| i128::from(*entry) <= *high);
     if start >= end {
-        return FieldTest::Fixed(!inside);
+        return FieldPredicate::Fixed(!inside);
     }
     if end - start == entries.len() {
-        return FieldTest::Fixed(inside);
+        return FieldPredicate::Fixed(inside);
     }
-    FieldTest::Range { low: start as u64, span: (end - start - 1) as u64, inside }
+    FieldPredicate::Range { low: start as u64, span: (end - start - 1) as u64, inside }
 }
 
 impl Field {
@@ -143,18 +143,18 @@ impl PackedPiece<'_> {
         Ok(entries)
     }
 
-    /// Deselects rows that fail a predicate other than [`Test::Null`]. The predicate is converted for each page,
+    /// Deselects rows that fail a predicate other than [`DatumPredicate::Null`]. The predicate is converted for each page,
     /// because codes have a different meaning in each.
     pub(super) fn filter_page_codes(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let field = &piece.fields[place];
-            let codes = codes_that_pass(&piece.entries_of(field, page)?, test);
+            let codes = codes_that_pass(&piece.entries_of(field, page)?, predicate);
             field.filter(page, &codes, false, rows, first, selection);
             Ok(())
         })
@@ -212,25 +212,25 @@ mod tests {
     }
 
     #[test]
-    fn tests_become_tests_on_codes() {
+    fn predicates_become_predicates_on_codes() {
         let entries = [1, 2, 5, 9, 100];
-        let tests = [
-            Test::Range { low: 2, high: 9 },
-            Test::Range { low: 3, high: 4 },
-            Test::Range { low: -5, high: 100 },
-            Test::Range { low: 101, high: i128::MAX },
-            Test::OneOf([2, 9, 77].into()),
+        let predicates = [
+            DatumPredicate::Range { low: 2, high: 9 },
+            DatumPredicate::Range { low: 3, high: 4 },
+            DatumPredicate::Range { low: -5, high: 100 },
+            DatumPredicate::Range { low: 101, high: i128::MAX },
+            DatumPredicate::OneOf([2, 9, 77].into()),
         ];
-        for test in tests {
+        for predicate in predicates {
             for negated in [false, true] {
-                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
                 let mut selection = Bitmap::all_set(entries.len());
-                codes_that_pass(&entries, &test).apply(0..entries.len(), &mut selection, |row| row as u64);
+                codes_that_pass(&entries, &predicate).apply(0..entries.len(), &mut selection, |row| row as u64);
                 for (row, entry) in entries.iter().enumerate() {
                     assert_eq!(
                         selection.get(row),
-                        test.admits(Some(&Key::Number((*entry).into()))),
-                        "{test:?} {entry}"
+                        predicate.admits(Some(&Datum::Number((*entry).into()))),
+                        "{predicate:?} {entry}"
                     );
                 }
             }

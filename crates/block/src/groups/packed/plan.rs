@@ -11,7 +11,7 @@ use super::dictionary::{Distinct, Limits, distinct};
 use super::field::{Kind, NULLABLE, OVERFLOW, PLAIN, Record};
 use super::symbols;
 use crate::groups::pages::INLINE_BYTES_MAX;
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, PAGE_BYTES};
 
 /// Maximum plain bytes of the dictionaries of one piece. Keeps its head about as short as a page.
@@ -123,8 +123,8 @@ pub(crate) fn plan(
             None => Err(impossible(name, Encoding::Dictionary, "it has too many values")),
         };
     }
-    match &values.keys {
-        Keys::Bytes(views) => plan_bytes(values, views, choice, name, budget),
+    match &values.datums {
+        Datums::Bytes(views) => plan_bytes(values, views, choice, name, budget),
         _ => plan_numbers(values, choice, name, budget),
     }
 }
@@ -134,8 +134,8 @@ pub(crate) fn plan(
 pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
     let plan = plan(values, choice, name, &mut budget)?;
-    let (more_bits, heap_bytes) = match (&plan.source, &values.keys) {
-        (Source::Inline(compressor), Keys::Bytes(views)) => {
+    let (more_bits, heap_bytes) = match (&plan.source, &values.datums) {
+        (Source::Inline(compressor), Datums::Bytes(views)) => {
             let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
             let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
             // Each row takes a length and a share of an anchor, or an end.

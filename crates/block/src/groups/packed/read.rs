@@ -11,7 +11,7 @@ use super::field::{Begins, Field, FieldValues};
 use super::symbols::Symbols;
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
-use crate::groups::field_test::BytesTest;
+use crate::groups::field_predicate::BytesPredicate;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
 use crate::selection::{PageRows, Rows};
@@ -169,22 +169,22 @@ impl PackedPiece<'_> {
         place: usize,
         page: &PackedPage,
         row: usize,
-        test: &BytesTest<'_>,
+        predicate: &BytesPredicate<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BlockError> {
         let field = &self.fields[place];
         let Some(value) = page.heap().get(page.find(field, row)) else { return Err(self.corrupt_inline(page)) };
         if field.is_overflow(page, row) {
             let (bytes, range) = self.overflow(page, value)?;
-            return Ok(test.admits(&bytes[range]));
+            return Ok(predicate.admits(&bytes[range]));
         }
         Ok(match &field.values {
             FieldValues::Inline { symbols: Some(symbols), .. } => {
                 scratch.resize(scratch.len().max(Symbols::bytes_max(value.len())), 0);
                 let length = symbols.decompress(value, scratch);
-                test.admits(&scratch[..length])
+                predicate.admits(&scratch[..length])
             }
-            _ => test.admits(value),
+            _ => predicate.admits(value),
         })
     }
 

@@ -16,7 +16,7 @@ use super::bits::{PADDING, width_of};
 use super::field::{Kind, PLAIN};
 use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 
 /// Stands for no row, where a row number is expected.
 const NEVER: u32 = u32::MAX;
@@ -154,7 +154,7 @@ impl Set {
 fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, Member)> {
     let mut found = vec![];
     for (place, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
-        let Keys::Narrow(numbers) = &values.keys else { continue };
+        let Datums::Narrow(numbers) = &values.datums else { continue };
         let record = &plan.record;
         if *choice != Choice::Auto || record.flags & PLAIN != 0 || record.width == 0 {
             continue;

@@ -6,7 +6,7 @@ use taut_types::{Encoding, LogicalType};
 
 use super::{Attribute, FIELD_BYTES, PAGE_HEAD_BYTES, TupleLayout};
 use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN, REFERENCE_BYTES};
-use crate::values::{ColumnValues, Keys};
+use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, PAGE_BYTES};
 
 /// Builds a piece of slotted rows. Returns its sections, and the rows at which its pages end.
@@ -74,7 +74,7 @@ pub(crate) fn build(
 fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec<u32> {
     let mut lengths = vec![0; rows];
     for (values, ..) in columns {
-        let Keys::Bytes(views) = &values.keys else { continue };
+        let Datums::Bytes(views) = &values.datums else { continue };
         for (row, view) in views.views().iter().enumerate() {
             if !values.is_null(row) {
                 let length = *view as u32;
@@ -136,7 +136,8 @@ impl Writer<'_> {
         let mut end = self.shape.fixed_bytes;
         let slot_bytes = self.shape.slot_bytes;
         for (place, (values, ..)) in self.columns.iter().enumerate() {
-            let (Attribute::Variable { end_at, .. }, Keys::Bytes(views)) = (self.shape.attributes[place], &values.keys)
+            let (Attribute::Variable { end_at, .. }, Datums::Bytes(views)) =
+                (self.shape.attributes[place], &values.datums)
             else {
                 continue;
             };
@@ -172,24 +173,24 @@ impl Writer<'_> {
         let Attribute::Fixed { at, width } = self.shape.attributes[place] else { return };
         self.stored_bytes[place] += (width * rows.len()) as u64;
         let valid = |row| !values.is_null(row);
-        match &values.keys {
-            Keys::Narrow(numbers) if values.nulls().is_none() => match width {
+        match &values.datums {
+            Datums::Narrow(numbers) if values.nulls().is_none() => match width {
                 1 => put_all::<1>(bytes, &self.starts, at, &numbers[rows]),
                 2 => put_all::<2>(bytes, &self.starts, at, &numbers[rows]),
                 4 => put_all::<4>(bytes, &self.starts, at, &numbers[rows]),
                 _ => put_all::<8>(bytes, &self.starts, at, &numbers[rows]),
             },
-            Keys::Narrow(numbers) => {
+            Datums::Narrow(numbers) => {
                 for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
                     bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes()[..width]);
                 }
             }
-            Keys::Wide(numbers) => {
+            Datums::Wide(numbers) => {
                 for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
                     bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes());
                 }
             }
-            Keys::Bytes(_) => {}
+            Datums::Bytes(_) => {}
         }
     }
 }

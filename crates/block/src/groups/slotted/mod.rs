@@ -17,7 +17,7 @@
 //!
 //! tuple
 //! 0        (F + 7) / 8   null bitmap  bit f of field f
-//!          ...           attributes of fixed width, in order: keys (see `taut_types::key`) in the type's plain width
+//!          ...           attributes of fixed width, in order: keys (see `taut_types::datum`) in the type's plain width
 //!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit is set if
 //!                        the bytes are a reference to an overflow section; u32 if pages exceed 32 KiB
 //!          ...           their bytes
@@ -39,10 +39,10 @@ use std::ops::Range;
 use arrow_buffer::Buffer;
 use taut_encoding::{Bitmap, search_ascending};
 use taut_index::RowRanges;
-use taut_types::{ColumnTest, Encoding, Key, LogicalType, Test};
+use taut_types::{ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 use crate::error::Corrupt;
-use crate::groups::field_test::{BytesTest, FieldTest, retain};
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
 use crate::groups::output::wrong;
 use crate::groups::pages::{Directory, Pages, u32_at, u64_at};
 use crate::header::u16_at;
@@ -289,7 +289,7 @@ impl<'a> SlottedPiece<'a> {
     pub fn search(
         &mut self,
         place: usize,
-        test: &Test,
+        predicate: &DatumPredicate,
         rows: Range<usize>,
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
         let Attribute::Fixed { at, width: width @ ..=8 } = self.shape.attributes[place] else { return Ok(None) };
@@ -303,7 +303,7 @@ impl<'a> SlottedPiece<'a> {
         }
         let page = self.page_of(number, page_rows.len(), Checked::Head)?;
         let is_corrupt = Cell::new(false);
-        let found = search_ascending(test, rows, |row| {
+        let found = search_ascending(predicate, rows, |row| {
             let tuple = self.shape.slot(&page.bytes, row - page_rows.start);
             if !self.shape.is_tuple(&page.bytes, tuple) {
                 is_corrupt.set(true);
@@ -321,19 +321,19 @@ impl<'a> SlottedPiece<'a> {
     pub fn filter(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        if test.test == Test::Null {
-            return self.filter_nulls(place, !test.negated, ranges, selection);
+        if predicate.condition == DatumPredicate::Null {
+            return self.filter_nulls(place, !predicate.negated, ranges, selection);
         }
         self.filter_nulls(place, false, ranges, selection)?;
         let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
-            return self.filter_variable(place, test, ranges, selection);
+            return self.filter_variable(place, predicate, ranges, selection);
         };
         // A key of type `i64` as its distance from the least `i64`.
-        let distances = FieldTest::on_numbers(test, i64::MIN.into(), u64::MAX);
+        let distances = FieldPredicate::on_numbers(predicate, i64::MIN.into(), u64::MAX);
         let distance = |key: i64| key as u64 ^ 1 << 63;
         let mut tuples = vec![];
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
@@ -347,9 +347,9 @@ impl<'a> SlottedPiece<'a> {
                 2 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 2))),
                 4 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 4))),
                 8 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 8))),
-                _ => {
-                    retain(rows, selection, |row| test.admits(Some(&Key::Number(wide_key_of(bytes, tuple(row) + at)))))
-                }
+                _ => retain(rows, selection, |row| {
+                    predicate.admits(Some(&Datum::Number(wide_key_of(bytes, tuple(row) + at))))
+                }),
             }
             Ok(())
         })
@@ -381,12 +381,12 @@ impl<'a> SlottedPiece<'a> {
     fn filter_variable(
         &mut self,
         place: usize,
-        test: &ColumnTest,
+        predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        let bytes_test = BytesTest::new(test);
-        if let Some(answer) = bytes_test.fixed() {
+        let bytes_predicate = BytesPredicate::new(predicate);
+        if let Some(answer) = bytes_predicate.fixed() {
             if !answer {
                 ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
             }
@@ -398,7 +398,7 @@ impl<'a> SlottedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                if !piece.admits_variable(place, page, row - first, &bytes_test)? {
+                if !piece.admits_variable(place, page, row - first, &bytes_predicate)? {
                     selection.clear(row);
                 }
             }

@@ -7,7 +7,7 @@ use arrow_buffer::Buffer;
 
 use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, key_of, wide_key_of};
 use crate::BlockError;
-use crate::groups::field_test::BytesTest;
+use crate::groups::field_predicate::BytesPredicate;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
 use crate::selection::{PageRows, Rows};
 
@@ -150,16 +150,16 @@ impl SlottedPiece<'_> {
         place: usize,
         page: &SlottedPage,
         row: usize,
-        test: &BytesTest<'_>,
+        predicate: &BytesPredicate<'_>,
     ) -> Result<bool, BlockError> {
         let tuple = self.shape.slot(&page.bytes, row);
         let found = self.shape.variable(&page.bytes[tuple..], place);
         let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, tuple))?;
         if !is_reference {
-            return Ok(test.admits(value));
+            return Ok(predicate.admits(value));
         }
         let (bytes, range) = self.overflow(page, tuple, value)?;
-        Ok(test.admits(&bytes[range]))
+        Ok(predicate.admits(&bytes[range]))
     }
 
     /// The value to which a reference points.

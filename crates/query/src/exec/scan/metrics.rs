@@ -55,9 +55,9 @@ impl ScanMetrics {
             ("path_zone_map_answers", |report| report.zone_answers),
             ("path_sorted_searches", |report| report.sorted_searches),
             ("path_csb_searches", |report| report.index_searches),
-            ("path_encoded_tests", |report| report.column_scans),
-            ("path_dictionary_tests", |report| report.dictionary_tests),
-            ("path_decoded_tests", |report| report.row_tests),
+            ("path_encoded_predicates", |report| report.column_scans),
+            ("path_dictionary_predicates", |report| report.dictionary_predicates),
+            ("path_decoded_predicates", |report| report.row_predicates),
         ];
         let paths = Arc::new(BlockPaths::default());
         let value = MetricValue::Custom { name: "paths".into(), value: Arc::clone(&paths) as _ };

@@ -28,7 +28,7 @@ mod work;
 
 pub use aggregate::TautAggregateExec;
 pub use page::PageReader;
-pub use predicate::{add_test, comparison, key_of, list_test, map_columns, translate};
+pub use predicate::{add_predicate, comparison, key_of, list_predicate, map_columns, translate};
 pub use reader::{Output, Reader};
 pub use size::{batch_rows_of, rows_of};
 pub use source::{ScanSource, scan_source};

@@ -16,7 +16,7 @@ use datafusion::arrow::compute::take;
 use datafusion::common::Result;
 use taut_block::Selection;
 use taut_store::{DeltaPage, Table};
-use taut_types::{ColumnIndex, Predicate, RowTest};
+use taut_types::{ColumnIndex, Predicate, RowPredicate};
 
 use self::passing::passing;
 
@@ -48,22 +48,22 @@ impl<'a> PageReader<'a> {
     /// If a row predicate returns an error for a row that is not deleted and passes all predicates before it.
     pub fn filter(&mut self, predicate: &Predicate) -> Result<Selection> {
         let mut left = self.live();
-        if !predicate.column_tests.is_empty() && left.has_true() {
-            self.open(predicate.column_tests.iter().map(|test| test.column));
+        if !predicate.column_predicates.is_empty() && left.has_true() {
+            self.open(predicate.column_predicates.iter().map(|conjunct| conjunct.column));
         }
-        for test in &predicate.column_tests {
+        for conjunct in &predicate.column_predicates {
             if !left.has_true() {
                 break;
             }
-            let logical_type = self.table.schema.column(test.column).logical_type;
-            left = passing(&self.column(test.column), logical_type, test, left);
+            let logical_type = self.table.schema.column(conjunct.column).logical_type;
+            left = passing(&self.column(conjunct.column), logical_type, conjunct, left);
         }
         let mut selection = selected(&left);
-        for test in &predicate.row_tests {
+        for conjunct in &predicate.row_predicates {
             if selection.is_empty() {
                 break;
             }
-            selection = self.pass_rows(test.as_ref(), &selection)?;
+            selection = self.pass_rows(conjunct.as_ref(), &selection)?;
         }
         Ok(selection)
     }
@@ -108,10 +108,10 @@ impl<'a> PageReader<'a> {
         live.finish()
     }
 
-    fn pass_rows(&mut self, test: &dyn RowTest, selection: &Selection) -> Result<Selection> {
+    fn pass_rows(&mut self, predicate: &dyn RowPredicate, selection: &Selection) -> Result<Selection> {
         let rows = selection.len();
-        let arrays = self.project(selection, 0..rows, test.columns())?;
-        let passes = test.evaluate(&arrays, rows)?;
+        let arrays = self.project(selection, 0..rows, predicate.columns())?;
+        let passes = predicate.evaluate(&arrays, rows)?;
         let passes = |row: &usize| passes.is_valid(*row) && passes.value(*row);
         let left: Vec<u32> = (0..rows).filter(passes).map(|row| selection.position(row)).collect();
         Ok(if left.len() == rows { selection.clone() } else { Selection::Positions(left) })

@@ -1,7 +1,7 @@
 //! Translation of DataFusion's expressions to predicates that storage evaluates.
 //!
-//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnTest`], which
-//! blocks evaluate on encoded data. Any other conjunct becomes a [`RowTest`] that evaluates the expression itself on
+//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnPredicate`], which
+//! blocks evaluate on encoded data. Any other conjunct becomes a [`RowPredicate`] that evaluates the expression itself on
 //! decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a disjunction,
 //! the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists become an
 //! additional column predicate for indexes, zone maps and partitions.
@@ -35,10 +35,11 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::joins::HashTableLookupExpr;
 use taut_types::{
-    ColumnIndex, ColumnTest, Key, LogicalType, Predicate, RowTest, Schema, Test, UnlessNull, equal_numbers, key_at,
+    ColumnIndex, ColumnPredicate, Datum, DatumPredicate, LogicalType, NonNullPredicate, Predicate, RowPredicate,
+    Schema, datum_at, equal_numbers,
 };
 
-use self::implied::{both_of, implied_tests, unless_null};
+use self::implied::{both_of, implied_predicates, non_null_predicate};
 use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
 
 /// Translates expressions over the columns of a table to the predicate that holds if all of them are true.
@@ -55,7 +56,7 @@ pub fn translate(
     join_keys: Option<&JoinKeys>,
 ) -> Result<Predicate> {
     let mut translation =
-        Translation { schema, arrow, join_keys, predicate: Predicate::default(), key_tests: Vec::new() };
+        Translation { schema, arrow, join_keys, predicate: Predicate::default(), key_predicates: Vec::new() };
     for expression in expressions {
         translation.add(expression, &ConditionSource::Statement)?;
     }
@@ -75,17 +76,17 @@ struct Translation<'a> {
     arrow: &'a SchemaRef,
     join_keys: Option<&'a JoinKeys>,
     predicate: Predicate,
-    key_tests: Vec<KeyTest>,
+    key_predicates: Vec<KeyPredicate>,
 }
 
 impl Translation<'_> {
     /// Returns the predicate. Bitmaps of keys come before other row predicates, because they are fast and cannot fail.
     /// The bitmaps with the lowest density come first.
     fn finish(self) -> Predicate {
-        let Self { mut predicate, mut key_tests, .. } = self;
-        key_tests.sort_by(|one, other| one.keys.density().total_cmp(&other.keys.density()));
-        let key_tests = key_tests.into_iter().map(|test| Arc::new(test) as Arc<dyn RowTest>);
-        predicate.row_tests.splice(0..0, key_tests);
+        let Self { mut predicate, mut key_predicates, .. } = self;
+        key_predicates.sort_by(|one, other| one.keys.density().total_cmp(&other.keys.density()));
+        let key_predicates = key_predicates.into_iter().map(|conjunct| Arc::new(conjunct) as Arc<dyn RowPredicate>);
+        predicate.row_predicates.splice(0..0, key_predicates);
         predicate
     }
 
@@ -109,12 +110,12 @@ impl Translation<'_> {
         {
             return Ok(());
         }
-        if let Some(test) = column_test(expression, self.schema) {
-            add_test(&mut self.predicate.column_tests, test);
+        if let Some(conjunct) = column_predicate(expression, self.schema) {
+            add_predicate(&mut self.predicate.column_predicates, conjunct);
             return Ok(());
         }
-        for (column, test) in implied_tests(expression, self.schema) {
-            add_test(&mut self.predicate.column_tests, ColumnTest::new(column, test));
+        for (column, conjunct) in implied_predicates(expression, self.schema) {
+            add_predicate(&mut self.predicate.column_predicates, ColumnPredicate::new(column, conjunct));
         }
         if let ConditionSource::Join(keys) = origin {
             let are_tested = keys.as_ref().map(|keys| self.add_keys(expression, keys)).transpose()?;
@@ -122,11 +123,11 @@ impl Translation<'_> {
                 return Ok(());
             }
         }
-        let test = ExpressionTest {
-            unless_null: unless_null(expression, self.schema),
-            ..ExpressionTest::new(expression, self.arrow)?
+        let conjunct = ExpressionPredicate {
+            non_null_predicate: non_null_predicate(expression, self.schema),
+            ..ExpressionPredicate::new(expression, self.arrow)?
         };
-        self.predicate.row_tests.push(Arc::new(test));
+        self.predicate.row_predicates.push(Arc::new(conjunct));
         Ok(())
     }
 
@@ -148,7 +149,7 @@ impl Translation<'_> {
             match (column, set) {
                 (Some((column, _)), Some(set)) => {
                     if set.density() < FULL {
-                        self.key_tests.push(KeyTest { columns: [column], keys: Arc::clone(set) });
+                        self.key_predicates.push(KeyPredicate { columns: [column], keys: Arc::clone(set) });
                     }
                 }
                 _ => is_tested = false,
@@ -163,12 +164,12 @@ const FULL: f64 = 0.95;
 
 /// Row predicate: a column has one of the keys of a join's build side.
 #[derive(Debug)]
-struct KeyTest {
+struct KeyPredicate {
     columns: [ColumnIndex; 1],
     keys: Arc<KeySet>,
 }
 
-impl RowTest for KeyTest {
+impl RowPredicate for KeyPredicate {
     fn columns(&self) -> &[ColumnIndex] {
         &self.columns
     }
@@ -213,18 +214,20 @@ fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef
 
 /// Adds a predicate to a conjunction. Bounds and lists of one column become one predicate: the bounds of `BETWEEN` are
 /// then one range for an index, and the column is read once.
-pub fn add_test(tests: &mut Vec<ColumnTest>, test: ColumnTest) {
-    for other in tests.iter_mut().filter(|other| other.column == test.column && !other.negated && !test.negated) {
-        if let Some(both) = both_of(&other.test, &test.test) {
-            other.test = both;
+pub fn add_predicate(predicates: &mut Vec<ColumnPredicate>, predicate: ColumnPredicate) {
+    for other in
+        predicates.iter_mut().filter(|other| other.column == predicate.column && !other.negated && !predicate.negated)
+    {
+        if let Some(both) = both_of(&other.condition, &predicate.condition) {
+            other.condition = both;
             return;
         }
     }
-    tests.push(test);
+    predicates.push(predicate);
 }
 
 /// Column predicate that is equivalent to an expression, if there is one.
-fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnTest> {
+fn column_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnPredicate> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         if let (Some(compared), Some(literal)) = (compared(binary.left(), schema), literal_of(binary.right())) {
             return comparison_as(compared, *binary.op(), literal);
@@ -235,25 +238,29 @@ fn column_test(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Co
         return None;
     }
     if let Some(not) = expression.downcast_ref::<NotExpr>() {
-        let inner = column_test(not.arg(), schema)?;
-        return Some(ColumnTest { negated: !inner.negated, ..inner });
+        let inner = column_predicate(not.arg(), schema)?;
+        return Some(ColumnPredicate { negated: !inner.negated, ..inner });
     }
     if let Some(is_null) = expression.downcast_ref::<IsNullExpr>() {
-        return Some(ColumnTest::new(column_of(is_null.arg())?, Test::Null));
+        return Some(ColumnPredicate::new(column_of(is_null.arg())?, DatumPredicate::Null));
     }
     if let Some(is_not_null) = expression.downcast_ref::<IsNotNullExpr>() {
-        return Some(ColumnTest { column: column_of(is_not_null.arg())?, test: Test::Null, negated: true });
+        return Some(ColumnPredicate {
+            column: column_of(is_not_null.arg())?,
+            condition: DatumPredicate::Null,
+            negated: true,
+        });
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>() {
         let literals = list.list().iter().map(literal_of);
-        return list_test_as(compared(list.expr(), schema)?, literals, list.negated());
+        return list_predicate_as(compared(list.expr(), schema)?, literals, list.negated());
     }
     if let Some(like) = expression.downcast_ref::<LikeExpr>() {
-        return like_test(like, schema);
+        return like_predicate(like, schema);
     }
     let column = column_of(expression)?;
     (schema.column(column).logical_type == LogicalType::Boolean)
-        .then(|| ColumnTest::new(column, Test::Range { low: 1, high: 1 }))
+        .then(|| ColumnPredicate::new(column, DatumPredicate::Range { low: 1, high: 1 }))
 }
 
 fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
@@ -282,20 +289,20 @@ fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
 }
 
 /// A predicate that no value passes, for comparisons with null.
-fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnTest {
-    ColumnTest::one_of(column, logical_type, [])
+fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnPredicate {
+    ColumnPredicate::one_of(column, logical_type, [])
 }
 
 /// Converts a literal to a comparable datum of a type. The inner `None` is null. The outer `None` is a literal of
 /// another type.
-pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Key>> {
+pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Datum>> {
     if let ScalarValue::Dictionary(_, inner) = value {
         return key_of(inner, logical_type);
     }
     if value.is_null() {
         return Some(None);
     }
-    Some(key_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
+    Some(datum_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
 }
 
 /// Casts an array of a type to the representation that datums are read from. `None` if the array has another type.
@@ -316,7 +323,7 @@ pub fn comparison(
     operator: Operator,
     literal: &ScalarValue,
     schema: &Schema,
-) -> Option<ColumnTest> {
+) -> Option<ColumnPredicate> {
     comparison_as((column, schema.column(column).logical_type), operator, literal)
 }
 
@@ -325,7 +332,7 @@ fn comparison_as(
     (column, logical_type): (ColumnIndex, LogicalType),
     operator: Operator,
     literal: &ScalarValue,
-) -> Option<ColumnTest> {
+) -> Option<ColumnPredicate> {
     let comparable = matches!(
         operator,
         Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
@@ -333,15 +340,15 @@ fn comparison_as(
     if !comparable {
         return None;
     }
-    let test = match key_of(literal, logical_type)? {
+    let predicate = match key_of(literal, logical_type)? {
         None => return Some(never(column, logical_type)),
-        Some(Key::Number(number)) => number_test(operator, equal_numbers(number, logical_type)),
-        Some(Key::Bytes(bytes)) => bytes_test(operator, bytes),
+        Some(Datum::Number(number)) => number_predicate(operator, equal_numbers(number, logical_type)),
+        Some(Datum::Bytes(bytes)) => bytes_predicate(operator, bytes),
     };
-    Some(ColumnTest { column, test, negated: operator == Operator::NotEq })
+    Some(ColumnPredicate { column, condition: predicate, negated: operator == Operator::NotEq })
 }
 
-fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
+fn number_predicate(operator: Operator, equal: RangeInclusive<i128>) -> DatumPredicate {
     let (first, last) = equal.into_inner();
     let (low, high) = match operator {
         // No datum is i128::MIN or i128::MAX: the widest type has 38 digits.
@@ -351,47 +358,47 @@ fn number_test(operator: Operator, equal: RangeInclusive<i128>) -> Test {
         Operator::GtEq => (first, i128::MAX),
         _ => (first, last),
     };
-    Test::Range { low, high }
+    DatumPredicate::Range { low, high }
 }
 
-fn bytes_test(operator: Operator, bytes: Box<[u8]>) -> Test {
+fn bytes_predicate(operator: Operator, bytes: Box<[u8]>) -> DatumPredicate {
     let (low, high) = match operator {
         Operator::Lt => (Bound::Unbounded, Bound::Excluded(bytes)),
         Operator::LtEq => (Bound::Unbounded, Bound::Included(bytes)),
         Operator::Gt => (Bound::Excluded(bytes), Bound::Unbounded),
         Operator::GtEq => (Bound::Included(bytes), Bound::Unbounded),
-        _ => return Test::BytesOneOf(Arc::from([bytes])),
+        _ => return DatumPredicate::BytesOneOf(Arc::from([bytes])),
     };
-    Test::BytesRange { low, high }
+    DatumPredicate::BytesRange { low, high }
 }
 
 /// Converts `column IN (literals)` or `NOT IN` to a column predicate. Returns `None` if a literal does not have the
 /// column's type.
-pub fn list_test<'a>(
+pub fn list_predicate<'a>(
     column: ColumnIndex,
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
     schema: &Schema,
-) -> Option<ColumnTest> {
-    list_test_as((column, schema.column(column).logical_type), literals, negated)
+) -> Option<ColumnPredicate> {
+    list_predicate_as((column, schema.column(column).logical_type), literals, negated)
 }
 
-/// Like [`list_test`], with literals of type `logical_type`.
-fn list_test_as<'a>(
+/// Like [`list_predicate`], with literals of type `logical_type`.
+fn list_predicate_as<'a>(
     (column, logical_type): (ColumnIndex, LogicalType),
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
-) -> Option<ColumnTest> {
+) -> Option<ColumnPredicate> {
     let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
     if negated && keys.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
         return Some(never(column, logical_type));
     }
-    Some(ColumnTest { negated, ..ColumnTest::one_of(column, logical_type, keys.into_iter().flatten()) })
+    Some(ColumnPredicate { negated, ..ColumnPredicate::one_of(column, logical_type, keys.into_iter().flatten()) })
 }
 
 /// Converts `LIKE 'prefix%'` to a range and `LIKE 'word'` to an equality. Returns `None` for other patterns.
-fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
+fn like_predicate(like: &LikeExpr, schema: &Schema) -> Option<ColumnPredicate> {
     let column = column_of(like.expr())?;
     if like.case_insensitive() || schema.column(column).logical_type != LogicalType::Varchar {
         return None;
@@ -404,14 +411,14 @@ fn like_test(like: &LikeExpr, schema: &Schema) -> Option<ColumnTest> {
     if prefix.contains(['%', '_', '\\']) {
         return None;
     }
-    let test = if is_prefix {
+    let predicate = if is_prefix {
         let low: Box<[u8]> = prefix.as_bytes().into();
         let high = successor_of_prefix(prefix.as_bytes()).map_or(Bound::Unbounded, Bound::Excluded);
-        Test::BytesRange { low: Bound::Included(low), high }
+        DatumPredicate::BytesRange { low: Bound::Included(low), high }
     } else {
-        Test::BytesOneOf(Arc::from([prefix.as_bytes().into()]))
+        DatumPredicate::BytesOneOf(Arc::from([prefix.as_bytes().into()]))
     };
-    Some(ColumnTest { column, test, negated: like.negated() })
+    Some(ColumnPredicate { column, condition: predicate, negated: like.negated() })
 }
 
 /// Least string that is greater than all strings with a prefix. `None` if the prefix has only bytes 0xff.
@@ -424,23 +431,23 @@ fn successor_of_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
 
 /// Row predicate that evaluates an expression on decoded columns.
 #[derive(Debug)]
-struct ExpressionTest {
+struct ExpressionPredicate {
     columns: Vec<ColumnIndex>,
     /// Expression over a batch of exactly `columns`.
     expression: Arc<dyn PhysicalExpr>,
     schema: SchemaRef,
-    unless_null: Option<UnlessNull>,
+    non_null_predicate: Option<NonNullPredicate>,
 }
 
-impl ExpressionTest {
+impl ExpressionPredicate {
     fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
         let (expression, places, schema) = over_own_columns(expression, arrow)?;
         let columns = places.into_iter().map(ColumnIndex::from).collect();
-        Ok(Self { columns, expression, schema, unless_null: None })
+        Ok(Self { columns, expression, schema, non_null_predicate: None })
     }
 }
 
-impl RowTest for ExpressionTest {
+impl RowPredicate for ExpressionPredicate {
     fn columns(&self) -> &[ColumnIndex] {
         &self.columns
     }
@@ -461,8 +468,8 @@ impl RowTest for ExpressionTest {
         }
     }
 
-    fn unless_null(&self) -> Option<&UnlessNull> {
-        self.unless_null.as_ref()
+    fn non_null_predicate(&self) -> Option<&NonNullPredicate> {
+        self.non_null_predicate.as_ref()
     }
 }
 

@@ -7,7 +7,7 @@ use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::{Result, exec_datafusion_err};
-use taut_block::{ArrayBuilder, ScanReport, SegmentReader, Selection, TestHistory};
+use taut_block::{ArrayBuilder, PredicateHistory, ScanReport, SegmentReader, Selection};
 use taut_store::{ContainerId, OpenBlock, RowId};
 use taut_types::{ColumnIndex, LogicalType, Predicate, Schema};
 
@@ -75,7 +75,7 @@ impl Reader<'_> {
     pub fn filter(
         &mut self,
         predicate: &Predicate,
-        history: &mut TestHistory,
+        history: &mut PredicateHistory,
         report: &mut ScanReport,
     ) -> Result<Selection> {
         match self {

@@ -21,7 +21,7 @@ use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, Push
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
-use taut_types::ColumnTest;
+use taut_types::ColumnPredicate;
 
 use super::order::{SortedBlocks, satisfies};
 use super::predicate::{map_columns, translate};
@@ -109,10 +109,10 @@ impl ScanSource {
     }
 
     /// Column predicates that all returned rows pass, as far as they are known at planning. Empty if none are known.
-    pub fn tests_at_planning(&self) -> Vec<ColumnTest> {
+    pub fn predicates_at_planning(&self) -> Vec<ColumnPredicate> {
         let known: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         let predicate = translate(&known, &self.table.stored().schema, &self.table.arrow(), None);
-        predicate.map(|predicate| predicate.column_tests).unwrap_or_default()
+        predicate.map(|predicate| predicate.column_predicates).unwrap_or_default()
     }
 
     /// Whether any partition may read any segment, and all segments are read.

@@ -12,7 +12,7 @@ use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionConfig;
-use taut_block::{BlockError, TestHistory};
+use taut_block::{BlockError, PredicateHistory};
 use taut_store::OpenBlock;
 use taut_types::Predicate;
 
@@ -60,7 +60,7 @@ pub(super) struct Conditions<'a> {
     /// For each partition of the table, whether rows in it may pass. `None` if the table is not partitioned.
     admitted: Option<Vec<bool>>,
     /// Selectivity of the predicates so far.
-    pub history: TestHistory,
+    pub history: PredicateHistory,
 }
 
 impl<'a> Conditions<'a> {
@@ -73,7 +73,7 @@ impl<'a> Conditions<'a> {
             tracking,
             predicate: Predicate::default(),
             admitted: None,
-            history: TestHistory::default(),
+            history: PredicateHistory::default(),
         };
         conditions.translate()?;
         Ok(conditions)
@@ -81,7 +81,7 @@ impl<'a> Conditions<'a> {
 
     fn translate(&mut self) -> Result<()> {
         let table = self.source.table();
-        self.history = TestHistory::default();
+        self.history = PredicateHistory::default();
         self.predicate =
             translate(&self.source.filters, &table.stored().schema, &table.arrow(), self.join_keys.as_deref())?;
         self.admitted = table.admitted_partitions(&self.predicate);
@@ -155,8 +155,8 @@ pub fn open(
                         metrics.publish(place.block);
                         continue;
                     };
-                    let tests = &conditions.predicate.column_tests;
-                    if morsels.is_ruled_out(block, place, tests, metrics.report())? {
+                    let conjuncts = &conditions.predicate.column_predicates;
+                    if morsels.is_ruled_out(block, place, conjuncts, metrics.report())? {
                         metrics.publish(place.block);
                         continue;
                     }
@@ -222,14 +222,14 @@ pub(super) fn open_block(
         }
     }
     let file = &table.blocks[place.block];
-    if !file.entry().may_match(&predicate.column_tests) {
+    if !file.entry().may_match(&predicate.column_predicates) {
         metrics.blocks.add(usize::from(is_first));
         metrics.blocks_skipped_by_statistics.add(usize::from(is_first));
         return Ok(None);
     }
     let block = file.open(&metrics.counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
-    let may_match = predicate.column_tests.is_empty()
-        || block.block().may_match(&block, &predicate.column_tests).map_err(|error| block_error(&block, error))?;
+    let may_match = predicate.column_predicates.is_empty()
+        || block.block().may_match(&block, &predicate.column_predicates).map_err(|error| block_error(&block, error))?;
     if is_first {
         metrics.blocks.add(1);
         metrics.blocks_skipped_by_statistics.add(usize::from(!may_match));
@@ -240,7 +240,7 @@ pub(super) fn open_block(
 /// Converts an error of a block, with the location in its file.
 pub fn block_error(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
-        BlockError::Test(error) => DataFusionError::from(error),
+        BlockError::DatumPredicate(error) => DataFusionError::from(error),
         other => DataFusionError::External(Box::new(block.locate(other))),
     }
 }

@@ -163,7 +163,7 @@ impl TautTable {
 
     /// For each partition, whether rows in it may pass the predicate. `None` if the table is not partitioned.
     pub(crate) fn admitted_partitions(&self, predicate: &Predicate) -> Option<Vec<bool>> {
-        self.stored.admitted_partitions(&predicate.column_tests)
+        self.stored.admitted_partitions(&predicate.column_predicates)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::common::Result;
 use taut_block::{RuledOut, ScanReport};
 use taut_store::{OpenBlock, Table};
-use taut_types::ColumnTest;
+use taut_types::ColumnPredicate;
 
 use super::stream::block_error;
 use crate::runtime::progress::ScanProgress;
@@ -130,7 +130,7 @@ impl Morsels {
         self.queue.left() + self.left.len()
     }
 
-    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `tests`. The same
+    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The same
     /// search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then returns
     /// those that are not ruled out before all others.
     ///
@@ -140,11 +140,11 @@ impl Morsels {
         &mut self,
         open: &OpenBlock,
         place: SegmentPlace,
-        tests: &[ColumnTest],
+        predicates: &[ColumnPredicate],
         report: &mut ScanReport,
     ) -> Result<bool> {
         let failed = |error| block_error(open, error);
-        let questions = if self.is_asked { None } else { open.block().questions(open, tests).map_err(failed)? };
+        let questions = if self.is_asked { None } else { open.block().questions(open, predicates).map_err(failed)? };
         let Some(questions) = questions.filter(|questions| questions.expect_none(place.segment)) else {
             return Ok(false);
         };

@@ -15,13 +15,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
-use taut_block::{RuledOut, SEGMENT_ROWS, ScanReport, Selection, TestHistory};
+use taut_block::{PredicateHistory, RuledOut, SEGMENT_ROWS, ScanReport, Selection};
 use taut_sql::place_of;
 use taut_store::{Catalog, ContainerId, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction};
-use taut_types::{ColumnIndex, ColumnTest, Predicate};
+use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
 use super::TableShape;
-use crate::exec::scan::{Output, PageReader, Reader, add_test, block_error, comparison, list_test};
+use crate::exec::scan::{Output, PageReader, Reader, add_predicate, block_error, comparison, list_predicate};
 use crate::write::blocks::string_bytes;
 
 /// Maximum number of values that a lookup may compare.
@@ -114,8 +114,8 @@ impl Lookup {
             return Ok(None);
         }
         let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
-        let Some(column_tests) = self.tests(table, values) else { return Ok(None) };
-        let found = self.find(table, &Predicate { column_tests, row_tests: Vec::new() }, values)?;
+        let Some(column_predicates) = self.predicates(table, values) else { return Ok(None) };
+        let found = self.find(table, &Predicate { column_predicates, row_predicates: Vec::new() }, values)?;
         match found {
             Some(_) => self.failures.store(0, Ordering::Relaxed),
             None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
@@ -126,19 +126,19 @@ impl Lookup {
     /// Adds the predicates of the lookup to the read set of a serializable transaction.
     pub fn record_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
-            let tests = snapshot.table_of(self.table).and_then(|table| self.tests(table, values));
+            let predicates = snapshot.table_of(self.table).and_then(|table| self.predicates(table, values));
             // Without predicates, all rows count as read.
-            transaction.reads_where(self.table, tests.unwrap_or_default());
+            transaction.reads_where(self.table, predicates.unwrap_or_default());
         }
     }
 
     /// Predicates of the lookup. `None` if a value cannot be used in a predicate.
-    fn tests(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnTest>> {
-        let mut tests = Vec::new();
+    fn predicates(&self, table: &Table, values: &[ScalarValue]) -> Option<Vec<ColumnPredicate>> {
+        let mut predicates = Vec::new();
         for condition in &self.conditions {
-            add_test(&mut tests, condition.test(values, table)?);
+            add_predicate(&mut predicates, condition.predicate(values, table)?);
         }
-        Some(tests)
+        Some(predicates)
     }
 
     /// Returns at most one batch: processing a batch costs more than a row.
@@ -157,23 +157,23 @@ impl Lookup {
         values: &[ScalarValue],
     ) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
-        let (mut report, mut history) = (ScanReport::default(), TestHistory::default());
+        let (mut report, mut history) = (ScanReport::default(), PredicateHistory::default());
         let (mut given, mut opened, mut passed_over) =
             (LookupResult { wanted: self.limit, ..LookupResult::default() }, 0, 0);
-        for place in table.blocks_that_may_match(&predicate.column_tests) {
+        for place in table.blocks_that_may_match(&predicate.column_predicates) {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
             opened += 1;
             if opened > ASKED_MAX {
                 return Ok(None);
             }
-            let may_match = block.block().may_match(&block, &predicate.column_tests);
+            let may_match = block.block().may_match(&block, &predicate.column_predicates);
             if !may_match.map_err(|error| block_error(&block, error))? {
                 continue;
             }
             let segments: Vec<usize> = (0..block.block().segments()).collect();
             for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
-                let ruled_out = block.block().rule_out(&block, &predicate.column_tests, together.iter().copied());
+                let ruled_out = block.block().rule_out(&block, &predicate.column_predicates, together.iter().copied());
                 let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
                 passed_over += ruled_out.count() as u64;
                 if passed_over > ASKED_MAX || counters.disk_bytes() > READ_MAX {
@@ -242,7 +242,7 @@ impl Lookup {
         &self,
         mut reader: Reader<'_>,
         predicate: &Predicate,
-        history: &mut TestHistory,
+        history: &mut PredicateHistory,
         (given, report): (&mut LookupResult, &mut ScanReport),
     ) -> Result<bool> {
         let selection = reader.filter(predicate, history, report)?;
@@ -301,11 +301,11 @@ impl Operand {
 }
 
 impl Condition {
-    fn test(&self, values: &[ScalarValue], table: &Table) -> Option<ColumnTest> {
+    fn predicate(&self, values: &[ScalarValue], table: &Table) -> Option<ColumnPredicate> {
         let mut values = self.operands.iter().map(|operand| operand.value(values));
         match self.operator {
             Some(operator) => comparison(self.column, operator, values.next()??, &table.schema),
-            None => list_test(self.column, values, false, &table.schema),
+            None => list_predicate(self.column, values, false, &table.schema),
         }
     }
 }

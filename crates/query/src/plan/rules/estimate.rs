@@ -10,7 +10,7 @@ use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::{Column, JoinType, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
-use taut_types::{ColumnStatistics, Key, LogicalType, f32_from_key, f64_from_key};
+use taut_types::{ColumnStatistics, Datum, LogicalType, f32_from_ordered, f64_from_ordered};
 
 use crate::exec::scan::TautTable;
 use crate::exec::scan::key_of;
@@ -335,11 +335,11 @@ fn equal((_, statistics): KnownColumn<'_>) -> f64 {
 
 /// Share of values below a literal, by its position between the minimum and the maximum.
 fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
-    let place = |key: &Key| match (key, logical_type) {
-        (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64),
-        (Key::Number(number), LogicalType::Real) => f64::from(f32_from_key(*number as i32)),
-        (Key::Number(number), _) => *number as f64,
-        (Key::Bytes(bytes), _) => bytes.iter().take(8).fold((0.0, 1.0 / 256.0), prefix_digit).0,
+    let place = |key: &Datum| match (key, logical_type) {
+        (Datum::Number(number), LogicalType::Double) => f64_from_ordered(*number as i64),
+        (Datum::Number(number), LogicalType::Real) => f64::from(f32_from_ordered(*number as i32)),
+        (Datum::Number(number), _) => *number as f64,
+        (Datum::Bytes(bytes), _) => bytes.iter().take(8).fold((0.0, 1.0 / 256.0), prefix_digit).0,
     };
     match (key_of(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
         (Some(key), Some(min), Some(max)) => {

@@ -18,7 +18,7 @@ use futures::StreamExt;
 use roaring::RoaringBitmap;
 use taut_block::SegmentReader;
 use taut_store::OpenBlock;
-use taut_types::{ColumnIndex, Key, LogicalType};
+use taut_types::{ColumnIndex, Datum, LogicalType};
 
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
@@ -119,7 +119,7 @@ fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPa
     let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
         let known = source.table().stored().statistics.get(column.index())?;
-        let number = |key: &Option<Key>| key.as_ref().and_then(Key::number);
+        let number = |key: &Option<Datum>| key.as_ref().and_then(Datum::number);
         let logical_type = source.table().stored().schema.column(*column).logical_type;
         if logical_type.is_bytes() || matches!(logical_type, LogicalType::Real | LogicalType::Double) {
             return None;
@@ -157,7 +157,7 @@ impl<'a> Segment<'a> {
         let mut subtracted = None;
         if let Some(deleted) = deleted {
             // Row predicates may fail on deleted rows.
-            if predicate.row_tests.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
+            if predicate.row_predicates.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
                 subtracted = Some(deleted);
             } else {
                 self.reader.exclude(deleted);
@@ -215,9 +215,9 @@ pub fn open(
                 if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
                     current = Some((place.block, open_block(&conditions, place, &mut scan)?));
                 }
-                let tests = &conditions.predicate.column_tests;
+                let conjuncts = &conditions.predicate.column_predicates;
                 if let Some((_, Some(block))) = &current
-                    && !morsels.is_ruled_out(block, place, tests, scan.report())?
+                    && !morsels.is_ruled_out(block, place, conjuncts, scan.report())?
                 {
                     let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, place.segment) };
                     let deleted = stored.deleted_of_segment(block, place.segment);

@@ -1,4 +1,4 @@
-//! Column predicates on Arrow arrays, as [`ColumnTest::admits`] defines them.
+//! Column predicates on Arrow arrays, as [`ColumnPredicate::admits`] defines them.
 
 use std::ops::RangeBounds;
 
@@ -7,13 +7,18 @@ use datafusion::arrow::buffer::{BooleanBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
-use taut_types::{ColumnTest, LogicalType, Test, f32_to_key, f64_to_key};
+use taut_types::{ColumnPredicate, DatumPredicate, LogicalType, f32_to_ordered, f64_to_ordered};
 
 /// Rows in `left` whose value passes a predicate.
-pub fn passing(array: &ArrayRef, logical_type: LogicalType, test: &ColumnTest, left: BooleanBuffer) -> BooleanBuffer {
+pub fn passing(
+    array: &ArrayRef,
+    logical_type: LogicalType,
+    predicate: &ColumnPredicate,
+    left: BooleanBuffer,
+) -> BooleanBuffer {
     let valid = array.logical_nulls();
-    if test.test == Test::Null {
-        return match (valid, test.negated) {
+    if predicate.condition == DatumPredicate::Null {
+        return match (valid, predicate.negated) {
             (Some(valid), false) => &left & &!valid.inner(),
             (Some(valid), true) => &left & valid.inner(),
             (None, true) => left,
@@ -27,25 +32,25 @@ pub fn passing(array: &ArrayRef, logical_type: LogicalType, test: &ColumnTest, l
     let admitted = match logical_type {
         LogicalType::Varchar => {
             let values = array.as_string_view();
-            bytes(|row| values.value(row).as_bytes(), &test.test, &left)
+            bytes(|row| values.value(row).as_bytes(), &predicate.condition, &left)
         }
         LogicalType::Bytea => {
             let values = array.as_binary_view();
-            bytes(|row| values.value(row), &test.test, &left)
+            bytes(|row| values.value(row), &predicate.condition, &left)
         }
         LogicalType::Decimal { .. } => {
             let values = array.as_primitive::<Decimal128Type>().values();
-            numbers(|row| values[row], &test.test, &left)
+            numbers(|row| values[row], &predicate.condition, &left)
         }
         _ => {
             let keys = keys_of(array, logical_type);
-            match &test.test {
-                Test::Range { low, high } => range(&keys, (*low, *high)),
-                test => numbers(|row| i128::from(keys[row]), test, &left),
+            match &predicate.condition {
+                DatumPredicate::Range { low, high } => range(&keys, (*low, *high)),
+                predicate => numbers(|row| i128::from(keys[row]), predicate, &left),
             }
         }
     };
-    if test.negated { &left & &!&admitted } else { &left & &admitted }
+    if predicate.negated { &left & &!&admitted } else { &left & &admitted }
 }
 
 /// Comparable datums of the values, for types whose datums have at most 64 bits.
@@ -57,9 +62,11 @@ fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
         LogicalType::Date => array.as_primitive::<Date32Type>().values().iter().copied().map(i64::from).collect(),
         LogicalType::Real => {
             let values = array.as_primitive::<Float32Type>().values().iter();
-            values.map(|value| i64::from(f32_to_key(*value))).collect()
+            values.map(|value| i64::from(f32_to_ordered(*value))).collect()
         }
-        LogicalType::Double => array.as_primitive::<Float64Type>().values().iter().copied().map(f64_to_key).collect(),
+        LogicalType::Double => {
+            array.as_primitive::<Float64Type>().values().iter().copied().map(f64_to_ordered).collect()
+        }
         LogicalType::Timestamp | LogicalType::TimestampTz => {
             array.as_primitive::<TimestampMicrosecondType>().values().clone()
         }
@@ -78,21 +85,21 @@ fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     BooleanBuffer::collect_bool(keys.len(), |row| (keys[row] >= low) & (keys[row] <= high))
 }
 
-fn numbers(key: impl Fn(usize) -> i128, test: &Test, left: &BooleanBuffer) -> BooleanBuffer {
-    match test {
-        Test::Range { low, high } => at(left, |row| (low..=high).contains(&&key(row))),
-        Test::OneOf(listed) => at(left, |row| listed.binary_search(&key(row)).is_ok()),
+fn numbers(key: impl Fn(usize) -> i128, predicate: &DatumPredicate, left: &BooleanBuffer) -> BooleanBuffer {
+    match predicate {
+        DatumPredicate::Range { low, high } => at(left, |row| (low..=high).contains(&&key(row))),
+        DatumPredicate::OneOf(listed) => at(left, |row| listed.binary_search(&key(row)).is_ok()),
         _ => BooleanBuffer::new_unset(left.len()),
     }
 }
 
-fn bytes<'a>(value: impl Fn(usize) -> &'a [u8], test: &Test, left: &BooleanBuffer) -> BooleanBuffer {
-    match test {
-        Test::BytesRange { low, high } => {
+fn bytes<'a>(value: impl Fn(usize) -> &'a [u8], predicate: &DatumPredicate, left: &BooleanBuffer) -> BooleanBuffer {
+    match predicate {
+        DatumPredicate::BytesRange { low, high } => {
             let bounds = (low.as_ref().map(|low| &**low), high.as_ref().map(|high| &**high));
             at(left, |row| RangeBounds::<[u8]>::contains(&bounds, value(row)))
         }
-        Test::BytesOneOf(listed) => {
+        DatumPredicate::BytesOneOf(listed) => {
             at(left, |row| listed.binary_search_by(|entry| entry.as_ref().cmp(value(row))).is_ok())
         }
         _ => BooleanBuffer::new_unset(left.len()),
@@ -110,7 +117,7 @@ mod tests {
     use std::sync::Arc;
 
     use datafusion::arrow::array::{BooleanArray, Decimal128Array, Float64Array, Int16Array, StringViewArray};
-    use taut_types::{ColumnIndex, key_at};
+    use taut_types::{ColumnIndex, datum_at};
 
     use super::*;
 
@@ -132,25 +139,26 @@ mod tests {
             ),
         ];
         let text = |text: &str| -> Box<[u8]> { text.as_bytes().into() };
-        let tests = [
-            Test::Null,
-            Test::Range { low: -1, high: 0 },
-            Test::Range { low: i128::MIN, high: 6 },
-            Test::Range { low: 1 << 70, high: i128::MAX },
-            Test::Range { low: 5, high: 4 },
-            Test::OneOf(Arc::from([-1, 0, 7])),
-            Test::OneOf(Arc::from([])),
-            Test::BytesRange { low: Bound::Included(text("a")), high: Bound::Excluded(text("abc")) },
-            Test::BytesRange { low: Bound::Excluded(text("a")), high: Bound::Unbounded },
-            Test::BytesOneOf(Arc::from([text(""), text("abc")])),
+        let predicates = [
+            DatumPredicate::Null,
+            DatumPredicate::Range { low: -1, high: 0 },
+            DatumPredicate::Range { low: i128::MIN, high: 6 },
+            DatumPredicate::Range { low: 1 << 70, high: i128::MAX },
+            DatumPredicate::Range { low: 5, high: 4 },
+            DatumPredicate::OneOf(Arc::from([-1, 0, 7])),
+            DatumPredicate::OneOf(Arc::from([])),
+            DatumPredicate::BytesRange { low: Bound::Included(text("a")), high: Bound::Excluded(text("abc")) },
+            DatumPredicate::BytesRange { low: Bound::Excluded(text("a")), high: Bound::Unbounded },
+            DatumPredicate::BytesOneOf(Arc::from([text(""), text("abc")])),
         ];
         for (array, logical_type) in &arrays {
-            for (test, negated) in tests.iter().flat_map(|test| [(test, false), (test, true)]) {
-                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+            for (predicate, negated) in predicates.iter().flat_map(|predicate| [(predicate, false), (predicate, true)])
+            {
+                let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
                 let left = BooleanBuffer::collect_bool(array.len(), |row| row != 3);
-                let found: Vec<usize> = passing(array, *logical_type, &test, left).set_indices().collect();
-                let admits = |row: &usize| *row != 3 && test.admits(key_at(array, *logical_type, *row).as_ref());
-                assert_eq!(found, (0..array.len()).filter(admits).collect::<Vec<_>>(), "{array:?}: {test:?}");
+                let found: Vec<usize> = passing(array, *logical_type, &predicate, left).set_indices().collect();
+                let admits = |row: &usize| *row != 3 && predicate.admits(datum_at(array, *logical_type, *row).as_ref());
+                assert_eq!(found, (0..array.len()).filter(admits).collect::<Vec<_>>(), "{array:?}: {predicate:?}");
             }
         }
     }

@@ -12,30 +12,30 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr};
 use datafusion::physical_plan::PhysicalExpr;
-use taut_types::{ColumnIndex, ColumnTest, Key, Schema, Test, UnlessNull, key_at};
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, NonNullPredicate, Schema, datum_at};
 
-use super::{as_keys, column_of, column_test, compared, literal_of};
+use super::{as_keys, column_of, column_predicate, compared, literal_of};
 
 /// Predicate on each column: a range or a list.
-type Implied = BTreeMap<ColumnIndex, Test>;
+type Implied = BTreeMap<ColumnIndex, DatumPredicate>;
 
 /// Maximum values in the union of two lists. Longer unions become ranges.
 const LISTED_MAX: usize = 1024;
 
 /// Column predicates that every row passes for which the expression is true. They are necessary, not sufficient.
-pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
+pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
-        return dynamic.current().map(|current| implied_tests(&current, schema)).unwrap_or_default();
+        return dynamic.current().map(|current| implied_predicates(&current, schema)).unwrap_or_default();
     }
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        let both = || (implied_tests(binary.left(), schema), implied_tests(binary.right(), schema));
+        let both = || (implied_predicates(binary.left(), schema), implied_predicates(binary.right(), schema));
         match binary.op() {
             Operator::And => {
                 let (mut left, right) = both();
-                for (column, test) in right {
+                for (column, predicate) in right {
                     // Without an intersection, either one alone is implied.
-                    let both = left.get(&column).and_then(|other| both_of(other, &test));
-                    left.insert(column, both.unwrap_or(test));
+                    let both = left.get(&column).and_then(|other| both_of(other, &predicate));
+                    left.insert(column, both.unwrap_or(predicate));
                 }
                 return left;
             }
@@ -54,30 +54,34 @@ pub(super) fn implied_tests(expression: &Arc<dyn PhysicalExpr>, schema: &Schema)
     {
         return implied_by_structs(structs.args(), list, schema);
     }
-    match column_test(expression, schema) {
-        Some(ColumnTest {
+    match column_predicate(expression, schema) {
+        Some(ColumnPredicate {
             column,
-            test: test @ (Test::Range { .. } | Test::OneOf(_) | Test::BytesRange { .. } | Test::BytesOneOf(_)),
+            condition:
+                predicate @ (DatumPredicate::Range { .. }
+                | DatumPredicate::OneOf(_)
+                | DatumPredicate::BytesRange { .. }
+                | DatumPredicate::BytesOneOf(_)),
             negated: false,
-        }) => Implied::from([(column, test)]),
+        }) => Implied::from([(column, predicate)]),
         _ => Implied::new(),
     }
 }
 
 /// Equivalent or implied predicate of a disjunction `c IS NULL OR ...` for rows in which `c` is not null.
-pub(super) fn unless_null(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<UnlessNull> {
+pub(super) fn non_null_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<NonNullPredicate> {
     let mut arms = vec![];
     disjuncts(expression, &mut arms);
     let null_of = |arm: &Arc<dyn PhysicalExpr>| column_of(arm.downcast_ref::<IsNullExpr>()?.arg());
     let column = arms.iter().find_map(|arm| null_of(arm))?;
     arms.retain(|arm| null_of(arm) != Some(column));
     if let [only] = arms.as_slice()
-        && let Some(test) = column_test(only, schema).filter(|test| test.column == column)
+        && let Some(predicate) = column_predicate(only, schema).filter(|predicate| predicate.column == column)
     {
-        return Some(UnlessNull { test, is_exact: true });
+        return Some(NonNullPredicate { predicate, is_exact: true });
     }
-    let test = arms.iter().map(|arm| implied_tests(arm, schema)).reduce(either)?.remove(&column)?;
-    Some(UnlessNull { test: ColumnTest::new(column, test), is_exact: false })
+    let predicate = arms.iter().map(|arm| implied_predicates(arm, schema)).reduce(either)?.remove(&column)?;
+    Some(NonNullPredicate { predicate: ColumnPredicate::new(column, predicate), is_exact: false })
 }
 
 fn disjuncts<'a>(expression: &'a Arc<dyn PhysicalExpr>, arms: &mut Vec<&'a Arc<dyn PhysicalExpr>>) {
@@ -99,7 +103,7 @@ fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
     // Without ELSE the result is null, and no row passes.
     let otherwise = case.else_expr().filter(|arm| !is_false(arm));
     let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
-    arms.filter(|arm| !is_false(arm)).map(|arm| implied_tests(arm, schema)).reduce(either).unwrap_or_default()
+    arms.filter(|arm| !is_false(arm)).map(|arm| implied_predicates(arm, schema)).reduce(either).unwrap_or_default()
 }
 
 /// Predicates implied by the filter of a join on several columns, `struct(a, b) IN (..)`: each column has one of the
@@ -110,29 +114,30 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
         _ => None,
     });
     let Some(structs) = structs.collect::<Option<Vec<_>>>().filter(|_| !list.negated()) else { return Implied::new() };
-    let test_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
+    let predicate_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
         let (column, logical_type) = compared(expression, schema)?;
         // A null struct matches no row. A null field may be equal to another null.
-        let key = |one: &Arc<StructArray>| key_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
+        let key =
+            |one: &Arc<StructArray>| datum_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
         let keys = structs.iter().filter(|one| one.is_valid(0)).map(|one| key(one)).collect::<Option<Vec<_>>>()?;
-        Some((column, ColumnTest::one_of(column, logical_type, keys).test))
+        Some((column, ColumnPredicate::one_of(column, logical_type, keys).condition))
     };
     let mut implied = Implied::new();
-    for (column, test) in fields.iter().enumerate().filter_map(test_of) {
-        let both = implied.get(&column).and_then(|other| both_of(other, &test));
-        implied.insert(column, both.unwrap_or(test));
+    for (column, predicate) in fields.iter().enumerate().filter_map(predicate_of) {
+        let both = implied.get(&column).and_then(|other| both_of(other, &predicate));
+        implied.insert(column, both.unwrap_or(predicate));
     }
     implied
 }
 
 /// Intersection of two predicates: values pass it if they pass both. `None` if no predicate expresses it, as for null
 /// checks.
-pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
+pub(super) fn both_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
     Some(match (left, right) {
-        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
-            Test::Range { low: *low.max(other_low), high: *high.min(other_high) }
+        (DatumPredicate::Range { low, high }, DatumPredicate::Range { low: other_low, high: other_high }) => {
+            DatumPredicate::Range { low: *low.max(other_low), high: *high.min(other_high) }
         }
-        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
+        (DatumPredicate::BytesRange { low, high }, DatumPredicate::BytesRange { low: other_low, high: other_high }) => {
             let low = if low_order(low) < low_order(other_low) { other_low } else { low };
             let high = if high_order(high) > high_order(other_high) { other_high } else { high };
             let is_empty = match (low, high) {
@@ -143,19 +148,22 @@ pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
                 }
             };
             match is_empty {
-                true => Test::BytesOneOf(Arc::from([])),
-                false => Test::BytesRange { low: low.clone(), high: high.clone() },
+                true => DatumPredicate::BytesOneOf(Arc::from([])),
+                false => DatumPredicate::BytesRange { low: low.clone(), high: high.clone() },
             }
         }
-        (Test::OneOf(numbers), other @ (Test::Range { .. } | Test::OneOf(_)))
-        | (other @ Test::Range { .. }, Test::OneOf(numbers)) => {
-            let passing = numbers.iter().copied().filter(|number| other.admits(&Key::Number(*number)));
-            Test::OneOf(passing.collect())
+        (DatumPredicate::OneOf(numbers), other @ (DatumPredicate::Range { .. } | DatumPredicate::OneOf(_)))
+        | (other @ DatumPredicate::Range { .. }, DatumPredicate::OneOf(numbers)) => {
+            let passing = numbers.iter().copied().filter(|number| other.admits(&Datum::Number(*number)));
+            DatumPredicate::OneOf(passing.collect())
         }
-        (Test::BytesOneOf(strings), other @ (Test::BytesRange { .. } | Test::BytesOneOf(_)))
-        | (other @ Test::BytesRange { .. }, Test::BytesOneOf(strings)) => {
-            let passing = strings.iter().filter(|bytes| other.admits(&Key::Bytes((*bytes).clone())));
-            Test::BytesOneOf(passing.cloned().collect())
+        (
+            DatumPredicate::BytesOneOf(strings),
+            other @ (DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_)),
+        )
+        | (other @ DatumPredicate::BytesRange { .. }, DatumPredicate::BytesOneOf(strings)) => {
+            let passing = strings.iter().filter(|bytes| other.admits(&Datum::Bytes((*bytes).clone())));
+            DatumPredicate::BytesOneOf(passing.cloned().collect())
         }
         _ => return None,
     })
@@ -164,33 +172,37 @@ pub(super) fn both_of(left: &Test, right: &Test) -> Option<Test> {
 /// Predicates of a disjunction: for each column that both sides restrict, the values that pass either. Long lists
 /// become ranges.
 fn either(left: Implied, right: Implied) -> Implied {
-    let both = left.into_iter().filter_map(|(column, test)| Some((column, test, right.get(&column)?)));
-    both.filter_map(|(column, test, other)| Some((column, either_of(&test, other)?))).collect()
+    let both = left.into_iter().filter_map(|(column, predicate)| Some((column, predicate, right.get(&column)?)));
+    both.filter_map(|(column, predicate, other)| Some((column, either_of(&predicate, other)?))).collect()
 }
 
-fn either_of(left: &Test, right: &Test) -> Option<Test> {
+fn either_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
     match (listed(left), listed(right)) {
-        (Some(Test::OneOf(left)), Some(Test::OneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
-            return Some(Test::OneOf(merged(&left, &right).into()));
+        (Some(DatumPredicate::OneOf(left)), Some(DatumPredicate::OneOf(right)))
+            if left.len() + right.len() <= LISTED_MAX =>
+        {
+            return Some(DatumPredicate::OneOf(merged(&left, &right).into()));
         }
-        (Some(Test::BytesOneOf(left)), Some(Test::BytesOneOf(right))) if left.len() + right.len() <= LISTED_MAX => {
-            return Some(Test::BytesOneOf(merged(&left, &right).into()));
+        (Some(DatumPredicate::BytesOneOf(left)), Some(DatumPredicate::BytesOneOf(right)))
+            if left.len() + right.len() <= LISTED_MAX =>
+        {
+            return Some(DatumPredicate::BytesOneOf(merged(&left, &right).into()));
         }
         _ => {}
     }
     match (bounded(left), bounded(right)) {
-        (Test::Range { low, high }, Test::Range { low: other_low, high: other_high }) => {
+        (DatumPredicate::Range { low, high }, DatumPredicate::Range { low: other_low, high: other_high }) => {
             // An empty range does not extend the union.
             Some(match (low > high, other_low > other_high) {
-                (true, _) => Test::Range { low: other_low, high: other_high },
-                (_, true) => Test::Range { low, high },
-                _ => Test::Range { low: low.min(other_low), high: high.max(other_high) },
+                (true, _) => DatumPredicate::Range { low: other_low, high: other_high },
+                (_, true) => DatumPredicate::Range { low, high },
+                _ => DatumPredicate::Range { low: low.min(other_low), high: high.max(other_high) },
             })
         }
-        (Test::BytesRange { low, high }, Test::BytesRange { low: other_low, high: other_high }) => {
+        (DatumPredicate::BytesRange { low, high }, DatumPredicate::BytesRange { low: other_low, high: other_high }) => {
             let low = if low_order(&low) > low_order(&other_low) { other_low } else { low };
             let high = if high_order(&high) < high_order(&other_high) { other_high } else { high };
-            Some(Test::BytesRange { low, high })
+            Some(DatumPredicate::BytesRange { low, high })
         }
         _ => None,
     }
@@ -215,29 +227,29 @@ fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
 }
 
 /// Converts a predicate to a list if it is one or admits one value.
-fn listed(test: &Test) -> Option<Test> {
-    match test {
-        Test::OneOf(_) | Test::BytesOneOf(_) => Some(test.clone()),
-        Test::Range { low, high } if low == high => Some(Test::OneOf(Arc::from([*low]))),
-        Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
-            Some(Test::BytesOneOf(Arc::from([low.clone()])))
+fn listed(predicate: &DatumPredicate) -> Option<DatumPredicate> {
+    match predicate {
+        DatumPredicate::OneOf(_) | DatumPredicate::BytesOneOf(_) => Some(predicate.clone()),
+        DatumPredicate::Range { low, high } if low == high => Some(DatumPredicate::OneOf(Arc::from([*low]))),
+        DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+            Some(DatumPredicate::BytesOneOf(Arc::from([low.clone()])))
         }
         _ => None,
     }
 }
 
 /// Converts a list to the range from its least value to its greatest. Other predicates stay as they are.
-fn bounded(test: &Test) -> Test {
-    match test {
-        Test::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
-            Some((low, high)) => Test::Range { low: *low, high: *high },
-            None => Test::Range { low: i128::MAX, high: i128::MIN },
+fn bounded(predicate: &DatumPredicate) -> DatumPredicate {
+    match predicate {
+        DatumPredicate::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
+            Some((low, high)) => DatumPredicate::Range { low: *low, high: *high },
+            None => DatumPredicate::Range { low: i128::MAX, high: i128::MIN },
         },
-        Test::BytesOneOf(strings) => {
+        DatumPredicate::BytesOneOf(strings) => {
             let end = |bytes: Option<&Box<[u8]>>| Bound::Included(bytes.cloned().unwrap_or_default());
-            Test::BytesRange { low: end(strings.first()), high: end(strings.last()) }
+            DatumPredicate::BytesRange { low: end(strings.first()), high: end(strings.last()) }
         }
-        test => test.clone(),
+        predicate => predicate.clone(),
     }
 }
 
@@ -255,20 +267,20 @@ mod tests {
 
     #[test]
     fn unions_and_intersections_pass_what_they_must() {
-        let list = |numbers: &[i128]| Test::OneOf(Arc::from(numbers));
-        let tests = [
-            Test::Range { low: 2, high: 5 },
-            Test::Range { low: 4, high: 9 },
-            Test::Range { low: 7, high: 7 },
-            Test::Range { low: 6, high: 3 },
+        let list = |numbers: &[i128]| DatumPredicate::OneOf(Arc::from(numbers));
+        let predicates = [
+            DatumPredicate::Range { low: 2, high: 5 },
+            DatumPredicate::Range { low: 4, high: 9 },
+            DatumPredicate::Range { low: 7, high: 7 },
+            DatumPredicate::Range { low: 6, high: 3 },
             list(&[1, 4, 8]),
             list(&[]),
         ];
         let bytes = |number: i128| -> Box<[u8]> { format!("{number:02}").into_bytes().into() };
-        let strings = tests.iter().flat_map(|test| match test {
-            Test::Range { low, high } => {
+        let strings = predicates.iter().flat_map(|predicate| match predicate {
+            DatumPredicate::Range { low, high } => {
                 let (low, high) = (bytes(*low), bytes(*high));
-                let range = |low, high| Test::BytesRange { low, high };
+                let range = |low, high| DatumPredicate::BytesRange { low, high };
                 vec![
                     range(Bound::Included(low.clone()), Bound::Included(high.clone())),
                     range(Bound::Excluded(low.clone()), Bound::Excluded(high)),
@@ -276,13 +288,16 @@ mod tests {
                     range(Bound::Included(low), Bound::Unbounded),
                 ]
             }
-            Test::OneOf(numbers) => vec![Test::BytesOneOf(numbers.iter().copied().map(bytes).collect())],
+            DatumPredicate::OneOf(numbers) => {
+                vec![DatumPredicate::BytesOneOf(numbers.iter().copied().map(bytes).collect())]
+            }
             _ => vec![],
         });
-        let strings: Vec<Test> = strings.collect();
-        let keys: Vec<Key> = (0..12).flat_map(|number| [Key::Number(number), Key::Bytes(bytes(number))]).collect();
-        for tests in [&tests[..], &strings] {
-            for (left, right) in tests.iter().flat_map(|left| tests.iter().map(move |right| (left, right))) {
+        let strings: Vec<DatumPredicate> = strings.collect();
+        let keys: Vec<Datum> =
+            (0..12).flat_map(|number| [Datum::Number(number), Datum::Bytes(bytes(number))]).collect();
+        for predicates in [&predicates[..], &strings] {
+            for (left, right) in predicates.iter().flat_map(|left| predicates.iter().map(move |right| (left, right))) {
                 let (Some(both), Some(either)) = (both_of(left, right), either_of(left, right)) else {
                     panic!("{left:?} and {right:?} are of one kind");
                 };
@@ -294,13 +309,18 @@ mod tests {
             }
         }
         // Null checks and predicates of different kinds have no intersection.
-        for test in tests.iter().chain(&strings) {
-            assert_eq!((both_of(test, &Test::Null), both_of(&Test::Null, test)), (None, None), "{test:?}");
+        for predicate in predicates.iter().chain(&strings) {
+            assert_eq!(
+                (both_of(predicate, &DatumPredicate::Null), both_of(&DatumPredicate::Null, predicate)),
+                (None, None),
+                "{predicate:?}"
+            );
         }
-        for (number, string) in tests.iter().flat_map(|number| strings.iter().map(move |string| (number, string))) {
+        for (number, string) in predicates.iter().flat_map(|number| strings.iter().map(move |string| (number, string)))
+        {
             assert_eq!((both_of(number, string), both_of(string, number)), (None, None), "{number:?} and {string:?}");
         }
-        let long = |first: i128| Test::OneOf((first..first + LISTED_MAX as i128).collect());
-        assert_eq!(either_of(&long(0), &long(5)), Some(Test::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
+        let long = |first: i128| DatumPredicate::OneOf((first..first + LISTED_MAX as i128).collect());
+        assert_eq!(either_of(&long(0), &long(5)), Some(DatumPredicate::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
     }
 }

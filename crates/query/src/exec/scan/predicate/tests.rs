@@ -29,21 +29,24 @@ fn predicate(expression: Expr) -> Predicate {
 }
 
 #[test]
-fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
-    let greater = Test::Range { low: (1 << 40) + 1, high: i128::MAX };
-    let cases: Vec<(Expr, Test, bool)> = vec![
-        (col("i").lt(lit(5)), Test::Range { low: i128::MIN, high: 4 }, false),
-        (lit(5).lt(col("i")), Test::Range { low: 6, high: i128::MAX }, false),
-        (col("i").not_eq(lit(5)), Test::Range { low: 5, high: 5 }, true),
-        (col("i").in_list(vec![lit(3), lit(1)], true), Test::OneOf(Arc::from([1, 3])), true),
+fn comparisons_lists_prefixes_and_nulls_become_column_predicates() {
+    let greater = DatumPredicate::Range { low: (1 << 40) + 1, high: i128::MAX };
+    let cases: Vec<(Expr, DatumPredicate, bool)> = vec![
+        (col("i").lt(lit(5)), DatumPredicate::Range { low: i128::MIN, high: 4 }, false),
+        (lit(5).lt(col("i")), DatumPredicate::Range { low: 6, high: i128::MAX }, false),
+        (col("i").not_eq(lit(5)), DatumPredicate::Range { low: 5, high: 5 }, true),
+        (col("i").in_list(vec![lit(3), lit(1)], true), DatumPredicate::OneOf(Arc::from([1, 3])), true),
         (
             col("t").eq(lit(ScalarValue::Utf8View(Some("x".to_owned())))),
-            Test::BytesOneOf(Arc::from([Box::from(*b"x")])),
+            DatumPredicate::BytesOneOf(Arc::from([Box::from(*b"x")])),
             false,
         ),
         (
             col("t").like(lit(ScalarValue::Utf8View(Some("ab%".to_owned())))),
-            Test::BytesRange { low: Bound::Included((*b"ab").into()), high: Bound::Excluded((*b"ac").into()) },
+            DatumPredicate::BytesRange {
+                low: Bound::Included((*b"ab").into()),
+                high: Bound::Excluded((*b"ac").into()),
+            },
             false,
         ),
         // In wider integers, one beyond the range of the column.
@@ -52,45 +55,55 @@ fn comparisons_lists_prefixes_and_nulls_become_column_tests() {
         (
             datafusion::logical_expr::cast(col("i"), DataType::Int64)
                 .in_list(vec![lit(1_i64 << 40), lit(3_i64)], false),
-            Test::OneOf(Arc::from([3, 1 << 40])),
+            DatumPredicate::OneOf(Arc::from([3, 1 << 40])),
             false,
         ),
-        (col("t").is_null(), Test::Null, false),
-        (col("t").is_not_null(), Test::Null, true),
-        (col("b"), Test::Range { low: 1, high: 1 }, false),
-        (!col("b"), Test::Range { low: 1, high: 1 }, true),
+        (col("t").is_null(), DatumPredicate::Null, false),
+        (col("t").is_not_null(), DatumPredicate::Null, true),
+        (col("b"), DatumPredicate::Range { low: 1, high: 1 }, false),
+        (!col("b"), DatumPredicate::Range { low: 1, high: 1 }, true),
     ];
-    for (expression, test, negated) in cases {
+    for (expression, conjunct, negated) in cases {
         let predicate = predicate(expression.clone());
-        assert!(predicate.row_tests.is_empty(), "{expression}");
-        assert_eq!(predicate.column_tests.len(), 1, "{expression}");
-        assert_eq!((&predicate.column_tests[0].test, predicate.column_tests[0].negated), (&test, negated));
+        assert!(predicate.row_predicates.is_empty(), "{expression}");
+        assert_eq!(predicate.column_predicates.len(), 1, "{expression}");
+        assert_eq!(
+            (&predicate.column_predicates[0].condition, predicate.column_predicates[0].negated),
+            (&conjunct, negated)
+        );
     }
 }
 
 #[test]
-fn bounds_and_lists_of_one_column_become_one_test() {
+fn bounds_and_lists_of_one_column_become_one_predicate() {
     let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
-    let never = Test::BytesOneOf(Arc::from([]));
+    let never = DatumPredicate::BytesOneOf(Arc::from([]));
     let cases = [
-        (col("i").between(lit(3), lit(8)), vec![(Test::Range { low: 3, high: 8 }, false)]),
-        (col("i").gt(lit(5)).and(col("i").lt(lit(2))), vec![(Test::Range { low: 6, high: 1 }, false)]),
+        (col("i").between(lit(3), lit(8)), vec![(DatumPredicate::Range { low: 3, high: 8 }, false)]),
+        (col("i").gt(lit(5)).and(col("i").lt(lit(2))), vec![(DatumPredicate::Range { low: 6, high: 1 }, false)]),
         (
             col("i").gt(lit(4)).and(col("i").in_list(vec![lit(1), lit(5), lit(9)], false)).and(col("i").lt(lit(9))),
-            vec![(Test::OneOf(Arc::from([5])), false)],
+            vec![(DatumPredicate::OneOf(Arc::from([5])), false)],
         ),
         (
             col("i").gt(lit(4)).and(col("i").not_eq(lit(7))).and(col("i").is_not_null()).and(col("i").lt(lit(9))),
-            vec![(Test::Range { low: 5, high: 8 }, false), (Test::Range { low: 7, high: 7 }, true), (Test::Null, true)],
+            vec![
+                (DatumPredicate::Range { low: 5, high: 8 }, false),
+                (DatumPredicate::Range { low: 7, high: 7 }, true),
+                (DatumPredicate::Null, true),
+            ],
         ),
         (
             col("i").is_null().and(col("i").gt(lit(2))),
-            vec![(Test::Null, false), (Test::Range { low: 3, high: i128::MAX }, false)],
+            vec![(DatumPredicate::Null, false), (DatumPredicate::Range { low: 3, high: i128::MAX }, false)],
         ),
         (
             col("t").gt_eq(text("b")).and(col("t").lt(text("d"))).and(col("t").gt(text("b"))),
             vec![(
-                Test::BytesRange { low: Bound::Excluded((*b"b").into()), high: Bound::Excluded((*b"d").into()) },
+                DatumPredicate::BytesRange {
+                    low: Bound::Excluded((*b"b").into()),
+                    high: Bound::Excluded((*b"d").into()),
+                },
                 false,
             )],
         ),
@@ -99,19 +112,23 @@ fn bounds_and_lists_of_one_column_become_one_test() {
         (
             col("t").gt_eq(text("b")).and(col("t").lt_eq(text("b"))),
             vec![(
-                Test::BytesRange { low: Bound::Included((*b"b").into()), high: Bound::Included((*b"b").into()) },
+                DatumPredicate::BytesRange {
+                    low: Bound::Included((*b"b").into()),
+                    high: Bound::Included((*b"b").into()),
+                },
                 false,
             )],
         ),
         (
             col("t").in_list(vec![text("a"), text("c")], false).and(col("t").like(text("c%"))),
-            vec![(Test::BytesOneOf(Arc::from([Box::from(*b"c")])), false)],
+            vec![(DatumPredicate::BytesOneOf(Arc::from([Box::from(*b"c")])), false)],
         ),
     ];
     for (expression, expected) in cases {
         let found = predicate(expression.clone());
-        let tests: Vec<_> = found.column_tests.into_iter().map(|test| (test.test, test.negated)).collect();
-        assert!(found.row_tests.is_empty() && tests == expected, "{expression}: {tests:?}");
+        let conjuncts: Vec<_> =
+            found.column_predicates.into_iter().map(|conjunct| (conjunct.condition, conjunct.negated)).collect();
+        assert!(found.row_predicates.is_empty() && conjuncts == expected, "{expression}: {conjuncts:?}");
     }
 }
 
@@ -124,7 +141,7 @@ fn what_a_cast_changes_is_evaluated_after_it() {
         datafusion::logical_expr::cast(col("b"), DataType::Int64).eq(lit(1_i64)),
     ] {
         let predicate = predicate(expression.clone());
-        assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{expression}");
+        assert!(predicate.column_predicates.is_empty() && predicate.row_predicates.len() == 1, "{expression}");
     }
 }
 
@@ -132,9 +149,12 @@ fn what_a_cast_changes_is_evaluated_after_it() {
 fn what_is_left_is_evaluated_and_its_bounds_are_used() {
     let either = col("i").eq(lit(3)).and(col("t").eq(lit("x"))).or(col("i").eq(lit(9)));
     let bounded = predicate(either);
-    assert_eq!(bounded.column_tests, [ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([3, 9])))]);
-    assert_eq!(bounded.row_tests.len(), 1);
-    assert_eq!(bounded.row_tests[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
+    assert_eq!(
+        bounded.column_predicates,
+        [ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([3, 9])))]
+    );
+    assert_eq!(bounded.row_predicates.len(), 1);
+    assert_eq!(bounded.row_predicates[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
 }
 
 #[test]
@@ -149,13 +169,13 @@ fn the_arms_of_a_partitioned_join_are_united() {
     let united = predicate(case.otherwise(lit(false)).unwrap());
     let words = ["other", "x", "y"].map(|word| Box::from(word.as_bytes()));
     assert_eq!(
-        united.column_tests,
+        united.column_predicates,
         [
-            ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([2, 3, 5, 7, 8, 9]))),
-            ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words))),
+            ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([2, 3, 5, 7, 8, 9]))),
+            ColumnPredicate::new(ColumnIndex(1), DatumPredicate::BytesOneOf(Arc::from(words))),
         ]
     );
-    assert_eq!(united.row_tests.len(), 1);
+    assert_eq!(united.row_predicates.len(), 1);
 }
 
 /// `struct(columns) IN (structs)`, as a join on these columns pushes it down.
@@ -177,47 +197,47 @@ fn translated(expression: impl PhysicalExpr) -> Predicate {
 
 #[test]
 fn structs_of_a_join_on_two_columns_say_what_each_has() {
-    let tests = |columns: Vec<Expr>, words: Vec<Option<&str>>, present, negated| {
+    let conjuncts = |columns: Vec<Expr>, words: Vec<Option<&str>>, present, negated| {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7, 3, 7]));
         let fields = match columns.len() {
             2 => vec![numbers, Arc::new(StringViewArray::from(words)) as ArrayRef],
             _ => vec![Arc::clone(&numbers), Arc::new(StringViewArray::from(words)), numbers],
         };
         let predicate = translated(structs_in(columns, fields, present, negated));
-        assert_eq!(predicate.row_tests.len(), 1);
-        predicate.column_tests
+        assert_eq!(predicate.row_predicates.len(), 1);
+        predicate.column_predicates
     };
     let both = || vec![col("i"), col("t")];
-    let listed = |numbers: &[i128]| ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from(numbers)));
+    let listed = |numbers: &[i128]| ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from(numbers)));
     let words = ["a", "b"].map(|word| Box::from(word.as_bytes()));
-    let texts = ColumnTest::new(ColumnIndex(1), Test::BytesOneOf(Arc::from(words)));
+    let texts = ColumnPredicate::new(ColumnIndex(1), DatumPredicate::BytesOneOf(Arc::from(words)));
     let some = || vec![Some("b"), Some("a"), Some("b")];
-    assert_eq!(tests(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
-    assert_eq!(tests(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
-    assert_eq!(tests(both(), some(), None, true), []);
+    assert_eq!(conjuncts(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
+    assert_eq!(conjuncts(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
+    assert_eq!(conjuncts(both(), some(), None, true), []);
     // If nulls are equal, a null passes.
-    assert_eq!(tests(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
-    assert_eq!(tests(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
+    assert_eq!(conjuncts(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
+    assert_eq!(conjuncts(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
     // In wider integers, one beyond the range of the column.
     let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
     let fields: Vec<ArrayRef> =
         vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
     let predicate = translated(structs_in(vec![wide, col("t")], fields, None, false));
-    assert_eq!(predicate.column_tests, [listed(&[5, 1 << 40])]);
+    assert_eq!(predicate.column_predicates, [listed(&[5, 1 << 40])]);
 }
 
 #[test]
-fn hints_on_floating_point_are_column_tests_alone() {
+fn hints_on_floating_point_are_column_predicates_alone() {
     let list = || {
         let fields: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(vec![0.0])), Arc::new(Int32Array::from(vec![7]))];
         structs_in(vec![col("f"), col("i")], fields, None, false)
     };
-    let zeros = ColumnTest::new(ColumnIndex(4), Test::OneOf(Arc::from([-1, 0])));
-    let seven = ColumnTest::new(ColumnIndex(0), Test::OneOf(Arc::from([7])));
+    let zeros = ColumnPredicate::new(ColumnIndex(4), DatumPredicate::OneOf(Arc::from([-1, 0])));
+    let seven = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([7])));
     let written = translated(list());
-    assert_eq!((written.column_tests.as_slice(), written.row_tests.len()), ([seven, zeros].as_slice(), 1));
+    assert_eq!((written.column_predicates.as_slice(), written.row_predicates.len()), ([seven, zeros].as_slice(), 1));
     let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
-    assert_eq!((hint.column_tests, hint.row_tests.len()), (written.column_tests, 0));
+    assert_eq!((hint.column_predicates, hint.row_predicates.len()), (written.column_predicates, 0));
     // The filter of a sort with nulls first has a predicate for rows without nulls, for any type.
     let first_rows = col("f").is_null().or(col("f").gt(lit(1.5)));
     let arrow = schema().arrow();
@@ -225,28 +245,29 @@ fn hints_on_floating_point_are_column_tests_alone() {
         .create_physical_expr(first_rows, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
         .unwrap();
     let hint = translated(DynamicFilterPhysicalExpr::new(vec![], first_rows));
-    assert!(hint.row_tests[0].unless_null().is_some());
+    assert!(hint.row_predicates[0].non_null_predicate().is_some());
     // Without floating point the rows are filtered as well, as the hint allows.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
-    assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_tests.len(), 1);
+    assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_predicates.len(), 1);
 }
 
 #[test]
 fn what_nulls_pass_says_what_it_is_without_them() {
     let first_rows = |expression: Expr| {
         let predicate = predicate(expression);
-        assert!(predicate.column_tests.is_empty() && predicate.row_tests.len() == 1, "{predicate:?}");
-        predicate.row_tests[0].unless_null().cloned()
+        assert!(predicate.column_predicates.is_empty() && predicate.row_predicates.len() == 1, "{predicate:?}");
+        predicate.row_predicates[0].non_null_predicate().cloned()
     };
-    let unless_null =
-        |column, test, is_exact| Some(UnlessNull { test: ColumnTest::new(ColumnIndex(column), test), is_exact });
-    let greater = Test::Range { low: 6, high: i128::MAX };
-    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5)))), unless_null(0, greater.clone(), true));
-    assert_eq!(first_rows(col("i").gt(lit(5)).or(col("i").is_null())), unless_null(0, greater, true));
+    let non_null_predicate = |column, conjunct, is_exact| {
+        Some(NonNullPredicate { predicate: ColumnPredicate::new(ColumnIndex(column), conjunct), is_exact })
+    };
+    let greater = DatumPredicate::Range { low: 6, high: i128::MAX };
+    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5)))), non_null_predicate(0, greater.clone(), true));
+    assert_eq!(first_rows(col("i").gt(lit(5)).or(col("i").is_null())), non_null_predicate(0, greater, true));
     let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
     let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
-    assert_eq!(first_rows(two), unless_null(0, Test::Range { low: 5, high: i128::MAX }, false));
+    assert_eq!(first_rows(two), non_null_predicate(0, DatumPredicate::Range { low: 5, high: i128::MAX }, false));
     // Nothing is implied for the first column if the other arm holds.
     assert_eq!(first_rows(col("i").is_null().or(col("t").gt(lit("x")))), None);
     assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);

@@ -2,7 +2,7 @@
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics as EngineStatistics, ScalarValue};
-use taut_types::{ColumnIndex, Key, LogicalType};
+use taut_types::{ColumnIndex, Datum, LogicalType};
 
 use super::TautTable;
 
@@ -16,7 +16,7 @@ impl TautTable {
         let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
         let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
         let (delta, is_exact) = (&self.stored.delta, self.stored.delta.is_empty());
-        let bound = |key: &Option<Key>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
+        let bound = |key: &Option<Datum>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
             _ if !delta.has_no_pages() => Precision::Absent,
             Some(value) if is_exact && statistics.exact && !is_floating(logical_type) => Precision::Exact(value),
             Some(value) => Precision::Inexact(value),
@@ -66,31 +66,31 @@ fn is_floating(logical_type: LogicalType) -> bool {
 }
 
 /// Converts a datum to a scalar of DataFusion. Returns `None` if the datum is no value of the type.
-fn scalar_of(key: &Key, logical_type: LogicalType) -> Option<ScalarValue> {
+fn scalar_of(key: &Datum, logical_type: LogicalType) -> Option<ScalarValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     Some(match (key, logical_type) {
-        (Key::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
-        (Key::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::BigInt) => ScalarValue::Int64(Some(i64::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Real) => {
-            ScalarValue::Float32(Some(taut_types::f32_from_key(i32::try_from(*number).ok()?)))
+        (Datum::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
+        (Datum::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
+        (Datum::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),
+        (Datum::Number(number), LogicalType::BigInt) => ScalarValue::Int64(Some(i64::try_from(*number).ok()?)),
+        (Datum::Number(number), LogicalType::Real) => {
+            ScalarValue::Float32(Some(taut_types::f32_from_ordered(i32::try_from(*number).ok()?)))
         }
-        (Key::Number(number), LogicalType::Double) => {
-            ScalarValue::Float64(Some(taut_types::f64_from_key(i64::try_from(*number).ok()?)))
+        (Datum::Number(number), LogicalType::Double) => {
+            ScalarValue::Float64(Some(taut_types::f64_from_ordered(i64::try_from(*number).ok()?)))
         }
-        (Key::Number(number), LogicalType::Decimal { precision, scale }) => {
+        (Datum::Number(number), LogicalType::Decimal { precision, scale }) => {
             ScalarValue::Decimal128(Some(*number), precision, scale as i8)
         }
-        (Key::Number(number), LogicalType::Date) => ScalarValue::Date32(Some(i32::try_from(*number).ok()?)),
-        (Key::Number(number), LogicalType::Timestamp) => {
+        (Datum::Number(number), LogicalType::Date) => ScalarValue::Date32(Some(i32::try_from(*number).ok()?)),
+        (Datum::Number(number), LogicalType::Timestamp) => {
             ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), None)
         }
-        (Key::Number(number), LogicalType::TimestampTz) => {
+        (Datum::Number(number), LogicalType::TimestampTz) => {
             ScalarValue::TimestampMicrosecond(Some(i64::try_from(*number).ok()?), Some("+00:00".into()))
         }
-        (Key::Bytes(bytes), LogicalType::Varchar) => ScalarValue::Utf8View(Some(text(bytes)?)),
-        (Key::Bytes(bytes), LogicalType::Bytea) => ScalarValue::BinaryView(Some(bytes.to_vec())),
+        (Datum::Bytes(bytes), LogicalType::Varchar) => ScalarValue::Utf8View(Some(text(bytes)?)),
+        (Datum::Bytes(bytes), LogicalType::Bytea) => ScalarValue::BinaryView(Some(bytes.to_vec())),
         _ => return None,
     })
 }

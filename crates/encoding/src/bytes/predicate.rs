@@ -2,13 +2,13 @@
 
 use std::ops::Bound;
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::distinct::prefix;
 
 /// Predicate on strings. For most values, the first eight bytes decide the result.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum BytesTest<'a> {
+pub(crate) enum BytesPredicate<'a> {
     /// No value passes. Also stands for predicates on numbers and nulls.
     Nothing,
     /// Values equal to this one.
@@ -19,25 +19,25 @@ pub(crate) enum BytesTest<'a> {
     OneOf(&'a [Box<[u8]>]),
 }
 
-impl<'a> BytesTest<'a> {
+impl<'a> BytesPredicate<'a> {
     /// Prepares a predicate.
-    pub(crate) fn new(test: &'a Test) -> Self {
+    pub(crate) fn new(predicate: &'a DatumPredicate) -> Self {
         let bound = |bound: &Bound<Box<[u8]>>, unbounded| match bound {
             Bound::Included(value) | Bound::Excluded(value) => prefix(value),
             Bound::Unbounded => unbounded,
         };
-        match test {
-            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+        match predicate {
+            DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
                 Self::Equal(low)
             }
-            Test::BytesRange { low, high } => {
+            DatumPredicate::BytesRange { low, high } => {
                 Self::Range { low, high, prefixes: (bound(low, 0), bound(high, u64::MAX)) }
             }
-            Test::BytesOneOf(list) => match &**list {
+            DatumPredicate::BytesOneOf(list) => match &**list {
                 [value] => Self::Equal(value),
                 list => Self::OneOf(list),
             },
-            Test::Range { .. } | Test::OneOf(_) | Test::Null => Self::Nothing,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => Self::Nothing,
         }
     }
 
@@ -78,7 +78,7 @@ fn is_below(value: &[u8], high: &Bound<Box<[u8]>>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taut_types::Key;
+    use taut_types::Datum;
 
     /// Compares predicates with their definition, on strings whose lengths are near those of prefixes.
     #[test]
@@ -101,11 +101,11 @@ mod tests {
             for high in &values {
                 for (low, high) in bounds(low).into_iter().flat_map(|low| bounds(high).map(|high| (low.clone(), high)))
                 {
-                    let test = Test::BytesRange { low, high };
-                    let prepared = BytesTest::new(&test);
+                    let predicate = DatumPredicate::BytesRange { low, high };
+                    let prepared = BytesPredicate::new(&predicate);
                     for value in &values {
-                        let expected = test.admits(&Key::Bytes(value.as_slice().into()));
-                        assert_eq!(prepared.admits(value), expected, "{test:?} {value:?}");
+                        let expected = predicate.admits(&Datum::Bytes(value.as_slice().into()));
+                        assert_eq!(prepared.admits(value), expected, "{predicate:?} {value:?}");
                     }
                 }
             }

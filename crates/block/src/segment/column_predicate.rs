@@ -7,7 +7,7 @@
 //! caches them: see [`Sections::extremes`](crate::Sections::extremes).
 
 use taut_encoding::{Bitmap, Extreme};
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use super::{Planned, SegmentReader};
 use crate::section::Beside;
@@ -27,7 +27,7 @@ type KeptExtremes = Option<(Extreme, Beside)>;
 impl SegmentReader<'_> {
     /// Rows that pass a column predicate, when no other predicate is left to evaluate and no row is excluded. Builds no
     /// bitmap if extremes find the rows.
-    pub(super) fn select_by_test(
+    pub(super) fn select_by_predicate(
         &mut self,
         planned: &Planned<'_>,
         report: &mut ScanReport,
@@ -37,10 +37,10 @@ impl SegmentReader<'_> {
             return Ok(Selection::of_few(found));
         }
         let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
-        let (piece, place) = self.piece(planned.test.column)?;
+        let (piece, place) = self.piece(planned.predicate.column)?;
         if let Some(chunk) = piece.chunk(place).filter(|_| rows == all) {
             let mut selection = Bitmap::none(0);
-            chunk.select_passing(planned.test, &mut selection);
+            chunk.select_passing(planned.predicate, &mut selection);
             let left = self.scanned(planned, rows, &kept, &selection, report)?;
             return Ok(Selection::of_counted(selection, left));
         }
@@ -51,18 +51,18 @@ impl SegmentReader<'_> {
 
     /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number of
     /// rows that stay selected.
-    pub(super) fn test_column(
+    pub(super) fn evaluate_on_column(
         &mut self,
         planned: &Planned<'_>,
         before: usize,
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        let (test, uncertain) = (planned.test, &planned.uncertain);
-        let (piece, place) = self.piece(test.column)?;
+        let (predicate, uncertain) = (planned.predicate, &planned.uncertain);
+        let (piece, place) = self.piece(predicate.column)?;
         if before * LEFT <= uncertain.rows() as usize
             && let Some(chunk) = piece.chunk(place)
-            && chunk.filter_selected(test, before, selection)
+            && chunk.filter_selected(predicate, before, selection)
         {
             report.saw_column_scan(before as u64);
             return Ok(selection.count());
@@ -81,7 +81,7 @@ impl SegmentReader<'_> {
     /// numbers of a column that is stored alone.
     fn kept_extremes(&mut self, planned: &Planned<'_>) -> Result<KeptExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
-        let (piece, _) = self.piece(planned.test.column)?;
+        let (piece, _) = self.piece(planned.predicate.column)?;
         let kept = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
         Ok(extreme.and_then(kept))
     }
@@ -95,12 +95,12 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<Option<Vec<u32>>, BlockError> {
         let Some((extreme, Beside::Kept(extremes))) = kept else { return Ok(None) };
-        let (piece, place) = self.piece(planned.test.column)?;
+        let (piece, place) = self.piece(planned.predicate.column)?;
         let Some(chunk) = piece.chunk(place) else { return Ok(None) };
         let (mut all, mut all_looked_at) = (vec![], 0);
         for rows in planned.uncertain.iter() {
             let rows = rows.start as usize..rows.end as usize;
-            let Some((found, looked_at)) = chunk.find_by_extremes(planned.test, (*extreme, extremes), rows) else {
+            let Some((found, looked_at)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows) else {
                 return Ok(None);
             };
             all_looked_at += looked_at as u64;
@@ -111,7 +111,7 @@ impl SegmentReader<'_> {
         Ok(Some(all))
     }
 
-    /// Like [`SegmentReader::test_column`], but always scans all uncertain rows. Builds extremes if they would have
+    /// Like [`SegmentReader::evaluate_on_column`], but always scans all uncertain rows. Builds extremes if they would have
     /// made this scan faster.
     fn scan_column(
         &mut self,
@@ -121,8 +121,8 @@ impl SegmentReader<'_> {
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        let (piece, place) = self.piece(planned.test.column)?;
-        piece.filter(place, planned.test, &planned.uncertain, selection)?;
+        let (piece, place) = self.piece(planned.predicate.column)?;
+        piece.filter(place, planned.predicate, &planned.uncertain, selection)?;
         self.scanned(planned, before, kept, selection, report)
     }
 
@@ -138,7 +138,7 @@ impl SegmentReader<'_> {
     ) -> Result<usize, BlockError> {
         report.saw_column_scan(planned.uncertain.rows());
         let (sections, rows, left) = (self.sections, self.rows, selection.count());
-        let (piece, _) = self.piece(planned.test.column)?;
+        let (piece, _) = self.piece(planned.predicate.column)?;
         if let Some((extreme, Beside::Missed)) = kept
             && planned.uncertain.rows() as usize * 2 > rows
             && left * FEW <= before
@@ -153,11 +153,11 @@ impl SegmentReader<'_> {
     /// Whether a predicate passes the greatest or the least numbers of the segment. Returns `None` if it passes neither
     /// or both.
     fn extreme_of(&self, planned: &Planned<'_>) -> Result<Option<Extreme>, BlockError> {
-        let Test::Range { low, high } = planned.test.test else { return Ok(None) };
-        if self.ignore_zones || planned.test.negated {
+        let DatumPredicate::Range { low, high } = planned.predicate.condition else { return Ok(None) };
+        if self.ignore_zones || planned.predicate.negated {
             return Ok(None);
         }
-        let summary = self.block.summary(self.sections, planned.test.column)?;
+        let summary = self.block.summary(self.sections, planned.predicate.column)?;
         let Some((least, greatest)) = summary.zones(self.segment).number_bounds() else { return Ok(None) };
         Ok(match (low <= least, high >= greatest) {
             (false, true) => Some(Extreme::Greatest),

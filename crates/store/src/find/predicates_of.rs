@@ -3,7 +3,10 @@
 use std::ops::{Bound, RangeInclusive};
 
 use arrow_array::{Array, ArrayRef};
-use taut_types::{ColumnIndex, ColumnTest, Key, LogicalType, Test, equal_numbers, f32_to_key, f64_to_key, key_at};
+use taut_types::{
+    ColumnIndex, ColumnPredicate, Datum, DatumPredicate, LogicalType, datum_at, equal_numbers, f32_to_ordered,
+    f64_to_ordered,
+};
 
 use crate::Table;
 
@@ -14,7 +17,7 @@ const LISTED_MAX: usize = 16_384;
 const SORTED_LISTED_MAX: usize = 262_144;
 
 /// Conjunctions of column predicates. Each key without nulls passes one of them.
-pub(super) fn tests_of(table: &Table, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnTest>> {
+pub(super) fn predicates_of(table: &Table, columns: &[usize], keys: &[ArrayRef]) -> Vec<Vec<ColumnPredicate>> {
     let columns = columns.iter().map(|column| ColumnIndex::from(*column));
     let columns: Vec<KeyColumn> = columns
         .zip(keys)
@@ -28,7 +31,7 @@ pub(super) fn tests_of(table: &Table, columns: &[usize], keys: &[ArrayRef]) -> V
     let whole = (0..rows).filter(|row| keys.iter().all(|array| array.is_valid(*row)));
     let (others, numbers): (Vec<usize>, _) = whole.partition(|row| columns.iter().any(|column| column.is_nan(*row)));
     let groups = [numbers, others].into_iter().filter(|rows| !rows.is_empty());
-    groups.map(|rows| columns.iter().filter_map(|column| column.test(&rows)).collect()).collect()
+    groups.map(|rows| columns.iter().filter_map(|column| column.predicate(&rows)).collect()).collect()
 }
 
 /// One column of the keys.
@@ -45,18 +48,22 @@ impl KeyColumn<'_> {
         self.key(row).and_then(|key| key.number()).is_some_and(|number| !numbers.contains(&number))
     }
 
-    fn key(&self, row: usize) -> Option<Key> {
-        key_at(self.array, self.logical_type, row)
+    fn key(&self, row: usize) -> Option<Datum> {
+        datum_at(self.array, self.logical_type, row)
     }
 
     /// A predicate that the values of some rows pass. `None` if some, but not all, of them are NaN.
-    fn test(&self, rows: &[usize]) -> Option<ColumnTest> {
+    fn predicate(&self, rows: &[usize]) -> Option<ColumnPredicate> {
         if let Some(numbers) = numbers(self.logical_type) {
             let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();
             if not_numbers == rows.len() {
                 // All keys are NaN, and all NaNs are equal.
                 let (low, high) = numbers.into_inner();
-                return Some(ColumnTest { column: self.column, test: Test::Range { low, high }, negated: true });
+                return Some(ColumnPredicate {
+                    column: self.column,
+                    condition: DatumPredicate::Range { low, high },
+                    negated: true,
+                });
             }
             if not_numbers > 0 {
                 return None;
@@ -65,12 +72,12 @@ impl KeyColumn<'_> {
         let keys = rows.iter().filter_map(|row| self.key(*row));
         let is_listed = rows.len() <= self.listed_max && (rows.len() > 1 || self.logical_type.is_bytes());
         match is_listed {
-            true => Some(ColumnTest::one_of(self.column, self.logical_type, keys)),
-            false => Some(ColumnTest::new(self.column, self.bounds(keys)?)),
+            true => Some(ColumnPredicate::one_of(self.column, self.logical_type, keys)),
+            false => Some(ColumnPredicate::new(self.column, self.bounds(keys)?)),
         }
     }
 
-    fn bounds(&self, mut keys: impl Iterator<Item = Key>) -> Option<Test> {
+    fn bounds(&self, mut keys: impl Iterator<Item = Datum>) -> Option<DatumPredicate> {
         let first = keys.next()?;
         let bounds = keys.fold((first.clone(), first), |(min, max), key| match () {
             () if key < min => (key, max),
@@ -78,12 +85,12 @@ impl KeyColumn<'_> {
             () => (min, max),
         });
         Some(match bounds {
-            (Key::Number(min), Key::Number(max)) => {
+            (Datum::Number(min), Datum::Number(max)) => {
                 let low = *equal_numbers(min, self.logical_type).start();
-                Test::Range { low, high: *equal_numbers(max, self.logical_type).end() }
+                DatumPredicate::Range { low, high: *equal_numbers(max, self.logical_type).end() }
             }
-            (Key::Bytes(min), Key::Bytes(max)) => {
-                Test::BytesRange { low: Bound::Included(min), high: Bound::Included(max) }
+            (Datum::Bytes(min), Datum::Bytes(max)) => {
+                DatumPredicate::BytesRange { low: Bound::Included(min), high: Bound::Included(max) }
             }
             _ => return None,
         })
@@ -93,8 +100,8 @@ impl KeyColumn<'_> {
 /// The range of keys that are not NaN. `None` for types without NaN.
 fn numbers(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
     match logical_type {
-        LogicalType::Real => Some(f32_to_key(f32::NEG_INFINITY).into()..=f32_to_key(f32::INFINITY).into()),
-        LogicalType::Double => Some(f64_to_key(f64::NEG_INFINITY).into()..=f64_to_key(f64::INFINITY).into()),
+        LogicalType::Real => Some(f32_to_ordered(f32::NEG_INFINITY).into()..=f32_to_ordered(f32::INFINITY).into()),
+        LogicalType::Double => Some(f64_to_ordered(f64::NEG_INFINITY).into()..=f64_to_ordered(f64::INFINITY).into()),
         _ => None,
     }
 }

@@ -18,14 +18,14 @@ use crate::LogicalType;
 /// A datum that is not null, in the form in which it is compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Key {
+pub enum Datum {
     /// Booleans (0, 1), integers, unscaled decimals, days, microseconds, and floating point mapped by total order.
     Number(i128),
     /// UTF-8 text, or bytes.
     Bytes(Box<[u8]>),
 }
 
-impl Key {
+impl Datum {
     /// The number, or `None` for bytes.
     pub fn number(&self) -> Option<i128> {
         match self {
@@ -51,29 +51,29 @@ pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128>
     if is_floating && ZEROS.contains(&number) { ZEROS } else { number..=number }
 }
 
-/// Maps a double to a 64-bit integer in total order. [`f64_from_key`] is the inverse.
+/// Maps a double to a 64-bit integer in total order. [`f64_from_ordered`] is the inverse.
 #[inline]
-pub fn f64_to_key(value: f64) -> i64 {
+pub fn f64_to_ordered(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// Inverse of [`f64_to_key`], bit for bit.
+/// Inverse of [`f64_to_ordered`], bit for bit.
 #[inline]
-pub fn f64_from_key(key: i64) -> f64 {
+pub fn f64_from_ordered(key: i64) -> f64 {
     f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
 }
 
-/// Maps a real to a 32-bit integer in total order. [`f32_from_key`] is the inverse.
+/// Maps a real to a 32-bit integer in total order. [`f32_from_ordered`] is the inverse.
 #[inline]
-pub fn f32_to_key(value: f32) -> i32 {
+pub fn f32_to_ordered(value: f32) -> i32 {
     let bits = value.to_bits() as i32;
     bits ^ (((bits >> 31) as u32) >> 1) as i32
 }
 
-/// Inverse of [`f32_to_key`], bit for bit.
+/// Inverse of [`f32_to_ordered`], bit for bit.
 #[inline]
-pub fn f32_from_key(key: i32) -> f32 {
+pub fn f32_from_ordered(key: i32) -> f32 {
     f32::from_bits((key ^ (((key >> 31) as u32) >> 1) as i32) as u32)
 }
 
@@ -81,7 +81,7 @@ pub fn f32_from_key(key: i32) -> f32 {
 ///
 /// # Panics
 /// If the array does not have the Arrow type of `logical`, or the row is out of bounds.
-pub fn key_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Key> {
+pub fn datum_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Datum> {
     if array.is_null(row) {
         return None;
     }
@@ -90,34 +90,34 @@ pub fn key_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Key>
         LogicalType::SmallInt => i128::from(array.as_primitive::<Int16Type>().value(row)),
         LogicalType::Integer => i128::from(array.as_primitive::<Int32Type>().value(row)),
         LogicalType::BigInt => i128::from(array.as_primitive::<Int64Type>().value(row)),
-        LogicalType::Real => i128::from(f32_to_key(array.as_primitive::<Float32Type>().value(row))),
-        LogicalType::Double => i128::from(f64_to_key(array.as_primitive::<Float64Type>().value(row))),
+        LogicalType::Real => i128::from(f32_to_ordered(array.as_primitive::<Float32Type>().value(row))),
+        LogicalType::Double => i128::from(f64_to_ordered(array.as_primitive::<Float64Type>().value(row))),
         LogicalType::Decimal { .. } => array.as_primitive::<Decimal128Type>().value(row),
         LogicalType::Date => i128::from(array.as_primitive::<Date32Type>().value(row)),
         LogicalType::Timestamp | LogicalType::TimestampTz => {
             i128::from(array.as_primitive::<TimestampMicrosecondType>().value(row))
         }
-        LogicalType::Varchar => return Some(Key::Bytes(array.as_string_view().value(row).as_bytes().into())),
-        LogicalType::Bytea => return Some(Key::Bytes(array.as_binary_view().value(row).into())),
+        LogicalType::Varchar => return Some(Datum::Bytes(array.as_string_view().value(row).as_bytes().into())),
+        LogicalType::Bytea => return Some(Datum::Bytes(array.as_binary_view().value(row).into())),
     };
-    Some(Key::Number(number))
+    Some(Datum::Number(number))
 }
 
 /// A datum as readable text: decimals with a decimal point, dates as `2024-02-29`, bytes as `\x00ff`.
-pub fn text_of(key: &Key, logical: LogicalType) -> String {
+pub fn datum_text(key: &Datum, logical: LogicalType) -> String {
     match (key, logical) {
-        (Key::Bytes(bytes), LogicalType::Bytea) => {
+        (Datum::Bytes(bytes), LogicalType::Bytea) => {
             bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
         }
-        (Key::Bytes(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
-        (Key::Number(number), LogicalType::Boolean) => (*number != 0).to_string(),
-        (Key::Number(number), LogicalType::Real) => f32_from_key(*number as i32).to_string(),
-        (Key::Number(number), LogicalType::Double) => f64_from_key(*number as i64).to_string(),
-        (Key::Number(number), LogicalType::Decimal { scale, .. }) => decimal_text(*number, scale as usize),
-        (Key::Number(number), LogicalType::Date) => date_text(*number as i64),
-        (Key::Number(number), LogicalType::Timestamp) => timestamp_text(*number as i64),
-        (Key::Number(number), LogicalType::TimestampTz) => timestamp_text(*number as i64) + "Z",
-        (Key::Number(number), _) => number.to_string(),
+        (Datum::Bytes(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
+        (Datum::Number(number), LogicalType::Boolean) => (*number != 0).to_string(),
+        (Datum::Number(number), LogicalType::Real) => f32_from_ordered(*number as i32).to_string(),
+        (Datum::Number(number), LogicalType::Double) => f64_from_ordered(*number as i64).to_string(),
+        (Datum::Number(number), LogicalType::Decimal { scale, .. }) => decimal_text(*number, scale as usize),
+        (Datum::Number(number), LogicalType::Date) => date_text(*number as i64),
+        (Datum::Number(number), LogicalType::Timestamp) => timestamp_text(*number as i64),
+        (Datum::Number(number), LogicalType::TimestampTz) => timestamp_text(*number as i64) + "Z",
+        (Datum::Number(number), _) => number.to_string(),
     }
 }
 
@@ -161,23 +161,23 @@ mod tests {
     fn floating_point_keys_keep_total_order_and_lead_back() {
         let ordered = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, f64::MIN_POSITIVE, 1.5, f64::INFINITY, f64::NAN];
         for pair in ordered.windows(2) {
-            assert!(f64_to_key(pair[0]) < f64_to_key(pair[1]), "{pair:?}");
-            assert!(f32_to_key(pair[0] as f32) <= f32_to_key(pair[1] as f32), "{pair:?}");
+            assert!(f64_to_ordered(pair[0]) < f64_to_ordered(pair[1]), "{pair:?}");
+            assert!(f32_to_ordered(pair[0] as f32) <= f32_to_ordered(pair[1] as f32), "{pair:?}");
         }
         for value in ordered {
-            assert_eq!(f64_from_key(f64_to_key(value)).to_bits(), value.to_bits());
-            assert_eq!(f32_from_key(f32_to_key(value as f32)).to_bits(), (value as f32).to_bits());
+            assert_eq!(f64_from_ordered(f64_to_ordered(value)).to_bits(), value.to_bits());
+            assert_eq!(f32_from_ordered(f32_to_ordered(value as f32)).to_bits(), (value as f32).to_bits());
         }
     }
 
     #[test]
     fn keys_are_readable() {
-        let text = |number, logical| text_of(&Key::Number(number), logical);
+        let text = |number, logical| datum_text(&Datum::Number(number), logical);
         assert_eq!(text(-5, LogicalType::Decimal { precision: 4, scale: 2 }), "-0.05");
         assert_eq!(text(0, LogicalType::Date), "1970-01-01");
         assert_eq!(text(19_782, LogicalType::Date), "2024-02-29");
         assert_eq!(text(-1, LogicalType::Date), "1969-12-31");
         assert_eq!(text(-1, LogicalType::Timestamp), "1969-12-31 23:59:59.999999");
-        assert_eq!(text_of(&Key::Bytes([0, 255].into()), LogicalType::Bytea), "\\x00ff");
+        assert_eq!(datum_text(&Datum::Bytes([0, 255].into()), LogicalType::Bytea), "\\x00ff");
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 
 use arrow_buffer::BooleanBuffer;
 use taut_encoding::{Bitmap, Hashes};
-use taut_types::{ColumnTest, Test};
+use taut_types::{ColumnPredicate, DatumPredicate};
 
 /// A list whose distances are all below this limit becomes a table of one bit per distance.
 const TABLE_MAX: u64 = 1 << 16;
@@ -14,7 +14,7 @@ const DENSE: u32 = 16;
 
 /// A predicate on codes, or on distances of numbers from a base. Callers handle nulls.
 #[derive(Debug, PartialEq)]
-pub(crate) enum FieldTest {
+pub(crate) enum FieldPredicate {
     /// All distances pass if true, none if false.
     Fixed(bool),
     /// Distances in `low..=low + span` pass if `inside`, the others if not.
@@ -25,14 +25,14 @@ pub(crate) enum FieldTest {
     List { list: Vec<u64>, hashes: Hashes, inside: bool },
 }
 
-impl FieldTest {
-    /// Compiles a predicate on numbers `base + distance`, with distances up to `max`. Callers evaluate [`Test::Null`]
+impl FieldPredicate {
+    /// Compiles a predicate on numbers `base + distance`, with distances up to `max`. Callers evaluate [`DatumPredicate::Null`]
     /// themselves.
-    pub fn on_numbers(test: &ColumnTest, base: i128, max: u64) -> Self {
-        let inside = !test.negated;
+    pub fn on_numbers(predicate: &ColumnPredicate, base: i128, max: u64) -> Self {
+        let inside = !predicate.negated;
         let distance = |number: i128| number.checked_sub(base).and_then(|distance| u64::try_from(distance).ok());
-        match &test.test {
-            Test::Range { low, high } => {
+        match &predicate.condition {
+            DatumPredicate::Range { low, high } => {
                 let top = base.saturating_add(i128::from(max));
                 if low > high || *high < base || *low > top {
                     return Self::Fixed(!inside);
@@ -41,7 +41,7 @@ impl FieldTest {
                 let last = if *high >= top { max } else { distance(*high).unwrap_or(max) };
                 Self::Range { low: first, span: last - first, inside }
             }
-            Test::OneOf(numbers) => {
+            DatumPredicate::OneOf(numbers) => {
                 let list: Vec<u64> =
                     numbers.iter().filter_map(|number| distance(*number)).filter(|distance| *distance <= max).collect();
                 match list.as_slice() {
@@ -57,7 +57,9 @@ impl FieldTest {
                     _ => Self::List { hashes: Hashes::of(list.iter().copied()), list, inside },
                 }
             }
-            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Self::Fixed(!inside),
+            DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => {
+                Self::Fixed(!inside)
+            }
         }
     }
 
@@ -139,7 +141,7 @@ pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn
 
 /// A predicate on byte strings that are not null.
 #[derive(Debug)]
-pub(crate) struct BytesTest<'a> {
+pub(crate) struct BytesPredicate<'a> {
     form: BytesForm<'a>,
     negated: bool,
 }
@@ -152,22 +154,22 @@ enum BytesForm<'a> {
     OneOf(&'a [Box<[u8]>]),
 }
 
-impl<'a> BytesTest<'a> {
-    /// Compiles a predicate on bytes. Callers evaluate [`Test::Null`] themselves.
-    pub fn new(test: &'a ColumnTest) -> Self {
-        let form = match &test.test {
-            Test::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
+impl<'a> BytesPredicate<'a> {
+    /// Compiles a predicate on bytes. Callers evaluate [`DatumPredicate::Null`] themselves.
+    pub fn new(predicate: &'a ColumnPredicate) -> Self {
+        let form = match &predicate.condition {
+            DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
                 BytesForm::Equal(low)
             }
-            Test::BytesRange { low, high } => BytesForm::Range(low, high),
-            Test::BytesOneOf(list) => match &**list {
+            DatumPredicate::BytesRange { low, high } => BytesForm::Range(low, high),
+            DatumPredicate::BytesOneOf(list) => match &**list {
                 [] => BytesForm::Never,
                 [only] => BytesForm::Equal(only),
                 list => BytesForm::OneOf(list),
             },
-            Test::Range { .. } | Test::OneOf(_) | Test::Null => BytesForm::Never,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesForm::Never,
         };
-        Self { form, negated: test.negated }
+        Self { form, negated: predicate.negated }
     }
 
     /// Result of the predicate, if it is the same for all values.
@@ -203,27 +205,27 @@ impl<'a> BytesTest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taut_types::{ColumnIndex, Key};
+    use taut_types::{ColumnIndex, Datum};
 
     #[test]
     fn distances_pass_as_their_numbers_do() {
-        let tests = [
-            Test::Range { low: i128::MIN, high: 7 },
-            Test::Range { low: 5, high: i128::MAX },
-            Test::Range { low: 6, high: 5 },
-            Test::Range { low: 100, high: 200 },
-            Test::OneOf([].into()),
-            Test::OneOf([6].into()),
-            Test::OneOf([-100, 4, 9, 70, 1 << 40].into()),
-            Test::OneOf([i128::MIN, 5, 1 << 30, i128::MAX].into()),
-            Test::OneOf((0..3000).map(|number| number * 7 + 5).chain([1 << 40]).collect()),
-            Test::BytesOneOf([].into()),
+        let predicates = [
+            DatumPredicate::Range { low: i128::MIN, high: 7 },
+            DatumPredicate::Range { low: 5, high: i128::MAX },
+            DatumPredicate::Range { low: 6, high: 5 },
+            DatumPredicate::Range { low: 100, high: 200 },
+            DatumPredicate::OneOf([].into()),
+            DatumPredicate::OneOf([6].into()),
+            DatumPredicate::OneOf([-100, 4, 9, 70, 1 << 40].into()),
+            DatumPredicate::OneOf([i128::MIN, 5, 1 << 30, i128::MAX].into()),
+            DatumPredicate::OneOf((0..3000).map(|number| number * 7 + 5).chain([1 << 40]).collect()),
+            DatumPredicate::BytesOneOf([].into()),
         ];
-        for test in tests {
+        for predicate in predicates {
             for negated in [false, true] {
-                let test = ColumnTest { column: ColumnIndex(0), test: test.clone(), negated };
+                let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
                 for (base, max) in [(0, 127), (5, 1), (-3, 1023), (4, u64::MAX), (i128::from(i64::MIN), u64::MAX)] {
-                    let field = FieldTest::on_numbers(&test, base, max);
+                    let field = FieldPredicate::on_numbers(&predicate, base, max);
                     // Distances of numbers around those in the predicates, up to the maximum of the field.
                     let numbers = (-5..150).chain([1 << 30, 1 << 40]).map(|number: i128| number - base);
                     let distances: Vec<u64> =
@@ -231,8 +233,12 @@ mod tests {
                     let mut selection = Bitmap::all_set(distances.len());
                     field.apply(0..distances.len(), &mut selection, |row| distances[row]);
                     for (row, distance) in distances.iter().enumerate() {
-                        let expected = test.admits(Some(&Key::Number(base + i128::from(*distance))));
-                        assert_eq!(selection.get(row), expected, "{test:?} {base} + {distance} of {max}: {field:?}");
+                        let expected = predicate.admits(Some(&Datum::Number(base + i128::from(*distance))));
+                        assert_eq!(
+                            selection.get(row),
+                            expected,
+                            "{predicate:?} {base} + {distance} of {max}: {field:?}"
+                        );
                     }
                 }
             }
@@ -242,12 +248,12 @@ mod tests {
     #[test]
     fn flags_pass_codes_and_rows_outside_stay() {
         for flags in [vec![false; 5], vec![true; 5], vec![false, true, true, false, false], vec![true, false, true]] {
-            let test = FieldTest::on_codes(&BooleanBuffer::from(flags.clone()));
+            let predicate = FieldPredicate::on_codes(&BooleanBuffer::from(flags.clone()));
             for rows in [0..200, 3..130, 64..128, 70..70] {
                 let mut selection = Bitmap::all_set(200);
                 selection.clear_range(20..60);
                 let before = selection.clone();
-                test.apply(rows.clone(), &mut selection, |row| (row % flags.len()) as u64);
+                predicate.apply(rows.clone(), &mut selection, |row| (row % flags.len()) as u64);
                 for row in 0..200 {
                     let expected = before.get(row) && (!rows.contains(&row) || flags[row % flags.len()]);
                     assert_eq!(selection.get(row), expected, "{flags:?} {rows:?} {row}");

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use taut_types::Test;
+use taut_types::DatumPredicate;
 
 use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, unpack_lanes, wide};
 use crate::{Bitmap, Hashes, VECTOR_ROWS};
@@ -21,7 +21,7 @@ const PART_VECTORS_MIN: usize = 8;
 
 /// Predicate on lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LaneTest<L> {
+pub(crate) struct LanePredicate<L> {
     kind: Kind<L>,
     /// Whether the result is inverted: lanes pass if and only if they fail `kind`.
     negated: bool,
@@ -41,13 +41,13 @@ enum Kind<L> {
     Sorted { low: L, distances: Vec<L>, hashes: Hashes },
 }
 
-impl<L: Lane> LaneTest<L> {
+impl<L: Lane> LanePredicate<L> {
     /// Predicate on lanes that hold the numbers of `domain`, counted from `origin`. A predicate on bytes or nulls fails
     /// for every lane, before negation.
-    pub(crate) fn new(test: &Test, negated: bool, domain: (i128, i128), origin: i128) -> Self {
+    pub(crate) fn new(predicate: &DatumPredicate, negated: bool, domain: (i128, i128), origin: i128) -> Self {
         let lane = |number: i128| L::from_i128(number.wrapping_sub(origin));
-        let kind = match test {
-            Test::Range { low, high } => {
+        let kind = match predicate {
+            DatumPredicate::Range { low, high } => {
                 let (low, high) = ((*low).max(domain.0), (*high).min(domain.1));
                 if low > high {
                     Kind::Nothing
@@ -55,12 +55,12 @@ impl<L: Lane> LaneTest<L> {
                     Kind::Range { low: lane(low), span: L::from_i128(high.wrapping_sub(low)) }
                 }
             }
-            Test::OneOf(numbers) => {
+            DatumPredicate::OneOf(numbers) => {
                 let first = numbers.partition_point(|number| *number < domain.0);
                 let end = numbers.partition_point(|number| *number <= domain.1);
                 Self::list(numbers.get(first..end).unwrap_or_default(), origin)
             }
-            Test::BytesRange { .. } | Test::BytesOneOf(_) | Test::Null => Kind::Nothing,
+            DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => Kind::Nothing,
         };
         match kind {
             // The lanes outside the range are a range too, which wraps around.
@@ -244,7 +244,7 @@ impl<L: Lane> LaneTest<L> {
         } else {
             let mut lanes = [L::default(); VECTOR_ROWS];
             unpack_lanes(width, packed, &mut lanes);
-            self.test(&lanes, &mut bytes);
+            self.predicate(&lanes, &mut bytes);
         }
         self.finish(&bytes)
     }
@@ -252,7 +252,7 @@ impl<L: Lane> LaneTest<L> {
     /// One bit per lane of up to a vector. Bits past the last lane are undefined.
     pub(crate) fn mask(&self, lanes: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
-        self.test(lanes, &mut bytes);
+        self.predicate(lanes, &mut bytes);
         self.finish(&bytes)
     }
 
@@ -262,7 +262,7 @@ impl<L: Lane> LaneTest<L> {
     }
 
     /// Sets the byte of each lane that passes to 1. All bytes must be 0 before.
-    fn test(&self, lanes: &[L], bytes: &mut [u8; VECTOR_ROWS]) {
+    fn predicate(&self, lanes: &[L], bytes: &mut [u8; VECTOR_ROWS]) {
         match &self.kind {
             Kind::Nothing => {}
             Kind::Range { low, span } => {

@@ -4,44 +4,45 @@ use super::*;
 use crate::kernels::{Instructions, pack};
 use crate::native::Native;
 use std::sync::Arc;
-use taut_types::Key;
+use taut_types::Datum;
 
 /// Compares every kind of predicate with its definition, on small numbers around an origin.
 fn check<L: Lane>(origin: i128, domain: (i128, i128)) {
     let numbers: Vec<i128> = (domain.0..=domain.1).collect();
     let lanes: Vec<L> = numbers.iter().map(|number| L::from_i128(number.wrapping_sub(origin))).collect();
-    let list =
-        |numbers: &[i128]| Test::OneOf(Arc::from(numbers.iter().map(|number| number + origin).collect::<Vec<_>>()));
-    let tests = [
-        Test::Range { low: origin + 3, high: origin + 9 },
-        Test::Range { low: i128::MIN, high: origin + 9 },
-        Test::Range { low: i128::MIN, high: i128::MAX },
-        Test::Range { low: origin + 1000, high: i128::MAX },
-        Test::Range { low: 5, high: 4 },
+    let list = |numbers: &[i128]| {
+        DatumPredicate::OneOf(Arc::from(numbers.iter().map(|number| number + origin).collect::<Vec<_>>()))
+    };
+    let predicates = [
+        DatumPredicate::Range { low: origin + 3, high: origin + 9 },
+        DatumPredicate::Range { low: i128::MIN, high: origin + 9 },
+        DatumPredicate::Range { low: i128::MIN, high: i128::MAX },
+        DatumPredicate::Range { low: origin + 1000, high: i128::MAX },
+        DatumPredicate::Range { low: 5, high: 4 },
         list(&[]),
         list(&[4]),
         list(&[4, 5, 6]),
         list(&[-4000, 4, 7, 90_000]),
         list(&[1, 3, 5, 7, 9, 11, 13]),
         list(&[1, 3, 5, 7, 9, 11, 13, 900_000]),
-        Test::Null,
+        DatumPredicate::Null,
     ];
-    for test in tests {
+    for predicate in predicates {
         for negated in [false, true] {
-            let lane_test = LaneTest::<L>::new(&test, negated, domain, origin);
-            let mask = lane_test.mask(&lanes);
+            let lane_predicate = LanePredicate::<L>::new(&predicate, negated, domain, origin);
+            let mask = lane_predicate.mask(&lanes);
             for (index, (number, lane)) in numbers.iter().zip(&lanes).enumerate() {
-                let expected = test.admits(&Key::Number(*number)) != negated;
-                assert_eq!(lane_test.admits(*lane), expected, "{test:?} negated {negated}: {number}");
-                assert_eq!(mask[index / 64] >> (index % 64) & 1 != 0, expected, "{test:?} {negated}: {number}");
-                assert!(lane_test.constant().is_none_or(|all| all == expected));
+                let expected = predicate.admits(&Datum::Number(*number)) != negated;
+                assert_eq!(lane_predicate.admits(*lane), expected, "{predicate:?} negated {negated}: {number}");
+                assert_eq!(mask[index / 64] >> (index % 64) & 1 != 0, expected, "{predicate:?} {negated}: {number}");
+                assert!(lane_predicate.constant().is_none_or(|all| all == expected));
             }
         }
     }
 }
 
 #[test]
-fn lane_tests_agree_with_their_definition() {
+fn lane_predicates_agree_with_their_definition() {
     check::<u8>(0, (0, 255));
     check::<u8>(-7, (-7, 40));
     check::<u16>(0, (-30, 300));
@@ -53,9 +54,13 @@ fn lane_tests_agree_with_their_definition() {
 #[test]
 fn flags_name_the_codes_that_pass() {
     for flags in [vec![], vec![false; 3], vec![true; 5], vec![false, true, true, false], vec![true, false, true]] {
-        let test = LaneTest::<u8>::of_flags(flags.iter().copied());
+        let predicate = LanePredicate::<u8>::of_flags(flags.iter().copied());
         for code in 0..=255_u8 {
-            assert_eq!(test.admits(code), flags.get(usize::from(code)).copied().unwrap_or(false), "{flags:?} {code}");
+            assert_eq!(
+                predicate.admits(code),
+                flags.get(usize::from(code)).copied().unwrap_or(false),
+                "{flags:?} {code}"
+            );
         }
     }
 }
@@ -104,15 +109,15 @@ fn before(rows: usize) -> Bitmap {
 fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
     let rows = lanes.len();
     for (kind, negated) in cases(lanes) {
-        let test = LaneTest { kind, negated };
-        let passing: Vec<bool> = lanes.iter().map(|lane| test.admits(*lane)).collect();
+        let predicate = LanePredicate { kind, negated };
+        let passing: Vec<bool> = lanes.iter().map(|lane| predicate.admits(*lane)).collect();
         for range in [0..rows, 5..rows, rows.min(1000)..rows.min(1030), rows / 2..rows - 1] {
             let mut expected = before(rows);
             range.clone().filter(|row| !passing[*row]).for_each(|row| expected.clear(row));
             Instructions::each(|set| {
                 let mut selection = before(rows);
-                test.filter(source, range.clone(), &mut selection);
-                assert!(selection == expected, "{set:?}, {name}, {test:?} on {range:?}");
+                predicate.filter(source, range.clone(), &mut selection);
+                assert!(selection == expected, "{set:?}, {name}, {predicate:?} on {range:?}");
             });
         }
     }
@@ -178,12 +183,16 @@ fn tables_are_looked_up_at_their_edges() {
             for length in [255, 256, 1023, 1024] {
                 for flags in [vec![1; length], (0..length).map(|index| u8::from(index % 2 == 1)).collect()] {
                     for negated in [false, true] {
-                        let test = LaneTest { kind: Kind::Table { low, flags: flags.clone() }, negated };
+                        let predicate = LanePredicate { kind: Kind::Table { low, flags: flags.clone() }, negated };
                         Instructions::each(|set| {
                             let mut selection = Bitmap::all_set(lanes.len());
-                            test.filter(Source::Plain(&lanes), 0..lanes.len(), &mut selection);
+                            predicate.filter(Source::Plain(&lanes), 0..lanes.len(), &mut selection);
                             for (row, lane) in lanes.iter().enumerate() {
-                                assert_eq!(selection.get(row), test.admits(*lane), "{set:?}, {test:?}: {lane:?}");
+                                assert_eq!(
+                                    selection.get(row),
+                                    predicate.admits(*lane),
+                                    "{set:?}, {predicate:?}: {lane:?}"
+                                );
                             }
                         });
                     }
@@ -212,8 +221,11 @@ fn floating_point_agrees_with_every_set_of_instructions() {
 #[test]
 fn a_range_turned_round_is_a_range() {
     for (low, high) in [(0, 0), (0, 254), (1, 255), (3, 9), (255, 255), (0, 255)] {
-        let test = LaneTest::<u8>::new(&Test::Range { low, high }, true, (0, 255), 0);
-        assert!((0..=255_u8).all(|lane| test.admits(lane) != (low..=high).contains(&i128::from(lane))), "{low} {high}");
-        assert!(!test.negated || test.constant() == Some(false));
+        let predicate = LanePredicate::<u8>::new(&DatumPredicate::Range { low, high }, true, (0, 255), 0);
+        assert!(
+            (0..=255_u8).all(|lane| predicate.admits(lane) != (low..=high).contains(&i128::from(lane))),
+            "{low} {high}"
+        );
+        assert!(!predicate.negated || predicate.constant() == Some(false));
     }
 }

@@ -1,0 +1,139 @@
+//! Column predicates drawn from the data: some that many rows pass, some that few pass, and edge cases of both.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate};
+
+use crate::Model;
+
+/// Predicates of every kind on every column, some of them negated.
+pub fn predicates_for(model: &Model, random: &mut impl Rng) -> Vec<ColumnPredicate> {
+    let mut predicates = vec![];
+    for (index, column) in model.schema.columns().iter().enumerate() {
+        let column_index = ColumnIndex::from(index);
+        let mut kinds = if column.logical_type.is_bytes() {
+            bytes_predicates(&draw(model, column_index, random), random)
+        } else {
+            number_predicates(&draw(model, column_index, random), random)
+        };
+        kinds.push(DatumPredicate::Null);
+        for predicate in kinds {
+            let negated = random.random_bool(0.3);
+            predicates.push(ColumnPredicate { column: column_index, condition: predicate, negated });
+        }
+        predicates.push(ColumnPredicate { column: column_index, condition: DatumPredicate::Null, negated: true });
+    }
+    predicates
+}
+
+/// Up to 40 values of a column, ascending and distinct.
+fn draw(model: &Model, column: ColumnIndex, random: &mut impl Rng) -> Vec<Datum> {
+    let mut keys: Vec<Datum> = (0..40)
+        .filter(|_| !model.rows.is_empty())
+        .filter_map(|_| model.value(random.random_range(0..model.rows.len()), column).cloned())
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn number_predicates(keys: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
+    let numbers: Vec<i128> = keys.iter().filter_map(Datum::number).collect();
+    let mut near = |spread: i128| {
+        let value = numbers.choose(random).copied().unwrap_or(0);
+        value.saturating_add(random.random_range(-spread..=spread))
+    };
+    let point = near(0);
+    let (first, second) = (near(1), near(1));
+    let (low, high) = (near(1000), near(1000));
+    let missing = near(5);
+    let few = list([near(0), near(0), near(3)]);
+    let many = list((0..30).map(|_| near(2)));
+    vec![
+        DatumPredicate::Range { low: point, high: point },
+        DatumPredicate::Range { low: missing, high: missing },
+        DatumPredicate::Range { low: first.min(second), high: first.max(second) },
+        DatumPredicate::Range { low: low.min(high), high: low.max(high) },
+        DatumPredicate::Range { low: i128::MIN, high: first },
+        DatumPredicate::Range { low: second, high: i128::MAX },
+        DatumPredicate::Range { low: i128::MIN, high: i128::MAX },
+        DatumPredicate::Range { low: i64::MIN.into(), high: i64::MAX.into() },
+        DatumPredicate::Range { low: 1, high: 0 },
+        DatumPredicate::OneOf(few),
+        DatumPredicate::OneOf(many),
+        DatumPredicate::OneOf(Arc::from([i128::MIN, i128::MAX])),
+        DatumPredicate::OneOf(Arc::from([])),
+        DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Unbounded },
+    ]
+}
+
+fn bytes_predicates(keys: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
+    let values: Vec<&[u8]> = keys.iter().filter_map(Datum::bytes).collect();
+    let mut near = |change: bool| {
+        let mut value = values.choose(random).map_or_else(Vec::new, |bytes| bytes.to_vec());
+        if change {
+            match random.random_range(0..4) {
+                0 => value.push(0),
+                1 => value.truncate(value.len() / 2),
+                2 => drop(value.pop()),
+                _ => value.push(b'z'),
+            }
+        }
+        value.into_boxed_slice()
+    };
+    let point = near(false);
+    let missing = near(true);
+    let (first, second) = (near(false), near(false));
+    let (low, high) = (near(true), near(true));
+    let few = list([near(false), near(false), near(true)]);
+    let many = list((0..30).map(|index| near(index % 2 == 0)));
+    vec![
+        DatumPredicate::BytesRange { low: Bound::Included(point.clone()), high: Bound::Included(point) },
+        DatumPredicate::BytesRange { low: Bound::Included(missing.clone()), high: Bound::Included(missing) },
+        DatumPredicate::BytesRange {
+            low: Bound::Included(first.clone().min(second.clone())),
+            high: Bound::Excluded(first.clone().max(second.clone())),
+        },
+        DatumPredicate::BytesRange {
+            low: Bound::Excluded(low.clone().min(high.clone())),
+            high: Bound::Included(low.max(high)),
+        },
+        DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Excluded(first) },
+        DatumPredicate::BytesRange { low: Bound::Included(second), high: Bound::Unbounded },
+        DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Unbounded },
+        DatumPredicate::BytesRange { low: Bound::Included([0].into()), high: Bound::Excluded([0].into()) },
+        DatumPredicate::BytesOneOf(few),
+        DatumPredicate::BytesOneOf(many),
+        DatumPredicate::BytesOneOf(Arc::from([Box::default()])),
+        DatumPredicate::BytesOneOf(Arc::from([])),
+        DatumPredicate::OneOf(Arc::from([0])),
+    ]
+}
+
+/// A list in the form that predicates need: ascending and distinct.
+fn list<T: Ord>(values: impl IntoIterator<Item = T>) -> Arc<[T]> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    values.dedup();
+    values.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables;
+    use rand::SeedableRng;
+
+    #[test]
+    fn predicates_pass_none_some_and_all_rows() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(9);
+        let model = Model::of(&tables(9)[0]);
+        let passing: Vec<usize> =
+            predicates_for(&model, &mut random).into_iter().map(|predicate| model.filter(&[predicate]).len()).collect();
+        assert!(passing.contains(&0) && passing.contains(&model.rows.len()));
+        assert!(passing.iter().filter(|rows| (1..model.rows.len()).contains(rows)).count() > passing.len() / 4);
+    }
+}
