@@ -145,6 +145,19 @@ fn no_character_of_a_path_means_anything_else() {
 }
 
 #[test]
+fn urls_of_other_machines_are_refused() {
+    let session = session();
+    for url in ["https://example.org/rows.csv", "s3://bucket/rows.parquet", "s3://bucket/rows/"] {
+        let to = run(&session, &format!("COPY t TO '{url}' WITH (format csv)")).unwrap_err();
+        let from = run(&session, &format!("COPY t FROM '{url}' WITH (format csv)")).unwrap_err();
+        for error in [to, from] {
+            assert_eq!(error.sqlstate(), "0A000", "{error}");
+            assert!(error.to_string().contains(&format!("{url:?}, which is not a file of this machine")), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_copy_creates_the_directory_of_its_file() {
     let session = session();
     let directory = tempfile::tempdir().unwrap();

@@ -122,6 +122,11 @@ fn one_byte(option: &str, value: &str) -> Result<u8> {
     }
 }
 
+/// Whether a name is a URL with an authority, such as `https://example.org/rows.csv`, and not a path.
+pub fn is_url(name: &str) -> bool {
+    name.contains("://")
+}
+
 /// Reads the rows of files. Columns match by ordinal for `csv`, and by name for `parquet` and `json`.
 ///
 /// For an existing table, `columns` describes the columns of the file, and text is parsed into their types.
@@ -138,7 +143,14 @@ pub async fn read(
         return Err(QueryError::unsupported("loading no files", "name at least one"));
     };
     if let Some(missing) = files.iter().find(|file| !file.exists()) {
-        return Err(QueryError::NotFound { kind: "file", name: missing.display().to_string() });
+        let name = missing.display().to_string();
+        return Err(match is_url(&name) {
+            true => QueryError::unsupported(
+                format!("reading {name:?}, which is not a file of this machine,"),
+                "a path is; download the file first",
+            ),
+            false => QueryError::NotFound { kind: "file", name },
+        });
     }
     let format = options.format_of(first)?;
     if format == FileFormat::Parquet {

@@ -27,6 +27,7 @@ use taut_store::backup::is_backup_directory;
 use url::Url;
 
 use crate::error::{QueryError, Result};
+use crate::plan::files::is_url;
 
 /// Prefix of the names of hidden directories.
 const PREFIX: &str = ".taut-copy-";
@@ -47,10 +48,10 @@ pub(super) struct StagedFile {
 
 impl StagedFile {
     /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for other
-    /// statements and for URLs.
+    /// statements.
     ///
     /// # Errors
-    /// If the target exists and is of the wrong kind, is in a database, or if a symbolic link cannot be resolved.
+    /// If the target is a URL of another machine, exists and is of the wrong kind, is in a database, or if a symbolic link cannot be resolved.
     pub fn redirect(plan: &mut LogicalPlan) -> Result<Option<Self>> {
         let copy = match plan {
             LogicalPlan::Copy(copy) => copy,
@@ -78,8 +79,11 @@ impl StagedFile {
         let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
         let path = file_url.and_then(|url| url.to_file_path().ok());
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
-        if target.contains("://") {
-            return Ok(None);
+        if is_url(target) {
+            return Err(QueryError::unsupported(
+                format!("COPY TO {target:?}, which is not a file of this machine,"),
+                "a path or a file: URL is",
+            ));
         }
         let is_directory = is_partitioned || target.ends_with('/');
         let target = match target.trim_end_matches('/') {
