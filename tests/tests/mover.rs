@@ -414,3 +414,36 @@ fn vacuum_ends_beside_writers() {
         0
     );
 }
+
+/// `ALTER TABLE ... SET (layout = ...)` publishes its work block by block, so that cancelling it leaves a mixture.
+#[test]
+fn vacuum_full_finishes_a_cancelled_change_of_the_layout() {
+    let database = Database::in_memory_with(&Settings { threads: 1, ..Settings::default() }).unwrap();
+    let (session, watcher) = (database.session(), database.session());
+    session.execute("CREATE TABLE t (k bigint, v bigint) WITH (partition_by = 'hash(k, 16)')").unwrap();
+    session.execute("INSERT INTO t SELECT i, i * 7 FROM generate_series(1, 400000) AS g(i)").unwrap();
+    let layouts = || numbers(&watcher, "SELECT count(*) FROM taut.blocks GROUP BY layout").len();
+    for round in 0.. {
+        assert!(round < 20, "no change of the layout was cancelled halfway");
+        let layout = ["row", "packed_row", "column"][round % 3];
+        let handle = session.cancel_handle();
+        let is_done = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while layouts() == 1 && !is_done.load(Ordering::SeqCst) {}
+                handle.cancel();
+            });
+            let outcome = session.execute(&format!("ALTER TABLE t SET (layout = '{layout}')"));
+            is_done.store(true, Ordering::SeqCst);
+            outcome
+        });
+        if outcome.is_err_and(|error| error.sqlstate() == "57014") && layouts() == 2 {
+            break;
+        }
+    }
+    watcher.execute("VACUUM FULL t").unwrap();
+    assert_eq!(layouts(), 1);
+    let wanted = number(&watcher, "SELECT count(*) FROM taut.tables x JOIN taut.blocks y USING (table_name, layout)");
+    assert_eq!(wanted, number(&watcher, "SELECT count(*) FROM taut.blocks"));
+    assert_eq!(number(&watcher, "SELECT sum(v) - 7 * sum(k) + count(*) FROM t"), 400_000);
+}

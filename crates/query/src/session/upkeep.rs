@@ -11,6 +11,7 @@ use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
 use crate::mover::policy::{Compaction, CompactionKind, full_merge, next};
 use crate::mover::{MaintenanceLock, MoverOptions, Thoroughness, Worker, is_conflict};
+use crate::write::rewrite::finish_rewrite;
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 10;
@@ -58,7 +59,8 @@ impl QuerySession {
 
     async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
         self.compact_with_retries(id, |table| next(table, CompactionKind::Seal, options, Thoroughness::All)).await?;
-        if full {
+        if full && self.store.snapshot().table_of(id).is_some() {
+            finish_rewrite(&self.changes(), id, self.threads, None).await?;
             self.compact_with_retries(id, full_merge).await?;
         }
         for work in [CompactionKind::Clean, CompactionKind::Merge] {

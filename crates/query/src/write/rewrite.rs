@@ -68,17 +68,52 @@ pub async fn rebuild_indexes(
     threads: usize,
     progress: Option<ProgressCounter>,
 ) -> Result<()> {
+    let design = |newest: &Table| TableDesign { indexes: indexes.to_vec(), ..newest.design.as_ref().clone() };
+    retry_steps(changes, table, design, threads, progress, index_step).await
+}
+
+/// Rewrites the blocks of a table that do not have its design, which an interrupted `ALTER TABLE ... SET`, `CREATE INDEX`
+/// or `DROP INDEX` has left. If another statement replaces blocks meanwhile, starts again with the blocks that are left.
+///
+/// # Errors
+/// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
+pub async fn finish_rewrite(
+    changes: &Changes,
+    table: TableId,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+) -> Result<()> {
+    retry_steps(changes, table, |newest| newest.design.as_ref().clone(), threads, progress, rewrite_step).await
+}
+
+async fn retry_steps(
+    changes: &Changes,
+    table: TableId,
+    design: impl Fn(&Table) -> TableDesign,
+    threads: usize,
+    progress: Option<ProgressCounter>,
+    take_step: Step,
+) -> Result<()> {
     let mut attempts = 0;
     loop {
         let newest = changes.snapshot().table_of(table).cloned().ok_or(CommitError::NoTable { table })?;
-        let design = Arc::new(TableDesign { indexes: indexes.to_vec(), ..newest.design.as_ref().clone() });
         attempts += 1;
-        match run_steps(changes, &newest, design, threads, progress.clone(), index_step).await {
-            Err(QueryError::Commit(CommitError::NoBlock { .. } | CommitError::NotOneRun { .. }))
-                if attempts < ATTEMPTS_MAX => {}
+        match run_steps(changes, &newest, Arc::new(design(&newest)), threads, progress.clone(), take_step).await {
+            Err(QueryError::Commit(error)) if has_changed(&error) && attempts < ATTEMPTS_MAX => {}
             other => return other.map(drop),
         }
     }
+}
+
+/// Whether a step failed because other statements changed rows or replaced blocks.
+fn has_changed(error: &CommitError) -> bool {
+    matches!(
+        error,
+        CommitError::NoBlock { .. }
+            | CommitError::NotOneRun { .. }
+            | CommitError::RowsChanged { .. }
+            | CommitError::RowsLocked
+    )
 }
 
 /// Maximum attempts after other statements have replaced blocks.
