@@ -65,7 +65,7 @@ pub enum BlockError {
     },
     /// A row predicate failed on a value.
     #[error("a test of rows failed: {0}")]
-    DatumPredicate(#[from] ArrowError),
+    Predicate(#[from] ArrowError),
 }
 
 /// Why rows cannot be built into a block.

@@ -32,7 +32,7 @@ pub struct DeclaredConstraint {
 #[derive(Clone, Debug)]
 pub enum DeclaredRule {
     /// `PRIMARY KEY` or `UNIQUE`.
-    Datum {
+    Key {
         /// Columns of the key.
         columns: Vec<String>,
         /// True for `PRIMARY KEY`, false for `UNIQUE`.
@@ -95,11 +95,11 @@ impl Declared {
             }
             ColumnOption::PrimaryKey(key) => {
                 plain(&key.characteristics)?;
-                DeclaredRule::Datum { columns: columns(), is_primary: true }
+                DeclaredRule::Key { columns: columns(), is_primary: true }
             }
             ColumnOption::Unique(key) => {
                 unique(key)?;
-                DeclaredRule::Datum { columns: columns(), is_primary: false }
+                DeclaredRule::Key { columns: columns(), is_primary: false }
             }
             ColumnOption::Check(check) => check_rule(check)?,
             ColumnOption::ForeignKey(key) => foreign_key(key, columns())?,
@@ -112,7 +112,7 @@ impl Declared {
     /// Whether a column is part of the primary key.
     pub(super) fn is_primary(&self, column: &str) -> bool {
         self.constraints.iter().any(|constraint| match &constraint.rule {
-            DeclaredRule::Datum { columns, is_primary: true } => columns.iter().any(|name| name == column),
+            DeclaredRule::Key { columns, is_primary: true } => columns.iter().any(|name| name == column),
             _ => false,
         })
     }
@@ -123,11 +123,11 @@ pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> 
     let (name, rule) = match &constraint {
         TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
             plain(characteristics)?;
-            (name, DeclaredRule::Datum { columns: names_of(columns)?, is_primary: true })
+            (name, DeclaredRule::Key { columns: names_of(columns)?, is_primary: true })
         }
         TableConstraint::Unique(key) => {
             unique(key)?;
-            (&key.name, DeclaredRule::Datum { columns: names_of(&key.columns)?, is_primary: false })
+            (&key.name, DeclaredRule::Key { columns: names_of(&key.columns)?, is_primary: false })
         }
         TableConstraint::Check(check) => (&check.name, check_rule(check)?),
         TableConstraint::ForeignKey(key) => (&key.name, foreign_key(key, key.columns.iter().map(normalize).collect())?),

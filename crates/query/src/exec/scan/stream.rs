@@ -240,7 +240,7 @@ pub(super) fn open_block(
 /// Converts an error of a block, with the location in its file.
 pub fn block_error(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
-        BlockError::DatumPredicate(error) => DataFusionError::from(error),
+        BlockError::Predicate(error) => DataFusionError::from(error),
         other => DataFusionError::External(Box::new(block.locate(other))),
     }
 }
