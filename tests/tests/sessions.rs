@@ -317,7 +317,7 @@ fn batches_are_loaded_by_the_names_of_their_columns() {
     let error = load(batch(&["a", "c"])).unwrap_err();
     assert!(error.to_string().contains("\"c\" of the data"), "{error}");
     let error = load(batch(&["b"])).unwrap_err();
-    assert!(error.to_string().contains("a in the data"), "{error}");
+    assert!(error.to_string().contains("column \"a\" does not exist in the data"), "{error}");
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 2);
 }
 

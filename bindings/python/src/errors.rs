@@ -7,7 +7,12 @@ use pyo3::prelude::*;
 use crate::waiting::Waiting;
 
 create_exception!(taut, Warning, PyException, "Something the user should know.");
-create_exception!(taut, Error, PyException, "What every error of Taut is; `sqlstate` and `position` tell more.");
+create_exception!(
+    taut,
+    Error,
+    PyException,
+    "Any error of Taut, with `sqlstate`, `message`, `detail`, `hint` and `position`."
+);
 create_exception!(taut, InterfaceError, Error, "This package was used in a way it cannot serve.");
 create_exception!(taut, DatabaseError, Error, "The database refused or failed.");
 create_exception!(taut, DataError, DatabaseError, "A value is not what it has to be.");
@@ -22,7 +27,8 @@ create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damag
 create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");
 create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is not supported.");
 
-/// Converts an error to its exception, with the attributes `sqlstate` and `position` (`None` if it is not known).
+/// Converts an error to its exception, with the attributes `sqlstate`, `message`, `detail`, `hint` and `position` (`None`
+/// if there is none).
 pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
     let (state, message) = (error.sqlstate(), error.to_string());
     let raised = match (state.get(..2).unwrap_or_default(), state) {
@@ -37,6 +43,9 @@ pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
     let value = raised.value(py);
     // Setting them cannot fail: an exception accepts any attribute.
     let _ = value.setattr("sqlstate", state);
+    let _ = value.setattr("message", error.message());
+    let _ = value.setattr("detail", error.detail());
+    let _ = value.setattr("hint", error.hint());
     let _ = value.setattr("position", error.position());
     raised
 }

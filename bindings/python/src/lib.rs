@@ -40,7 +40,9 @@ mod _taut {
         crate::waiting::remember_main_thread(module.py())?;
         // Defaults of the class, for errors that the package itself raises.
         let error = module.getattr("Error")?;
-        error.setattr("sqlstate", module.py().None())?;
+        for attribute in ["sqlstate", "message", "detail", "hint"] {
+            error.setattr(attribute, module.py().None())?;
+        }
         error.setattr("position", module.py().None())
     }
 }

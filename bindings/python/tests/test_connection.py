@@ -28,7 +28,7 @@ def test_statements_and_rows(con):
     assert rows.fetchone() is None and rows.fetchall() == []
     assert list(con.sql("SELECT a FROM t WHERE false")) == []
     assert con.sql("SELECT 1; SELECT 2").fetchall() == [(2,)]
-    assert con.sql("CREATE TABLE IF NOT EXISTS t (a int)").notices == ['table "t" already exists; nothing was done']
+    assert con.sql("CREATE TABLE IF NOT EXISTS t (a int)").notices == ['relation "t" already exists, skipping']
     assert sum(a for (a,) in con.sql("SELECT i FROM generate_series(1, 10000) AS g(i)")) == 50_005_000
 
 

@@ -51,6 +51,8 @@ pub enum Failure {
         message: String,
         /// Line of the source with the position of the error, if it is known.
         excerpt: Option<Excerpt>,
+        /// Lines with detail and hint, if they are not part of the message.
+        notes: String,
     },
     /// A file of statements cannot be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -120,14 +122,14 @@ impl Failure {
     pub fn of_statement(error: &taut::Error, statement: &StatementText, source: &str) -> Self {
         let place = error.position();
         let excerpt = place.and_then(|(line, column)| Excerpt::new(source, statement, line, column));
-        let mut message = error.to_string();
-        if let (Some((line, column)), Some(_)) = (place, &excerpt) {
-            // The message ends with the position in the statement. It is removed, because the excerpt shows the
-            // position in the source.
-            let within = format!(" at Line: {line}, Column: {column}");
-            message.truncate(message.strip_suffix(&within).unwrap_or(&message).len());
+        match excerpt {
+            None => Self::Statement { message: error.to_string(), excerpt: None, notes: String::new() },
+            excerpt => {
+                let notes = [("detail", error.detail()), ("hint", error.hint())];
+                let notes = notes.iter().filter_map(|(name, text)| Some(format!("\n{name}: {}", text.as_ref()?)));
+                Self::Statement { message: error.message(), excerpt, notes: notes.collect() }
+            }
         }
-        Self::Statement { message, excerpt }
     }
 
     /// Prints the failure on standard error and returns the exit status.
@@ -149,7 +151,9 @@ impl Failure {
     pub fn text(&self) -> String {
         let head = console::style("error:").for_stderr().red().bold();
         match self {
-            Self::Statement { message, excerpt: Some(excerpt) } => format!("{head} {message}\n{}", excerpt.text()),
+            Self::Statement { message, excerpt: Some(excerpt), notes } => {
+                format!("{head} {message}\n{}{notes}", excerpt.text())
+            }
             _ => format!("{head} {self}"),
         }
     }

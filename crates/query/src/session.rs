@@ -49,7 +49,7 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use taut_sql::{CATALOG, Names, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
+use taut_sql::{CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
 
@@ -337,19 +337,19 @@ impl QuerySession {
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
                 let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
                 if taken && *if_not_exists {
-                    let notice = format!("table {name:?} already exists; nothing was done");
+                    let notice = format!("relation {name:?} already exists, skipping");
                     return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE TABLE") }));
                 }
                 if taken {
-                    return Err(QueryError::Exists { kind: "table or view", name: name.clone() });
+                    return Err(QueryError::relation_exists(name));
                 }
                 let mut done = self.create_table(name, source, options, parameters).await?;
                 done.notices.extend(notices.iter().cloned());
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
-            Statement::Drop { kind: "index", names, if_exists } => self.drop_indexes(names, *if_exists).await,
-            Statement::Drop { kind, names, if_exists } => self.drop_names(kind, names, *if_exists),
+            Statement::Drop { kind: ObjectKind::Index, names, if_exists } => self.drop_indexes(names, *if_exists).await,
+            Statement::Drop { kind, names, if_exists } => self.drop_names(*kind, names, *if_exists),
             Statement::AlterTable { name, options } => self.alter_table(name, options).await,
             Statement::AlterConstraints { name, changes } => self.alter_constraints(name, changes).await,
             Statement::CopyFrom { name, columns, file, options } => {
@@ -395,7 +395,7 @@ impl QuerySession {
     pub fn register(&self, name: &str, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
         let snapshot = self.snapshot();
         if snapshot.table(name).is_some() || snapshot.view(name).is_some() {
-            return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
+            return Err(QueryError::relation_exists(name));
         }
         self.unregister(name)?;
         let table = MemTable::try_new(schema, vec![batches])?;
@@ -475,7 +475,7 @@ impl QuerySession {
 
     fn table(&self, name: &str) -> Result<Arc<Table>> {
         let snapshot = self.snapshot();
-        snapshot.table(name).cloned().ok_or_else(|| QueryError::NotFound { kind: "table", name: name.to_owned() })
+        snapshot.table(name).cloned().ok_or_else(|| QueryError::no_relation(name))
     }
 
     fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
@@ -548,8 +548,8 @@ fn defines(statement: &Statement) -> Option<&'static str> {
         Statement::CreateTable { source: TableSource::Query(_), .. } => "CREATE TABLE AS",
         Statement::CreateTable { .. } => "CREATE TABLE",
         Statement::CreateIndex(_) => "CREATE INDEX",
-        Statement::Drop { kind: "view", .. } => "DROP VIEW",
-        Statement::Drop { kind: "index", .. } => "DROP INDEX",
+        Statement::Drop { kind: ObjectKind::View, .. } => "DROP VIEW",
+        Statement::Drop { kind: ObjectKind::Index, .. } => "DROP INDEX",
         Statement::Drop { .. } => "DROP TABLE",
         Statement::AlterTable { .. } | Statement::AlterConstraints { .. } => "ALTER TABLE",
         Statement::CopyFrom { .. } => "COPY FROM",

@@ -3,13 +3,13 @@
 use std::io::{self, ErrorKind};
 
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::SchemaError as EngineSchemaError;
 use datafusion::error::DataFusionError;
 use taut_block::BuildError;
+use taut_sql::ObjectKind;
 use taut_store::CommitError;
 use taut_store::backup::BackupError;
 
-use crate::error::{QueryError, Violation};
+use crate::error::QueryError;
 use crate::runtime::spill::SpillError;
 
 impl QueryError {
@@ -17,17 +17,20 @@ impl QueryError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Sql(error) => error.sqlstate(),
-            Self::NotFound { kind, .. } => match *kind {
-                "column" => "42703",
-                "constraint" => "42704",
-                "prepared statement" => "26000",
-                "file" => "58P01",
+            Self::NotFound { kind, .. } => match kind {
+                ObjectKind::Column => "42703",
+                ObjectKind::Constraint | ObjectKind::Index => "42704",
+                ObjectKind::PreparedStatement => "26000",
+                ObjectKind::File => "58P01",
                 _ => "42P01",
             },
-            Self::Exists { kind: "prepared statement", .. } => "42P05",
+            Self::NotInSource { .. } => "42703",
+            Self::NoPrimaryKey { .. } => "42704",
+            Self::Exists { kind: ObjectKind::PreparedStatement, .. } => "42P05",
+            Self::Exists { kind: ObjectKind::Constraint, .. } => "42710",
             Self::Exists { .. } => "42P07",
-            Self::Duplicate { kind: "column", .. } => "42701",
-            Self::Duplicate { .. } => "42712",
+            Self::SecondPrimaryKey { .. } => "42P16",
+            Self::Duplicate { .. } => "42701",
             Self::File { .. } => "22P04",
             Self::WriteFile { source, .. } => io_state(source),
             Self::Design(_) => "22023",
@@ -41,16 +44,10 @@ impl QueryError {
             Self::Write(_) => "58030",
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
-            Self::Null { .. } => "23502",
-            Self::Constraint(violation) => match violation.as_ref() {
-                Violation::Nulls { .. } => "23502",
-                Violation::Check { .. } => "23514",
-                Violation::NotUnique { .. } => "23505",
-                Violation::NotReferenced { .. } | Violation::StillReferenced { .. } => "23503",
-            },
-            Self::Cast { is_text: true, .. } => "22P02",
-            Self::Cast { .. } => "22003",
-            Self::Engine(error) => engine_state(error),
+            Self::Constraint(violation) => violation.sqlstate(),
+            Self::Cast { is_text: true, .. } => self.state_of_text().unwrap_or("22P02"),
+            Self::Cast { .. } => self.state_of_text().unwrap_or("22003"),
+            Self::Engine(error) => self.state_of_text().unwrap_or_else(|| engine_state(error)),
             Self::Cancelled | Self::Timeout => "57014",
         }
     }
@@ -114,12 +111,7 @@ fn engine_state(error: &DataFusionError) -> &'static str {
     match error.find_root() {
         DataFusionError::SQL(..) => "42601",
         DataFusionError::NotImplemented(_) => "0A000",
-        DataFusionError::SchemaError(error, _) => match error.as_ref() {
-            EngineSchemaError::AmbiguousReference { .. } => "42702",
-            _ => "42703",
-        },
-        DataFusionError::Plan(message) if message.contains("not found") => "42P01",
-        DataFusionError::Plan(message) if message.contains("Invalid function") => "42883",
+        DataFusionError::SchemaError(..) => "42703",
         DataFusionError::Plan(_) => "42000",
         DataFusionError::ResourcesExhausted(_) => "53200",
         DataFusionError::IoError(error) => io_state(error),

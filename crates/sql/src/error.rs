@@ -3,15 +3,63 @@
 use datafusion_common::DataFusionError;
 use datafusion_sql::sqlparser::parser::ParserError;
 
+/// Kind of object that an error is about, in PostgreSQL's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A table or a view.
+    Relation,
+    /// A table.
+    Table,
+    /// A view.
+    View,
+    /// An index.
+    Index,
+    /// A column.
+    Column,
+    /// A constraint.
+    Constraint,
+    /// A statement of `PREPARE`.
+    PreparedStatement,
+    /// A file outside the database.
+    File,
+    /// The name or alias of a table in a statement.
+    TableName,
+}
+
+impl ObjectKind {
+    /// Name of the kind, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Relation => "relation",
+            Self::Table => "table",
+            Self::View => "view",
+            Self::Index => "index",
+            Self::Column => "column",
+            Self::Constraint => "constraint",
+            Self::PreparedStatement => "prepared statement",
+            Self::File => "file",
+            Self::TableName => "table name",
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Reason why a text is not a statement that can run. The message makes sense without its source errors.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqlError {
     /// Text that is not a valid statement.
-    #[error("syntax error: {message}")]
+    #[error("{message}")]
     Syntax {
-        /// What the parser expected and found, with line and column.
+        /// What is wrong, such as `syntax error at or near "FORM"`.
         message: String,
+        /// What the parser expected instead, if it says so.
+        expected: Option<String>,
         /// Position in the text: line, then column, both counted from one.
         position: Option<(u64, u64)>,
     },
@@ -24,16 +72,18 @@ pub enum SqlError {
         allowed: String,
     },
     /// A column that the table of a statement does not have.
-    #[error("column {name:?} does not exist")]
+    #[error("column {name:?} of relation {relation:?} does not exist")]
     NoColumn {
-        /// Name of the column, after the name of its table.
+        /// Name of the column.
         name: String,
+        /// Name of the table.
+        relation: String,
     },
     /// A name that a statement specifies more than once.
-    #[error("{kind} {name:?} is specified more than once")]
+    #[error("{kind} {name:?} specified more than once")]
     Duplicate {
-        /// Kind of object: `column` or `table name`.
-        kind: &'static str,
+        /// Kind of object: a column or a table name.
+        kind: ObjectKind,
         /// Name of the object.
         name: String,
     },
@@ -58,6 +108,11 @@ impl SqlError {
         Self::Unsupported { what: what.into(), allowed: allowed.into() }
     }
 
+    /// Syntax error without a position.
+    pub(crate) fn syntax(message: impl Into<String>) -> Self {
+        Self::Syntax { message: message.into(), expected: None, position: None }
+    }
+
     /// Position of the error in the text: line, then column, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
@@ -70,13 +125,21 @@ impl SqlError {
         }
     }
 
+    /// What was expected, as a sentence.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Syntax { expected, .. } => Some(format!("Expected: {}.", expected.as_ref()?)),
+            _ => None,
+        }
+    }
+
     /// SQLSTATE of this error, from the list in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "42601",
             Self::Unsupported { .. } => "0A000",
             Self::NoColumn { .. } => "42703",
-            Self::Duplicate { kind: "column", .. } => "42701",
+            Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",
             Self::Engine(error) => match error.find_root() {
@@ -93,15 +156,27 @@ fn without_value(missing: &str) -> String {
 
 impl From<ParserError> for SqlError {
     fn from(error: ParserError) -> Self {
-        let message = match error {
-            ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+        match error {
+            ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax_error(&message),
             ParserError::RecursionLimitExceeded => {
-                "more than 1000 levels of parentheses, CASE, functions or subqueries".to_owned()
+                Self::syntax("syntax error: more than 1000 levels of parentheses, CASE, functions or subqueries")
             }
-        };
-        let position = position_in(&message);
-        Self::Syntax { message, position }
+        }
     }
+}
+
+/// Error for a message of the parser, such as `Expected: FROM, found: form at Line: 1, Column: 10`.
+fn syntax_error(message: &str) -> SqlError {
+    let position = position_in(message);
+    let text = message.rsplit_once(" at Line: ").filter(|_| position.is_some()).map_or(message, |(text, _)| text);
+    let parts = text.strip_prefix("Expected: ").and_then(|text| text.rsplit_once(", found: "));
+    let (message, expected) = match parts {
+        Some((expected, "EOF")) => ("syntax error at end of input".to_owned(), Some(expected.to_owned())),
+        Some((expected, found)) => (format!("syntax error at or near \"{found}\""), Some(expected.to_owned())),
+        None if text == "Unterminated string literal" => ("unterminated quoted string".to_owned(), None),
+        None => (format!("syntax error: {text}"), None),
+    };
+    SqlError::Syntax { message, expected, position }
 }
 
 /// Line and column at the end of a parser message, such as `... at Line: 3, Column: 14`.

@@ -51,7 +51,7 @@ mod syntax;
 mod types;
 
 pub use attachment::Attachment;
-pub use error::{Result, SqlError};
+pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};

@@ -26,7 +26,7 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 use crate::attachment::Attachment;
 use crate::desugar::desugar;
 use crate::dialect::Grammar;
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
 use crate::mutation::{Mutation, with_nothing};
@@ -130,8 +130,11 @@ fn check_end(parser: &Parser<'_>) -> Result<()> {
         return Ok(());
     }
     let (line, column) = (next.span.start.line, next.span.start.column);
-    let message = format!("Expected: end of statement, found: {next} at Line: {line}, Column: {column}");
-    Err(SqlError::Syntax { message, position: Some((line, column)) })
+    Err(SqlError::Syntax {
+        message: format!("syntax error at or near \"{next}\""),
+        expected: Some("end of statement".to_owned()),
+        position: Some((line, column)),
+    })
 }
 
 fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
@@ -171,16 +174,16 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
         }
         Ast::CreateTable(create) => ddl::create_table(create),
         Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
-            ddl::drop_statement("table", names, if_exists)
+            ddl::drop_statement(ObjectKind::Table, names, if_exists)
         }
         Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
-            ddl::drop_statement("view", names, if_exists)
+            ddl::drop_statement(ObjectKind::View, names, if_exists)
         }
         Ast::Drop { object_type: ObjectType::Index, if_exists, names, table, purge, temporary, .. } => {
             if table.is_some() || purge || temporary {
                 return Err(SqlError::unsupported("DROP INDEX with ON, PURGE or TEMPORARY", "DROP INDEX name is"));
             }
-            ddl::drop_statement("index", names, if_exists)
+            ddl::drop_statement(ObjectKind::Index, names, if_exists)
         }
         Ast::AlterTable(alter) => ddl::alter_table(alter.name, alter.operations),
         Ast::Copy { source, to, target, options, legacy_options, .. } => {
@@ -278,7 +281,10 @@ mod tests {
         ] {
             assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
         }
-        assert!(matches!(one("drop index if exists i, j"), Statement::Drop { kind: "index", if_exists: true, .. }));
+        assert!(matches!(
+            one("drop index if exists i, j"),
+            Statement::Drop { kind: ObjectKind::Index, if_exists: true, .. }
+        ));
         assert!(matches!(one("ALTER TABLE public.t SET (layout = 'row')"), Statement::AlterTable { .. }));
         assert!(matches!(
             one("copy t(a, b) from 'x.csv' (format csv, header, delimiter ';')"),
@@ -292,8 +298,10 @@ mod tests {
     #[test]
     fn errors_say_where_and_what_is_allowed() {
         let cases = [
-            ("select (1\nfrom x", "Line: 2"),
-            ("selec 1", "Line: 1, Column: 1"),
+            ("select (1\nfrom x", "syntax error at or near \"from\"; expected: )."),
+            ("select (1", "syntax error at end of input; expected: )."),
+            ("select 'a", "unterminated quoted string"),
+            ("selec 1", "syntax error at or near \"selec\"; expected: an SQL statement."),
             ("select 1 2 3", "end of statement"),
             ("prepare p (int, int) as update t set a = $1", "2 types for 1"),
             ("truncate t cascade", "TRUNCATE ... CASCADE"),
@@ -321,8 +329,11 @@ mod tests {
             ("create table taut.t (a int)", "schema public"),
         ];
         for (sql, message) in cases {
-            let error = parse(sql).unwrap_err().to_string();
+            let error = parse(sql).unwrap_err();
+            let error = format!("{error}; {}", error.detail().unwrap_or_default());
             assert!(error.to_lowercase().contains(&message.to_lowercase()), "{sql}: {error}");
         }
+        assert_eq!(parse("select (1\nfrom x").unwrap_err().position(), Some((2, 1)));
+        assert_eq!(parse("selec 1").unwrap_err().position(), Some((1, 1)));
     }
 }

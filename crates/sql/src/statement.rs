@@ -12,6 +12,7 @@ use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::attachment::Attachment;
+use crate::error::ObjectKind;
 use crate::mutation::Mutation;
 use crate::names::Names;
 use crate::parameters::Parameters;
@@ -38,8 +39,8 @@ pub enum Statement {
     CreateIndex(NewIndex),
     /// `DROP TABLE`, `DROP VIEW` or `DROP INDEX`.
     Drop {
-        /// `table`, `view` or `index`.
-        kind: &'static str,
+        /// A table, view or index.
+        kind: ObjectKind,
         /// Objects to drop, all or none.
         names: Vec<String>,
         /// Whether missing names are ignored.

@@ -175,7 +175,7 @@ pub enum CommitError {
         path: PathBuf,
     },
     /// The name is taken by a table or a view.
-    #[error("there already is a table, view or index named {name:?}")]
+    #[error("relation {name:?} already exists")]
     NameTaken {
         /// The name.
         name: String,
@@ -187,7 +187,7 @@ pub enum CommitError {
         table: TableId,
     },
     /// The view was dropped, or never existed.
-    #[error("there is no view named {name:?}")]
+    #[error("view {name:?} does not exist")]
     NoView {
         /// The name.
         name: String,
@@ -211,13 +211,13 @@ pub enum CommitError {
         found: u64,
     },
     /// Another statement changed the design of the table at the same time.
-    #[error("table {table:?} got another design meanwhile; run the statement again")]
+    #[error("could not serialize access due to concurrent change of the design of table {table:?}")]
     Design {
         /// The table.
         table: String,
     },
     /// The sort order of the table and its rows were changed at the same time.
-    #[error("table {table:?} got another sort order, or rows in the one before, meanwhile; run the statement again")]
+    #[error("could not serialize access due to concurrent change of the sort order or rows of table {table:?}")]
     SortOrder {
         /// The table.
         table: String,
@@ -231,13 +231,13 @@ pub enum CommitError {
         expected: String,
     },
     /// A column cannot become NOT NULL while deleted rows, or rows in no block, may hold nulls.
-    #[error("table {table:?} has deleted rows, or rows in no block; VACUUM FULL it first")]
+    #[error("table {table:?} has deleted rows, or rows in no block")]
     NotSettled {
         /// The table.
         table: String,
     },
     /// A table cannot be dropped because another table has a foreign key to it.
-    #[error("table {table:?} cannot be dropped: table {by:?} has a foreign key to it; drop that first")]
+    #[error("cannot drop table {table:?} because other objects depend on it")]
     Referenced {
         /// The table.
         table: String,
@@ -245,7 +245,7 @@ pub enum CommitError {
         by: String,
     },
     /// The constraints of the table and its rows were changed at the same time.
-    #[error("table {table:?} got other constraints, or other rows, meanwhile; run the statement again")]
+    #[error("could not serialize access due to concurrent change of the constraints or rows of table {table:?}")]
     ConstraintsChanged {
         /// The table.
         table: String,
@@ -276,15 +276,13 @@ pub enum CommitError {
     },
     /// Another transaction deleted or replaced a row that this one deleted or replaced, or relocated rows that this one
     /// replaces.
-    #[error("rows of table {table:?} were changed by another transaction meanwhile; run the transaction again")]
+    #[error("could not serialize access due to concurrent update")]
     RowsChanged {
         /// The table.
         table: String,
     },
     /// Another transaction changed rows in the read set of this one, so the two are not serializable.
-    #[error(
-        "rows of table {table:?} that this transaction has read were changed by another one since; run the transaction again"
-    )]
+    #[error("could not serialize access due to read/write dependencies among transactions")]
     Serialization {
         /// The table.
         table: String,
@@ -298,7 +296,7 @@ pub enum CommitError {
         table: String,
     },
     /// Rows to be relocated are locked by a transaction.
-    #[error("a transaction that has not ended changes rows that were to be moved; run the statement again")]
+    #[error("could not serialize access due to rows that are locked by another transaction")]
     RowsLocked,
     /// Inserted rows do not fit the end of their page: a bug.
     #[error("rows of table {table:?} do not fit the page that they were to go to")]
@@ -344,7 +342,7 @@ pub enum CommitError {
 #[non_exhaustive]
 pub enum TransactionError {
     /// Deadlock: the transaction waits for one that waits for it.
-    #[error("two transactions wait for each other; this one was ended, and can be run again")]
+    #[error("deadlock detected")]
     Deadlock,
     /// There is no savepoint of that name.
     #[error("savepoint {name:?} does not exist")]

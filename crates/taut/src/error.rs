@@ -6,10 +6,38 @@ use taut_query::{QueryError, SqlError, with_causes};
 
 use crate::Settings;
 
-/// Error of any operation on a database, as one message.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
+/// Error of any operation on a database.
+///
+/// As text it is the message with its position in the statement, and on lines of their own the detail and the hint, if
+/// there are any:
+///
+/// ```text
+/// duplicate key value violates unique constraint "t_pkey"
+/// detail: Key (id)=(7) already exists.
+/// ```
+#[derive(Debug)]
 pub struct Error(Kind);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        if let Some((line, column)) = self.position() {
+            write!(f, " (line {line}, column {column})")?;
+        }
+        for (part, text) in [("detail", self.detail()), ("hint", self.hint())] {
+            if let Some(text) = text {
+                write!(f, "\n{part}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0)
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 enum Kind {
@@ -40,6 +68,27 @@ enum Kind {
 }
 
 impl Error {
+    /// The message, without position, detail and hint.
+    pub fn message(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// More about the error, as a sentence: for example the key that is already there.
+    pub fn detail(&self) -> Option<String> {
+        match &self.0 {
+            Kind::Query(error) => error.detail(),
+            _ => None,
+        }
+    }
+
+    /// What can be done about the error, as a sentence.
+    pub fn hint(&self) -> Option<String> {
+        match &self.0 {
+            Kind::Query(error) => error.hint(),
+            _ => None,
+        }
+    }
+
     /// Line and column of the error in the SQL text, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match &self.0 {

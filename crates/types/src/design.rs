@@ -277,7 +277,7 @@ pub enum DesignError {
         columns: String,
     },
     /// Column that an option names twice.
-    #[error("table option {option}: column {column:?} is named twice")]
+    #[error("table option {option}: column {column:?} specified more than once")]
     DuplicateColumn {
         /// Name of the option.
         option: &'static str,

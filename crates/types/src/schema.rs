@@ -76,7 +76,7 @@ pub enum SchemaError {
         found: usize,
     },
     /// Two columns have the same name.
-    #[error("column {name:?} is named twice")]
+    #[error("column {name:?} specified more than once")]
     DuplicateName {
         /// The duplicate name.
         name: String,

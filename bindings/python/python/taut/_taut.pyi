@@ -15,6 +15,9 @@ class Warning(Exception): ...
 
 class Error(Exception):
     sqlstate: str | None
+    message: str | None
+    detail: str | None
+    hint: str | None
     position: tuple[int, int] | None
 
 class InterfaceError(Error): ...

@@ -104,8 +104,8 @@ class Connection:
         result, or any object with ``__arrow_c_stream__``. It is read without copying if its memory is Arrow.
 
         Raises ProgrammingError when a statement is wrong, NotSupportedError when Taut does not support it, DataError
-        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate` and, if it is known, `position`, a
-        line and a column. Rows are computed when they are read, so reading them can raise too.
+        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate`, `message`, and,
+        if there are any, `detail`, `hint` and `position`, a line and a column. Rows are computed when they are read, so reading them can raise too.
         """
         caller = sys._getframe(1)
         return self._run(query, params, caller.f_locals, caller.f_globals)
@@ -129,7 +129,8 @@ class Connection:
                 except _taut.Error:
                     # A failed transaction accepts no queries.
                     tables = []
-                error.args = (f"{error}; {resolve.hint(str(error), tables)}",)
+                error.hint = resolve.hint(str(error), tables)
+                error.args = (f"{error}\nhint: {error.hint}",)
             raise
 
     def explain(

@@ -47,9 +47,9 @@ class Variables:
         if self._no_tables:
             return f"{'; '.join(self._no_tables)}; {_ALLOWED}"
         for table in tables:
-            if table != table.lower() and f".{table.lower()}'" in message:
-                return f'the table is named "{table}", which SQL wants in double quotes, for it has capitals'
-        return "a table is one of the database, a file in quotes, a registered name, or a variable that holds a DataFrame"
+            if table != table.lower() and f'"{table.lower()}"' in message:
+                return f'The name of the table is "{table}". Names with capitals need double quotes in SQL.'
+        return "A table is one of the database, a file in quotes, a registered name, or a variable that holds a DataFrame."
 
 
 def _arrow_or_none(data: Any) -> Any:

@@ -57,15 +57,13 @@ impl Checks {
 
 /// Formats the values of the columns that a condition reads.
 fn shown(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
-    let places: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
+    let columns: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
     let schema = rows.schema();
-    let value = |place: &usize| {
-        let value = rows.column(*place);
-        let text = match value.is_null(row) {
-            true => "null".to_owned(),
-            false => array_value_to_string(value, row)?,
-        };
-        Ok(format!("{} = {text}", schema.field(*place).name()))
+    let value = |index: &usize| {
+        let value = rows.column(*index);
+        Ok(if value.is_null(row) { "null".to_owned() } else { array_value_to_string(value, row)? })
     };
-    Ok(places.iter().map(value).collect::<EngineResult<Vec<_>>>()?.join(", "))
+    let names: Vec<&str> = columns.iter().map(|index| schema.field(*index).name().as_str()).collect();
+    let values = columns.iter().map(value).collect::<EngineResult<Vec<_>>>()?;
+    Ok(format!("({})=({})", names.join(", "), values.join(", ")))
 }

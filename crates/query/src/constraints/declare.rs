@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind};
 use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
@@ -59,7 +59,7 @@ pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog:
         match change {
             ConstraintChange::Add(constraint) => {
                 let primary = match &constraint.rule {
-                    DeclaredRule::Datum { columns, is_primary: true } => subject.columns(columns)?,
+                    DeclaredRule::Key { columns, is_primary: true } => subject.columns(columns)?,
                     _ => Vec::new(),
                 };
                 primary.iter().for_each(|column| columns[column.index()].nullable = false);
@@ -70,7 +70,11 @@ pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog:
             ConstraintChange::Drop { name, if_exists } => {
                 let known = constraints.names().any(|known| known == name);
                 if !known && !if_exists {
-                    return Err(QueryError::NotFound { kind: "constraint", name: format!("{}.{name}", table.name) });
+                    return Err(QueryError::NotFound {
+                        kind: ObjectKind::Constraint,
+                        name: name.clone(),
+                        relation: Some(table.name.clone()),
+                    });
                 }
                 if !known {
                     notices.push(format!("constraint {name:?} of table {:?} does not exist", table.name));
@@ -107,9 +111,9 @@ fn add(
     catalog: &Catalog,
 ) -> Result<()> {
     match &constraint.rule {
-        DeclaredRule::Datum { columns, is_primary } => {
-            if *is_primary && let Some(before) = constraints.primary_key() {
-                return Err(QueryError::Duplicate { kind: "primary key", name: before.name.clone() });
+        DeclaredRule::Key { columns, is_primary } => {
+            if *is_primary && constraints.primary_key().is_some() {
+                return Err(QueryError::SecondPrimaryKey { table: subject.name.to_owned() });
             }
             let places = subject.columns(columns)?;
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
@@ -130,11 +134,11 @@ fn add(
                 Some(parent) => {
                     (Subject { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
                 }
-                None => return Err(QueryError::NotFound { kind: "table", name: table.clone() }),
+                None => return Err(QueryError::no_relation(table)),
             };
             let referenced = match (referenced.as_slice(), of_parent.primary_key()) {
                 ([], Some(key)) => key.columns.clone(),
-                ([], None) => return Err(QueryError::NotFound { kind: "primary key of table", name: table.clone() }),
+                ([], None) => return Err(QueryError::NoPrimaryKey { table: table.clone() }),
                 (names, _) => parent.columns(names)?,
             };
             let mut key = ForeignKey { name, columns: own, table: parent.id, referenced, on_delete: *on_delete };
@@ -166,9 +170,11 @@ fn named(
 ) -> Result<String> {
     let taken: BTreeSet<&str> = constraints.names().collect();
     match &constraint.name {
-        Some(name) if taken.contains(name.as_str()) => {
-            Err(QueryError::Duplicate { kind: "constraint", name: name.clone() })
-        }
+        Some(name) if taken.contains(name.as_str()) => Err(QueryError::Exists {
+            kind: ObjectKind::Constraint,
+            name: name.clone(),
+            relation: Some(subject.name.to_owned()),
+        }),
         Some(name) => Ok(name.clone()),
         None => {
             let base = format!("{}_{suffix}", subject.name);
@@ -191,7 +197,7 @@ fn named(
 impl Subject<'_> {
     fn column(&self, name: &str) -> Result<ColumnIndex> {
         let found = self.schema.index_of(name);
-        found.ok_or_else(|| QueryError::NotFound { kind: "column", name: format!("{}.{name}", self.name) })
+        found.ok_or_else(|| QueryError::no_column(self.name, name))
     }
 
     fn columns(&self, names: &[String]) -> Result<Vec<ColumnIndex>> {
@@ -199,7 +205,7 @@ impl Subject<'_> {
         for name in names {
             let column = self.column(name)?;
             if columns.contains(&column) {
-                return Err(QueryError::Duplicate { kind: "column", name: name.clone() });
+                return Err(QueryError::Duplicate { name: name.clone() });
             }
             columns.push(column);
         }

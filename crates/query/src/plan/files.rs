@@ -22,7 +22,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use taut_sql::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
+use taut_sql::{FileFormat, OPTIONS_ALLOWED, ObjectKind, is_separated_by_tabs};
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
@@ -149,7 +149,7 @@ pub async fn read(
                 format!("reading {name:?}, which is not a file of this machine,"),
                 "a path is; download the file first",
             ),
-            false => QueryError::NotFound { kind: "file", name },
+            false => QueryError::NotFound { kind: ObjectKind::File, name, relation: None },
         });
     }
     let format = options.format_of(first)?;

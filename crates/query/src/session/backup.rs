@@ -28,6 +28,7 @@ impl QuerySession {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
                 message: "BACKUP DATABASE cannot run inside a transaction block".to_owned(),
+                hint: None,
                 sqlstate: "25001",
             });
         }

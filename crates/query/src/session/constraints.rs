@@ -58,7 +58,7 @@ impl QuerySession {
         let without_nulls = |change: &ConstraintChange| match change {
             ConstraintChange::Nullable { nullable, .. } => !nullable,
             ConstraintChange::Add(constraint) => {
-                matches!(constraint.rule, DeclaredRule::Datum { is_primary: true, .. })
+                matches!(constraint.rule, DeclaredRule::Key { is_primary: true, .. })
             }
             _ => false,
         };
@@ -123,7 +123,7 @@ impl QuerySession {
             let sql = format!("SELECT * FROM \"{ROWS}\" WHERE NOT ({}) LIMIT 1", check.condition);
             if let Some(row) = self.first(snapshot, vec![rows.clone()], &sql).await? {
                 let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
-                return Err(Violation::Check {
+                return Err(Violation::CheckOfTable {
                     table: table.name.clone(),
                     constraint: check.name.clone(),
                     row: shown(table, &all, row.columns(), 0)?,
@@ -298,17 +298,16 @@ pub(super) fn forget_references(edit: &mut CatalogEdit, dropped: &[TableId]) -> 
 }
 
 fn not_unique(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
-    Err(Violation::NotUnique {
+    Err(Violation::NotUniqueInTable {
         table: table.name.clone(),
         constraint: key.name.clone(),
         key: shown(table, &key.columns, row.columns(), 0)?,
-        is_concurrent: false,
     }
     .into())
 }
 
 fn not_found(name: &str) -> QueryError {
-    QueryError::NotFound { kind: "table", name: name.to_owned() }
+    QueryError::no_relation(name)
 }
 
 fn names_of(schema: &Schema, columns: &[ColumnIndex]) -> Vec<String> {

@@ -9,7 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_sql::{PUBLIC, Parameters, Statement, type_name};
+use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
 
 use super::constraints::forget_references;
 use super::{Done, Outcome, QuerySession, pairs};
@@ -23,16 +23,16 @@ use crate::write::repartition::{chosen_partitioning, complete_partitions, repart
 use crate::write::rewrite::rewrite_blocks;
 
 impl QuerySession {
-    pub(super) fn drop_names(&self, kind: &'static str, names: &[String], if_exists: bool) -> Result<Outcome> {
+    pub(super) fn drop_names(&self, kind: ObjectKind, names: &[String], if_exists: bool) -> Result<Outcome> {
         let snapshot = self.snapshot();
         let mut notices = Vec::new();
         let (mut tables, mut views) = (Vec::new(), Vec::new());
         for name in names {
             match (kind, snapshot.table(name), snapshot.view(name)) {
-                ("table", Some(table), _) => tables.push(table.id),
-                ("view", _, Some(_)) => views.push(name.as_str()),
-                _ if if_exists => notices.push(format!("{kind} {name:?} does not exist; it was skipped")),
-                _ => return Err(QueryError::NotFound { kind, name: name.clone() }),
+                (ObjectKind::Table, Some(table), _) => tables.push(table.id),
+                (ObjectKind::View, _, Some(_)) => views.push(name.as_str()),
+                _ if if_exists => notices.push(format!("{kind} {name:?} does not exist, skipping")),
+                _ => return Err(QueryError::NotFound { kind, name: name.clone(), relation: None }),
             }
         }
         self.changes().commit_last(|edit| {
@@ -40,7 +40,7 @@ impl QuerySession {
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
             views.iter().try_for_each(|view| edit.drop_view(view))
         })?;
-        Ok(Outcome::Done(Done { notices, ..Done::of(&format!("DROP {}", kind.to_uppercase())) }))
+        Ok(Outcome::Done(Done { notices, ..Done::of(&format!("DROP {}", kind.name().to_uppercase())) }))
     }
 
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
@@ -84,7 +84,7 @@ impl QuerySession {
     ) -> Result<Outcome> {
         let snapshot = self.snapshot();
         if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
-            return Err(QueryError::Exists { kind: "table or view", name: name.to_owned() });
+            return Err(QueryError::relation_exists(name));
         }
         let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
         let sql = match columns {

@@ -261,7 +261,7 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
     }
     let column = |name: &String| match table.schema.index_of(name) {
         Some(index) => Ok(table.schema.column(index).clone()),
-        None => Err(QueryError::NotFound { kind: "column", name: format!("{}.{name}", table.name) }),
+        None => Err(QueryError::no_column(&table.name, name)),
     };
     Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
 }
@@ -292,7 +292,7 @@ fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: Log
                 default_expression(sql, column.logical_type)?.alias(&column.name)
             }
             None if by_name && !column.nullable => {
-                return Err(QueryError::NotFound { kind: "column", name: format!("{} in {source}", column.name) });
+                return Err(QueryError::NotInSource { column: column.name.clone(), source_name: source.to_string() });
             }
             None => lit(ScalarValue::try_from(&column.logical_type.arrow())?).alias(&column.name),
         });

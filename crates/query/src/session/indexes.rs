@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taut_sql::NewIndex;
+use taut_sql::{NewIndex, ObjectKind};
 use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
@@ -18,9 +18,8 @@ impl QuerySession {
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
         let snapshot = self.snapshot();
-        let taken = snapshot.table(&index.name).map(|_| "table").or(snapshot.view(&index.name).map(|_| "view"));
-        if let Some(kind) = taken {
-            return Err(QueryError::Exists { kind, name: index.name });
+        if snapshot.table(&index.name).is_some() || snapshot.view(&index.name).is_some() {
+            return Err(QueryError::relation_exists(index.name));
         }
         match self.index(&index.name) {
             None => self.changes().commit(|edit| {
@@ -41,11 +40,10 @@ impl QuerySession {
                 notices.push(format!("index {:?} already exists; blocks that lack it are given it", known.name));
             }
             Some((owner, known)) if new.if_not_exists => {
-                let notice =
-                    format!("index {:?} already exists, on table {:?}; nothing was done", known.name, owner.name);
+                let notice = format!("relation {:?} already exists on table {:?}, skipping", known.name, owner.name);
                 return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE INDEX") }));
             }
-            Some((_, known)) => return Err(QueryError::Exists { kind: "index", name: known.name }),
+            Some((_, known)) => return Err(QueryError::relation_exists(known.name)),
         }
         let _lock = self.lock_for_maintenance(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
@@ -68,8 +66,10 @@ impl QuerySession {
                 }
                 Some((table, _)) if tables.iter().any(|known| known.id == table.id) => {}
                 Some((table, _)) => tables.push(table),
-                None if if_exists => notices.push(format!("index {name:?} does not exist; it was skipped")),
-                None => return Err(QueryError::NotFound { kind: "index", name: name.clone() }),
+                None if if_exists => notices.push(format!("index {name:?} does not exist, skipping")),
+                None => {
+                    return Err(QueryError::NotFound { kind: ObjectKind::Index, name: name.clone(), relation: None });
+                }
             }
         }
         // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
@@ -130,7 +130,7 @@ fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesi
         .columns
         .iter()
         .map(|column| {
-            let not_found = || QueryError::NotFound { kind: "column", name: format!("{}.{column}", table.name) };
+            let not_found = || QueryError::no_column(&table.name, column);
             table.schema.index_of(column).ok_or_else(not_found)
         })
         .collect::<Result<_>>()?;

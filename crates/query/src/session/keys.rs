@@ -318,5 +318,5 @@ pub(super) fn shown(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], n
     let row = UInt32Array::from(vec![number]);
     let value = |column: &ArrayRef| array_value_to_string(&take(column, &row, None)?, 0);
     let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
-    Ok(format!("({}) = ({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
+    Ok(format!("({})=({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
 }

@@ -433,7 +433,7 @@ impl QuerySession {
             let snapshot = changes.snapshot();
             let table = |name: &String| match snapshot.table(name) {
                 Some(table) => Ok(Arc::clone(table)),
-                None => Err(QueryError::NotFound { kind: "table", name: name.clone() }),
+                None => Err(QueryError::no_relation(name)),
             };
             let tables = names.iter().map(table).collect::<Result<Vec<_>>>()?;
             for table in &tables {
@@ -462,7 +462,7 @@ impl QuerySession {
 /// Returns the table that a mutation changes.
 pub(super) fn target<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
     let table = snapshot.table(&mutation.table);
-    table.ok_or_else(|| QueryError::NotFound { kind: "table", name: mutation.table.clone() })
+    table.ok_or_else(|| QueryError::no_relation(&mutation.table))
 }
 
 /// Columns of a table, in the form that the query of a mutation needs.
@@ -499,12 +499,11 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
         Some(ConflictTarget::Constraint(name)) => keys.iter().find(|key| key.name == *name),
     };
     let known = || keys.iter().map(|key| format!("{:?} on ({})", key.name, named(table, &[key]).concat().join(", ")));
-    let allowed = match keys.as_slice() {
-        [] => "it has no PRIMARY KEY or UNIQUE constraint".to_owned(),
-        _ => format!("its keys are {}", known().collect::<Vec<_>>().join(" and ")),
+    let keys_of_table = match keys.as_slice() {
+        [] => format!("Table {:?} has no PRIMARY KEY or UNIQUE constraint.", table.name),
+        _ => format!("The keys of table {:?} are {}.", table.name, known().collect::<Vec<_>>().join(" and ")),
     };
-    let what = || format!("ON CONFLICT with what is no key of table {:?}", table.name);
-    Ok(vec![found.ok_or_else(|| QueryError::Conflict { what: what(), allowed })?])
+    Ok(vec![found.ok_or(QueryError::Conflict { keys: keys_of_table })?])
 }
 
 /// Names of the columns of some keys.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use taut_sql::Statement;
+use taut_sql::{ObjectKind, Statement};
 
 use crate::error::{QueryError, Result};
 
@@ -19,7 +19,11 @@ impl PreparedStatements {
     pub fn insert(&self, name: &str, prepared: Statement) -> Result<()> {
         let mut all = self.0.lock();
         if all.contains_key(name) {
-            return Err(QueryError::Exists { kind: "prepared statement", name: name.to_owned() });
+            return Err(QueryError::Exists {
+                kind: ObjectKind::PreparedStatement,
+                name: name.to_owned(),
+                relation: None,
+            });
         }
         all.insert(name.to_owned(), prepared);
         Ok(())
@@ -48,5 +52,5 @@ impl PreparedStatements {
 }
 
 fn missing(name: &str) -> QueryError {
-    QueryError::NotFound { kind: "prepared statement", name: name.to_owned() }
+    QueryError::NotFound { kind: ObjectKind::PreparedStatement, name: name.to_owned(), relation: None }
 }

@@ -16,7 +16,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use taut_sql::{Attachment, Names, Parameters, Statement, Value};
+use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
 use taut_store::Catalog;
 
 use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
@@ -242,7 +242,11 @@ impl QuerySession {
             return self.mutate(&mutate).await;
         }
         let Some(prepared) = Run::of(&prepared) else {
-            return Err(QueryError::NotFound { kind: "prepared statement", name: name.to_owned() });
+            return Err(QueryError::NotFound {
+                kind: ObjectKind::PreparedStatement,
+                name: name.to_owned(),
+                relation: None,
+            });
         };
         if let Some(insert) = inserted_without_types(prepared.statement) {
             // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
@@ -404,7 +408,7 @@ impl QuerySession {
                 let name = dml.table_name.table();
                 // Registered batches and files can only be read.
                 let Some(table) = self.snapshot().table(name).cloned() else {
-                    return Err(QueryError::NotFound { kind: "table", name: name.to_owned() });
+                    return Err(QueryError::no_relation(name));
                 };
                 (format!("insert into {name}"), Some(table))
             }

@@ -103,8 +103,8 @@ impl QuerySession {
                 let current = in_progress(&mut state.current, "SET TRANSACTION")?.checked()?;
                 if isolation.is_some_and(|isolation| isolation != current.isolation) && current.has_run {
                     return Err(QueryError::Transaction {
-                        message: "SET TRANSACTION ISOLATION LEVEL comes before all queries of the transaction"
-                            .to_owned(),
+                        message: "SET TRANSACTION ISOLATION LEVEL must be called before any query".to_owned(),
+                        hint: None,
                         sqlstate: "25001",
                     });
                 }
@@ -268,6 +268,7 @@ impl QuerySession {
         match self.is_read_only() {
             true => Err(QueryError::Transaction {
                 message: format!("cannot execute {statement} in a read-only transaction"),
+                hint: None,
                 sqlstate: "25006",
             }),
             false => Ok(()),
@@ -285,6 +286,7 @@ impl QuerySession {
         match read_only {
             Some(false) if self.store.is_read_only() => Err(QueryError::Transaction {
                 message: "cannot set transaction read-write mode: the database is open read-only".to_owned(),
+                hint: None,
                 sqlstate: "25006",
             }),
             _ => Ok(()),
@@ -320,9 +322,8 @@ impl Current {
         match self.has_failed {
             false => Ok(self),
             true => Err(QueryError::Transaction {
-                message: "a statement of this transaction failed; only ROLLBACK, or ROLLBACK TO a savepoint, is \
-                          possible until its end"
-                    .to_owned(),
+                message: "current transaction is aborted, commands ignored until end of transaction block".to_owned(),
+                hint: Some("Run ROLLBACK, or ROLLBACK TO a savepoint."),
                 sqlstate: "25P02",
             }),
         }
@@ -331,7 +332,8 @@ impl Current {
 
 fn in_progress<'a>(current: &'a mut Option<Current>, what: &str) -> Result<&'a mut Current> {
     current.as_mut().ok_or_else(|| QueryError::Transaction {
-        message: format!("{what} is for transactions, and none is in progress; BEGIN begins one"),
+        message: format!("{what} can only be used in transaction blocks"),
+        hint: Some("BEGIN starts a transaction block."),
         sqlstate: "25P01",
     })
 }

@@ -31,7 +31,8 @@ impl QuerySession {
     pub(super) async fn vacuum(&self, full: bool, names: &[String]) -> Result<Outcome> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
-                message: "VACUUM and ALTER TABLE ... COMPACT cannot be part of a transaction".to_owned(),
+                message: "VACUUM cannot run inside a transaction block".to_owned(),
+                hint: Some("ALTER TABLE ... COMPACT cannot either; end the transaction first."),
                 sqlstate: "25001",
             });
         }

@@ -14,7 +14,7 @@ use taut_store::Table;
 use taut_types::{LogicalType, Schema};
 
 use crate::constraints::Checks;
-use crate::error::QueryError;
+use crate::error::{QueryError, Violation};
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Coercion {
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
             let name = field.name();
             if !field.is_nullable() && array.logical_null_count() > 0 {
-                let error = QueryError::Null { table: self.table.clone(), column: name.clone() };
+                let error = QueryError::from(Violation::Null { table: self.table.clone(), column: name.clone() });
                 return Err(DataFusionError::External(Box::new(error)));
             }
             let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };

@@ -70,7 +70,8 @@ pub(crate) fn check(sql: &str) -> Result<()> {
 fn refused(token: &TokenWithSpan, what: &str, advice: &str) -> SqlError {
     let start = token.span.start;
     SqlError::Syntax {
-        message: format!("{what} at Line: {}, Column: {}{advice}", start.line, start.column),
+        message: format!("syntax error: {what}{advice}"),
+        expected: None,
         position: Some((start.line, start.column)),
     }
 }

@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use super::TargetColumn;
 use super::target::Target;
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::syntax::{alone, column, derived, item, select};
 
 /// Assigned value of each column, in table order. `None` for columns that are not assigned.
@@ -20,7 +20,7 @@ pub(super) fn values_of(
     let mut set = |name: &ObjectName, value: &Expr| {
         let place = target.place(name, columns)?;
         if values[place].is_some() {
-            return Err(SqlError::Duplicate { kind: "column", name: columns[place].name.to_owned() });
+            return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[place].name.to_owned() });
         }
         values[place] = Some(columns[place].value(value));
         Ok(())
@@ -64,8 +64,8 @@ fn check_count(wanted: usize, given: usize) -> Result<()> {
     if wanted == given {
         return Ok(());
     }
-    let message = format!("SET names {wanted} columns in one parenthesis and has {given} values for them");
-    Err(SqlError::Syntax { message, position: None })
+    let message = format!("number of columns ({wanted}) does not match number of values ({given})");
+    Err(SqlError::syntax(message))
 }
 
 fn argument(argument: &FunctionArg) -> Option<Expr> {

@@ -14,7 +14,7 @@ use super::target::Target;
 use super::update::Update;
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
 use crate::desugar::values_with_queries;
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::parameters::{literal, parameter};
 use crate::syntax::{
@@ -74,9 +74,9 @@ impl Conflict {
             Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(local_name(&name)?)),
         };
         if target.is_none() && matches!(conflict.action, OnConflictAction::DoUpdate(_)) {
-            let message = "ON CONFLICT DO UPDATE says of which key: ON CONFLICT (columns) DO UPDATE or \
-                           ON CONFLICT ON CONSTRAINT name DO UPDATE";
-            return Err(SqlError::Syntax { message: message.to_owned(), position: None });
+            let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name: \
+                           ON CONFLICT (columns) DO UPDATE or ON CONFLICT ON CONSTRAINT name DO UPDATE";
+            return Err(SqlError::syntax(message));
         }
         Ok(Self { target, action: conflict.action })
     }
@@ -119,7 +119,7 @@ pub(super) fn parts(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
         _ => None,
     };
     if conflict.is_some() && target.alias == EXCLUDED {
-        return Err(SqlError::Duplicate { kind: "table name", name: target.alias });
+        return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: target.alias });
     }
     let parts = Insert { columns: insert.columns, source: insert.source, conflict };
     Ok((target, Parts::Insert(parts), insert.returning))
@@ -255,15 +255,19 @@ impl Insert {
         for name in &self.columns {
             let place = target.place(name, columns)?;
             if given.contains(&place) {
-                return Err(SqlError::Duplicate { kind: "column", name: columns[place].name.to_owned() });
+                return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[place].name.to_owned() });
             }
             given.push(place);
         }
         let wanted = if given.is_empty() { columns.len() } else { given.len() };
         if width.is_some_and(|width| width > wanted || (width < wanted && !given.is_empty())) {
             let width = width.unwrap_or_default();
-            let message = format!("INSERT INTO {} takes {wanted} values in a row, {width} are given", target.table);
-            return Err(SqlError::Syntax { message, position: None });
+            let few_or_many = match width > wanted {
+                true => "INSERT has more expressions than target columns",
+                false => "INSERT has more target columns than expressions",
+            };
+            let message = format!("{few_or_many}: table {:?} takes {wanted} values, {width} are given", target.table);
+            return Err(SqlError::syntax(message));
         }
         if given.is_empty() {
             // As in PostgreSQL, fewer values than columns are assigned to the first columns.
@@ -304,8 +308,8 @@ fn width_of(source: &Query) -> Result<Option<usize>> {
             match widths.all(|width| Some(width) == first) {
                 true => Ok(first),
                 false => {
-                    let message = "rows of VALUES have different numbers of values".to_owned();
-                    Err(SqlError::Syntax { message, position: None })
+                    let message = "VALUES lists must all be the same length";
+                    Err(SqlError::syntax(message))
                 }
             }
         }

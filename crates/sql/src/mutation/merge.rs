@@ -10,7 +10,7 @@ use super::nothing::is_nothing;
 use super::qualify::qualified;
 use super::target::{Target, name_of};
 use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::syntax::{
     all_of, alone, any_of, case, column, derived, integer, is_not_null, is_null, item, joined, nested, never, select,
 };
@@ -64,8 +64,8 @@ pub(super) fn parts(merge: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>
     };
     let clauses = merge.clauses.into_iter().map(Clause::of).collect::<Result<Vec<_>>>()?;
     if clauses.is_empty() {
-        let message = "MERGE has no WHEN clause".to_owned();
-        return Err(SqlError::Syntax { message, position: None });
+        let message = "syntax error: MERGE has no WHEN clause";
+        return Err(SqlError::syntax(message));
     }
     let parts = Merge { source: merge.source, on: *merge.on, clauses };
     Ok((target, Parts::Merge(Box::new(parts)), returning))
@@ -232,14 +232,14 @@ impl Merge {
                 if places.len() != values.len() {
                     let (wanted, given) = (places.len(), values.len());
                     let message = format!("INSERT in MERGE takes {wanted} values, {given} are given");
-                    return Err(SqlError::Syntax { message, position: None });
+                    return Err(SqlError::syntax(message));
                 }
                 let mut row = vec![None; columns.len()];
                 for (place, given) in places.into_iter().zip(values) {
                     let column = &columns[place];
                     let given = value(column, &column.value(given));
                     if row[place].replace(given).is_some() {
-                        return Err(SqlError::Duplicate { kind: "column", name: column.name.to_owned() });
+                        return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: column.name.to_owned() });
                     }
                 }
                 let rest = |(column, value): (&TargetColumn<'_>, Option<Expr>)| {

@@ -4,7 +4,7 @@ use datafusion_sql::sqlparser::ast::{CastKind, Expr, Ident, ObjectName, TableFac
 use taut_types::LogicalType;
 
 use super::{ROW, TARGET};
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::syntax::{call, column, is_default, null, table};
 use crate::types::sql_type;
@@ -110,7 +110,7 @@ impl Target {
 
     /// Index of a column that a statement assigns to.
     pub fn place(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
-        let not_found = |name: String| SqlError::NoColumn { name: format!("{}.{name}", self.table) };
+        let not_found = |name: String| SqlError::NoColumn { name, relation: self.table.clone() };
         let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
         let last = match parts.as_deref() {
             Some([last]) => last,
@@ -141,7 +141,7 @@ impl Target {
             return self.check_names([table_with_joins.as_ref()]);
         }
         if name_of(factor).is_some_and(|name| name == self.alias) {
-            return Err(SqlError::Duplicate { kind: "table name", name: self.alias.clone() });
+            return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: self.alias.clone() });
         }
         Ok(())
     }

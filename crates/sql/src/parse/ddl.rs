@@ -8,7 +8,7 @@ use taut_types::IndexKind;
 
 use super::columns::columns_of;
 use super::constraints::{change_of, constraint_of};
-use crate::error::{Result, SqlError};
+use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::statement::{NewIndex, Statement, TableSource};
 
@@ -92,7 +92,7 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
     }))
 }
 
-pub(super) fn drop_statement(kind: &'static str, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
+pub(super) fn drop_statement(kind: ObjectKind, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
     let names = names.iter().map(local_name).collect::<Result<_>>()?;
     Ok(Statement::Drop { kind, names, if_exists })
 }

@@ -77,8 +77,8 @@ pub(super) fn transaction(ast: Ast) -> Result<Statement> {
         Ast::Set(Set::SetTransaction { modes, snapshot: None, session }) => {
             let Modes { isolation, read_only } = Modes::of(&modes)?;
             if isolation.is_none() && read_only.is_none() {
-                let message = "SET TRANSACTION names ISOLATION LEVEL, READ ONLY or READ WRITE".to_owned();
-                return Err(SqlError::Syntax { message, position: None });
+                let message = "syntax error: SET TRANSACTION takes ISOLATION LEVEL, READ ONLY or READ WRITE";
+                return Err(SqlError::syntax(message));
             }
             Ok(Statement::SetTransaction { isolation, read_only, session })
         }
@@ -113,8 +113,8 @@ impl Modes {
                 }
             };
             if is_twice {
-                let message = format!("{mode} is given where there is another of its kind");
-                return Err(SqlError::Syntax { message, position: None });
+                let message = format!("syntax error: conflicting or redundant options: {mode}");
+                return Err(SqlError::syntax(message));
             }
         }
         Ok(found)

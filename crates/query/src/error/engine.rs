@@ -1,0 +1,407 @@
+//! Errors of DataFusion and Arrow in PostgreSQL's words.
+//!
+//! Most of their errors are text without fields, so the names are taken out of the text. A text that is not known here is
+//! shown as it is.
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Column, SchemaError};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::UNNAMED_TABLE;
+use taut_sql::{CATALOG, PUBLIC};
+
+use super::with_causes;
+
+/// Maximum number of columns in a detail.
+const COLUMNS_MAX: usize = 30;
+/// Hint of functions and operators that no argument types match.
+const NO_MATCH: &str =
+    "No function matches the given name and argument types. You might need to add explicit type casts.";
+/// End of the engine's messages about its own faults.
+const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
+
+/// Parts of an error, as PostgreSQL reports them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// SQLSTATE, if the message implies one.
+    pub sqlstate: Option<&'static str>,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl Parts {
+    fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Self { sqlstate: Some(sqlstate), message: message.into(), ..Self::default() }
+    }
+
+    fn other(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Parts of an error, without the errors that wrap its root.
+pub(super) fn parts(error: &DataFusionError) -> Parts {
+    match error.find_root() {
+        DataFusionError::External(inner) => Parts::other(with_causes(inner.as_ref())),
+        DataFusionError::IoError(inner) => Parts::other(with_causes(inner)),
+        DataFusionError::ArrowError(inner, _) => arrow(inner),
+        DataFusionError::SchemaError(inner, _) => schema(inner),
+        root => {
+            let message = without_placeholders(&root.message());
+            known(&message).unwrap_or_else(|| {
+                let message = message.split(BUG_REPORT).next().unwrap_or_default();
+                Parts::other(message)
+            })
+        }
+    }
+}
+
+/// Parts of an error of Arrow.
+pub(super) fn arrow(error: &ArrowError) -> Parts {
+    match error {
+        ArrowError::ExternalError(inner) => Parts::other(with_causes(inner.as_ref())),
+        ArrowError::IoError(_, inner) => Parts::other(with_causes(inner)),
+        ArrowError::DivideByZero => Parts::new("22012", "division by zero"),
+        ArrowError::CastError(message) | ArrowError::ParseError(message) => {
+            cast(message).unwrap_or_else(|| Parts::other(message))
+        }
+        ArrowError::ComputeError(message) => {
+            let message = message.strip_prefix("Execution error: ").unwrap_or(message);
+            known(message).unwrap_or_else(|| Parts::other(message))
+        }
+        other => Parts::other(other.to_string()),
+    }
+}
+
+fn cast(message: &str) -> Option<Parts> {
+    let text = between(message, "Cannot cast string '", "' to value of ")
+        .or_else(|| between(message, "Cannot cast value '", "' to value of "));
+    if let Some((text, rest)) = text {
+        let target = sql_type(rest.strip_suffix(" type").unwrap_or(rest));
+        let is_number = text.trim().parse::<f64>().is_ok();
+        let is_day = target == "date" && text.split('-').count() == 3 && text.split('-').all(is_digits);
+        return Some(match target.as_str() {
+            "smallint" | "integer" | "bigint" if is_number && !text.contains(['.', 'e', 'E']) => {
+                Parts::new("22003", format!("value {text:?} is out of range for type {target}"))
+            }
+            _ if is_day => Parts::new("22008", format!("date/time field value out of range: {text:?}")),
+            _ => Parts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
+        });
+    }
+    if let Some((value, target)) = between(message, "Can't cast value ", " to type ") {
+        let message = format!("{} out of range", sql_type(target));
+        return Some(Parts::new("22003", message).detail(format!("The value is {value}.")));
+    }
+    if let Some(rest) = message.strip_prefix("Invalid input syntax") {
+        return Some(Parts::new("22P02", format!("invalid input syntax{rest}")));
+    }
+    None
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn schema(error: &SchemaError) -> Parts {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
+        SchemaError::AmbiguousReference { field } => {
+            Parts::new("42702", format!("column reference {:?} is ambiguous", field.name))
+        }
+        SchemaError::DuplicateQualifiedField { qualifier, .. } => {
+            Parts::new("42712", format!("table name {:?} specified more than once", qualifier.table()))
+        }
+        SchemaError::DuplicateUnqualifiedField { name } => {
+            Parts::new("42701", format!("column {name:?} specified more than once"))
+        }
+    }
+}
+
+fn no_column(field: &Column, valid: &[Column]) -> Parts {
+    let relation = field.relation.as_ref().map(|relation| relation.table()).filter(|table| *table != UNNAMED_TABLE);
+    if let Some(relation) = relation {
+        let is_known = |column: &Column| column.relation.as_ref().is_some_and(|known| known.table() == relation);
+        if !valid.iter().any(is_known) {
+            return Parts::new("42P01", format!("missing FROM-clause entry for table {relation:?}"));
+        }
+    }
+    let parts = Parts::new(
+        "42703",
+        match relation {
+            Some(relation) => format!("column {relation}.{} does not exist", field.name),
+            None => format!("column {:?} does not exist", field.name),
+        },
+    );
+    let full = |column: &Column| match &column.relation {
+        Some(relation) if relation.table() != UNNAMED_TABLE => format!("{}.{}", relation.table(), column.name),
+        _ => column.name.clone(),
+    };
+    // Names that differ in case only are the usual mistake behind quotes.
+    if let Some(same) = valid.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name)) {
+        return parts.hint(format!("Perhaps you meant to reference the column \"{}\".", full(same)));
+    }
+    let names: Vec<String> = valid.iter().filter(|column| !is_internal(&column.name)).map(full).collect();
+    let more = if names.len() > COLUMNS_MAX { ", ..." } else { "" };
+    match names.get(..names.len().min(COLUMNS_MAX)) {
+        None | Some([]) => parts,
+        Some(names) => parts.detail(format!("The columns are {}{more}.", names.join(", "))),
+    }
+}
+
+/// Whether a column is part of how Taut runs a statement, such as the row id of an UPDATE.
+fn is_internal(column: &str) -> bool {
+    column.starts_with("taut ")
+}
+
+/// Parts of a message of the engine's planner or of one of its functions, if its text is known.
+fn known(message: &str) -> Option<Parts> {
+    names(message).or_else(|| calls(message)).or_else(|| clauses(message)).or_else(|| values(message))
+}
+
+/// Relations, functions and parameters that do not exist.
+fn names(message: &str) -> Option<Parts> {
+    if let Some((name, "")) = between(message, "table '", "' not found") {
+        let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
+        let name = name.strip_prefix(&format!("{PUBLIC}.")).unwrap_or(name);
+        return Some(Parts::new("42P01", format!("relation {name:?} does not exist")));
+    }
+    if let Some((name, rest)) = between(message, "Invalid function '", "'.") {
+        let parts = Parts::new("42883", format!("function {name} does not exist"));
+        return Some(match between(rest, "Did you mean '", "'?") {
+            Some((similar, _)) => parts.hint(format!("Did you mean {similar}?")),
+            None => parts,
+        });
+    }
+    let parameter = between(message, "could not find config namespace for key \"", "\"")
+        .or_else(|| between(message, "'", "' is not a variable which can be viewed with 'SHOW'"));
+    parameter.map(|(name, _)| Parts::new("42704", format!("unrecognized configuration parameter {name:?}")))
+}
+
+/// Functions and operators that do not take the types of their arguments.
+fn calls(message: &str) -> Option<Parts> {
+    if let Some((call, _)) = between(message, "No function matches the given name and argument types '", "'.") {
+        let (name, types) = call.split_once('(')?;
+        let types = sql_types(types.strip_suffix(')')?);
+        return Some(Parts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH));
+    }
+    let operation = between(message, "Cannot coerce arithmetic expression ", " to valid types").map(|(text, _)| text);
+    let comparison = between(message, "Cannot infer common argument type for comparison operation ", "\n")
+        .map(|(text, _)| text)
+        .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "));
+    let (left, operator, right) = split_operation(operation.or(comparison)?)?;
+    let message = format!("operator does not exist: {} {operator} {}", sql_type(left), sql_type(right));
+    Some(Parts::new("42883", message).hint(NO_MATCH.replace("function", "operator")))
+}
+
+/// Splits a text such as `Int32 + Utf8View` at its operator, which is outside of parentheses.
+fn split_operation(text: &str) -> Option<(&str, &str, &str)> {
+    let mut depth = 0;
+    let mut spaces = text.char_indices().filter_map(|(at, character)| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        (character == ' ' && depth == 0).then_some(at)
+    });
+    let (first, last) = (spaces.next()?, spaces.last()?);
+    Some((&text[..first], text[first..last].trim(), text[last..].trim()))
+}
+
+/// Expressions that their clause does not take.
+fn clauses(message: &str) -> Option<Parts> {
+    if message.starts_with("Column in ")
+        && let Some((column, _)) = between(message, "column \"", "\" must appear in the GROUP BY clause")
+    {
+        return Some(Parts::new(
+            "42803",
+            format!("column {column:?} must appear in the GROUP BY clause or be used in an aggregate function"),
+        ));
+    }
+    if message.starts_with("Aggregate functions are not allowed in the WHERE clause") {
+        let parts = Parts::new("42803", "aggregate functions are not allowed in WHERE");
+        return Some(parts.hint("HAVING takes conditions on groups."));
+    }
+    if let Some((_, rest)) = between(message, "Cannot create filter with non-boolean predicate '", "' returning ") {
+        let found = sql_type(rest);
+        return Some(Parts::new("42804", format!("argument of WHERE must be type boolean, not type {found}")));
+    }
+    if let Some((position, _)) = between(message, "Order by column out of bounds, specified: ", ",") {
+        return Some(Parts::new("42P10", format!("ORDER BY position {position} is not in select list")));
+    }
+    if message.starts_with("LIMIT must be >= 0") {
+        return Some(Parts::new("2201W", "LIMIT must not be negative"));
+    }
+    if message.starts_with("OFFSET must be >=0") || message.starts_with("OFFSET must be >= 0") {
+        return Some(Parts::new("2201X", "OFFSET must not be negative"));
+    }
+    let operation = ["UNION", "INTERSECT", "EXCEPT"]
+        .into_iter()
+        .find(|name| message.starts_with(&format!("{name} queries have different number of columns")));
+    if let Some(name) = operation {
+        return Some(Parts::new("42601", format!("each {name} query must have the same number of columns")));
+    }
+    let (found, rest) = between(message, "Inconsistent data length across values list: got ", " values in row ")?;
+    let (row, expected) = rest.split_once(" but expected ")?;
+    let row = row.parse::<u64>().ok()? + 1;
+    let parts = Parts::new("42601", "VALUES lists must all be the same length");
+    Some(parts.detail(format!("Row {row} has {found} values, and {expected} are expected.")))
+}
+
+/// Values that an operation does not take.
+fn values(message: &str) -> Option<Parts> {
+    match message {
+        "Scalar subquery returned more than one row" => {
+            Some(Parts::new("21000", "more than one row returned by a subquery used as an expression"))
+        }
+        "cannot take square root of a negative number" => {
+            Some(Parts::new("2201F", "cannot take square root of a negative number"))
+        }
+        _ => None,
+    }
+}
+
+/// Text between `before` and the first `after` behind it, and the text behind that.
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<(&'t str, &'t str)> {
+    text.split_once(before)?.1.split_once(after)
+}
+
+/// Removes the placeholder that DataFusion uses as the table name of files, which have no name in SQL.
+fn without_placeholders(message: &str) -> String {
+    message.replace(&format!("{UNNAMED_TABLE}."), "")
+}
+
+/// SQL names of Arrow types, separated by commas.
+fn sql_types(types: &str) -> String {
+    let mut depth = 0;
+    let ends_type = |character: char| {
+        match character {
+            '(' | '<' => depth += 1,
+            ')' | '>' => depth -= 1,
+            _ => {}
+        }
+        character == ',' && depth == 0
+    };
+    let names: Vec<String> = types.split(ends_type).map(|name| sql_type(name.trim())).collect();
+    names.join(", ")
+}
+
+/// SQL name of an Arrow type, given by its name.
+fn sql_type(arrow: &str) -> String {
+    let name = match arrow.split(['(', '<']).next().unwrap_or_default() {
+        "Boolean" => "boolean",
+        "Int8" | "Int16" | "UInt8" => "smallint",
+        "Int32" | "UInt16" => "integer",
+        "Int64" | "UInt32" | "UInt64" => "bigint",
+        "Float16" | "Float32" => "real",
+        "Float64" => "double precision",
+        "Decimal128" | "Decimal256" | "Decimal32" | "Decimal64" => "decimal",
+        "Date32" | "Date64" => "date",
+        "Time32" | "Time64" => "time",
+        "Timestamp" if arrow.contains("Some(") || arrow.contains('+') => "timestamp with time zone",
+        "Timestamp" => "timestamp",
+        "Interval" | "Duration" => "interval",
+        "Utf8" | "LargeUtf8" | "Utf8View" => "text",
+        "Binary" | "LargeBinary" | "BinaryView" | "FixedSizeBinary" => "bytea",
+        "Null" => "unknown",
+        _ => arrow,
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(error: DataFusionError, expected: (&str, &str)) {
+        let Parts { sqlstate, message, .. } = parts(&error);
+        assert_eq!((sqlstate.unwrap_or_default(), message.as_str()), expected);
+    }
+
+    #[test]
+    fn messages_of_the_planner_are_known() {
+        for (message, sqlstate, expected) in [
+            ("table 'taut.public.t' not found", "42P01", "relation \"t\" does not exist"),
+            ("table 'taut.other.t' not found", "42P01", "relation \"other.t\" does not exist"),
+            ("Invalid function 'foo'.\nDid you mean 'pow'?", "42883", "function foo does not exist"),
+            (
+                "Failed. No function matches the given name and argument types 'f(Utf8, Decimal128(10, 2))'. You might",
+                "42883",
+                "function f(text, decimal) does not exist",
+            ),
+            (
+                "Cannot coerce arithmetic expression Decimal128(10, 2) + Utf8View to valid types",
+                "42883",
+                "operator does not exist: decimal + text",
+            ),
+            (
+                "Order by column out of bounds, specified: 5, max: 3",
+                "42P10",
+                "ORDER BY position 5 is not in select list",
+            ),
+            (
+                "Inconsistent data length across values list: got 1 values in row 0 but expected 3",
+                "42601",
+                "VALUES lists must all be the same length",
+            ),
+            ("no column named b; there are ?table?.a, ?table?.c", "", "no column named b; there are a, c"),
+            ("what is not known here", "", "what is not known here"),
+        ] {
+            check(DataFusionError::Plan(message.to_owned()), (sqlstate, expected));
+        }
+    }
+
+    #[test]
+    fn casts_name_types_of_sql() {
+        for (message, sqlstate, expected) in [
+            ("Cannot cast string 'x' to value of Int32 type", "22P02", "invalid input syntax for type integer: \"x\""),
+            (
+                "Cannot cast string '1.5' to value of Int32 type",
+                "22P02",
+                "invalid input syntax for type integer: \"1.5\"",
+            ),
+            (
+                "Cannot cast string '9999999999' to value of Int32 type",
+                "22003",
+                "value \"9999999999\" is out of range for type integer",
+            ),
+            (
+                "Cannot cast string '2024-13-01' to value of Date32 type",
+                "22008",
+                "date/time field value out of range: \"2024-13-01\"",
+            ),
+            ("Can't cast value 70000 to type Int16", "22003", "smallint out of range"),
+        ] {
+            check(ArrowError::CastError(message.to_owned()).into(), (sqlstate, expected));
+        }
+        check(ArrowError::DivideByZero.into(), ("22012", "division by zero"));
+    }
+
+    #[test]
+    fn columns_that_do_not_exist_are_named_with_those_that_do() {
+        let valid = vec![Column::new(Some("t"), "a"), Column::new(Some("t"), "Price")];
+        let missing =
+            |field| Box::new(SchemaError::FieldNotFound { field: Box::new(field), valid_fields: valid.clone() });
+        let unqualified = schema(&missing(Column::new_unqualified("b")));
+        assert_eq!(unqualified.message, "column \"b\" does not exist");
+        assert_eq!(unqualified.detail.as_deref(), Some("The columns are t.a, t.Price."));
+        let other_case = schema(&missing(Column::new(Some("t"), "price")));
+        assert_eq!(other_case.message, "column t.price does not exist");
+        assert_eq!(other_case.hint.as_deref(), Some("Perhaps you meant to reference the column \"t.Price\"."));
+        let no_table = schema(&missing(Column::new(Some("u"), "a")));
+        assert_eq!(
+            (no_table.sqlstate, no_table.message.as_str()),
+            (Some("42P01"), "missing FROM-clause entry for table \"u\"")
+        );
+    }
+}
