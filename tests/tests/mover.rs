@@ -153,7 +153,7 @@ fn deleted_rows_and_their_files_go_when_no_reader_needs_them() {
 
 #[test]
 fn updates_are_neither_lost_nor_refused_because_of_the_mover() {
-    let bounds = MoverOptions { delta_rows: 200, deleted_rows: 50, merged_parts: 3, ..options() };
+    let bounds = MoverOptions { delta_rows: 200, deleted_rows: 50, merge_inputs: 3, ..options() };
     for design in ["", "WITH (sort_by = 'k')"] {
         let database = open(Path::new(":memory:"), bounds.clone());
         let session = database.session();
@@ -244,7 +244,7 @@ fn a_database_closes_while_the_mover_works() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     for round in 0..5 {
-        let database = open(&path, MoverOptions { merged_parts: 2, ..options() });
+        let database = open(&path, MoverOptions { merge_inputs: 2, ..options() });
         let session = database.session();
         session.execute("CREATE TABLE IF NOT EXISTS t (k bigint, v bigint) WITH (sort_by = 'v')").unwrap();
         assert_eq!(number(&session, "SELECT count(*) FROM t"), round * 25_000);

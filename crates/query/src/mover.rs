@@ -32,7 +32,7 @@ use crate::plan::engine::Engine;
 use status::Status;
 
 pub use options::MoverOptions;
-pub(crate) use policy::Thoroughness;
+pub(crate) use policy::CompactionScope;
 pub(crate) use work::{Worker, is_conflict};
 
 /// Maximum wait for a maintenance lock whose holder may be waiting for this session.

@@ -120,8 +120,8 @@ pub struct QuerySession {
     texts: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
-    /// Cached result of [`QuerySession::defines_long`], with the catalog's `definitions` for which it was computed.
-    defines_long: Mutex<Option<(u64, bool)>>,
+    /// Cached result of [`QuerySession::has_long_definitions`], with the catalog's `definitions` for which it was computed.
+    has_long_definitions: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
     running: Mutex<RunningStatement>,
     /// Time limit of each statement.
@@ -149,7 +149,7 @@ impl QuerySession {
             texts: StatementCache::default(),
             planning: Planning::new(),
             insert_targets: InsertTargets::default(),
-            defines_long: Mutex::default(),
+            has_long_definitions: Mutex::default(),
             transactions: Mutex::default(),
             running: Mutex::default(),
             statement_timeout: Mutex::default(),
@@ -173,7 +173,7 @@ impl QuerySession {
     ///
     /// True for statements with a cached plan, for transaction control, and for short statements that insert listed
     /// values.
-    pub fn computes_little(&self, statement: &Statement) -> bool {
+    pub fn is_short(&self, statement: &Statement) -> bool {
         match statement {
             Statement::Begin { .. }
             | Statement::Commit
@@ -208,27 +208,27 @@ impl QuerySession {
     ///
     /// True if the statement, a view, a constraint or a prepared statement has a long text. Also true for kinds of
     /// statement that do not record the length of their text.
-    pub fn may_be_deep(&self, statement: &Statement) -> bool {
+    pub fn needs_large_stack(&self, statement: &Statement) -> bool {
         let is_long = match statement {
             Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
             _ => true,
         };
-        is_long || self.prepared.any_is_long() || self.defines_long()
+        is_long || self.prepared.any_is_long() || self.has_long_definitions()
     }
 
     /// Whether a view or a constraint has a long text.
-    fn defines_long(&self) -> bool {
+    fn has_long_definitions(&self) -> bool {
         let snapshot = self.snapshot();
-        let mut known = self.defines_long.lock();
-        if let Some((definitions, defines_long)) = *known
+        let mut known = self.has_long_definitions.lock();
+        if let Some((definitions, has_long_definitions)) = *known
             && definitions == snapshot.definitions()
         {
-            return defines_long;
+            return has_long_definitions;
         }
-        let defines_long = snapshot.views().any(|view| taut_sql::is_long(&view.sql))
+        let has_long_definitions = snapshot.views().any(|view| taut_sql::is_long(&view.sql))
             || snapshot.tables().any(|table| has_long(&table.constraints));
-        *known = Some((snapshot.definitions(), defines_long));
-        defines_long
+        *known = Some((snapshot.definitions(), has_long_definitions));
+        has_long_definitions
     }
 
     /// Sets the callback for the progress of loads, rewrites and queries; `None` removes it.
@@ -251,7 +251,7 @@ impl QuerySession {
             return self.run_alone(statement, parameters).await;
         }
         self.begin_statement()?;
-        let mut unfinished = Unfinished(Some(self));
+        let mut unfinished = FailOnDrop(Some(self));
         let outcome = self.run_in_memory(statement, parameters).await;
         if let Err(QueryError::Constraint(violation)) = &outcome {
             self.was_refused(violation);
@@ -302,10 +302,10 @@ impl QuerySession {
             let allowed = "queries, INSERT, UPDATE, DELETE, MERGE, COPY (query) TO and CREATE TABLE AS have parameters";
             return Err(QueryError::unsupported("a parameter in this statement", allowed));
         }
-        if let Some(what) = defines(statement) {
+        if let Some(what) = ddl_tag(statement) {
             self.check_may_write(what)?;
         }
-        if let Some(what) = maintains(statement).filter(|_| self.store.is_read_only()) {
+        if let Some(what) = maintenance_tag(statement).filter(|_| self.store.is_read_only()) {
             self.check_may_write(what)?;
         }
         match statement {
@@ -516,9 +516,9 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
 }
 
 /// Drop guard: marks the transaction failed if the future of its statement is dropped early.
-struct Unfinished<'a>(Option<&'a QuerySession>);
+struct FailOnDrop<'a>(Option<&'a QuerySession>);
 
-impl Drop for Unfinished<'_> {
+impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.0 {
             session.statement_failed();
@@ -543,7 +543,7 @@ fn has_long(constraints: &Constraints) -> bool {
 
 /// Command name of a statement that changes definitions or loads a file, if this crate plans it; `None` for other
 /// statements.
-fn defines(statement: &Statement) -> Option<&'static str> {
+fn ddl_tag(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::CreateTable { source: TableSource::Query(_), .. } => "CREATE TABLE AS",
         Statement::CreateTable { .. } => "CREATE TABLE",
@@ -560,7 +560,7 @@ fn defines(statement: &Statement) -> Option<&'static str> {
 
 /// Command name of a statement that changes how the database is stored but not its contents; `None` for other
 /// statements.
-fn maintains(statement: &Statement) -> Option<&'static str> {
+fn maintenance_tag(statement: &Statement) -> Option<&'static str> {
     Some(match statement {
         Statement::Checkpoint => "CHECKPOINT",
         Statement::Vacuum { .. } => "VACUUM",

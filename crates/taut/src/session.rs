@@ -107,14 +107,14 @@ impl Session {
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
             return Ok(Outcome::Rows(Rows::ready(schema, batches)));
         }
-        let may_be_deep = self.query.may_be_deep(statement);
-        let outcome = match self.query.computes_little(statement) {
-            true => self.block_on(may_be_deep, &mut watch, self.query.run(statement, parameters))?,
+        let needs_large_stack = self.query.needs_large_stack(statement);
+        let outcome = match self.query.is_short(statement) {
+            true => self.block_on(needs_large_stack, &mut watch, self.query.run(statement, parameters))?,
             false => self.run_aside(statement, parameters, &mut watch)?,
         };
         Ok(match outcome {
             taut_query::Outcome::Rows(stream) => {
-                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), watch, may_be_deep))
+                Outcome::Rows(Rows::new(stream, Arc::clone(&self.runtime), watch, needs_large_stack))
             }
             taut_query::Outcome::Done(done) => Outcome::Done(done),
         })
@@ -289,13 +289,13 @@ impl Session {
 
     fn block_on<T>(
         &self,
-        may_be_deep: bool,
+        needs_large_stack: bool,
         cancelled: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
         // Pinned here: passing a future by value copies it, and this one is several kilobytes.
         let future = pin!(future);
-        Ok(unless_cancelled(&self.runtime, cancelled, with_stack(may_be_deep, future))???)
+        Ok(unless_cancelled(&self.runtime, cancelled, with_stack(needs_large_stack, future))???)
     }
 }
 

@@ -40,8 +40,8 @@ fn settings(seed: u64) -> Settings {
         is_on: seed % 2 == 1,
         delta_rows: 40,
         deleted_rows: 5,
-        merged_parts: 2,
-        piece_rows: 3_000,
+        merge_inputs: 2,
+        compaction_rows: 3_000,
         idle: Duration::from_millis(5),
         log_bytes: 20_000,
         ..MoverOptions::default()

@@ -11,7 +11,7 @@ use crate::error::{QueryError, Result};
 
 /// A table whose constraints are being declared.
 #[derive(Clone, Copy)]
-struct Subject<'a> {
+struct DeclaredTable<'a> {
     id: TableId,
     name: &'a str,
     schema: &'a Schema,
@@ -23,7 +23,7 @@ struct Subject<'a> {
 /// If a constraint names something that does not exist, or does not fit the table.
 pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &Catalog) -> Result<Constraints> {
     let (id, name, schema) = table;
-    let subject = Subject { id, name, schema };
+    let subject = DeclaredTable { id, name, schema };
     let mut constraints = Constraints::default();
     // Keys are added first: a foreign key may reference a key of its own table.
     let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredRule::ForeignKey { .. });
@@ -37,7 +37,7 @@ pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &
 
 /// A table after changes of its constraints.
 #[derive(Debug)]
-pub struct Altered {
+pub struct AlteredTable {
     /// Constraints of the table.
     pub constraints: Constraints,
     /// Columns of the table. Their nullability may have changed.
@@ -50,12 +50,12 @@ pub struct Altered {
 ///
 /// # Errors
 /// If a change names something that does not exist, or does not fit the table.
-pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog: &Catalog) -> Result<Altered> {
+pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog: &Catalog) -> Result<AlteredTable> {
     let (mut constraints, mut notices) = (table.constraints.as_ref().clone(), Vec::new());
     let mut columns = table.schema.columns().to_vec();
     for change in changes {
         let schema = Schema::new(columns.clone())?;
-        let mut subject = Subject { id: table.id, name: &table.name, schema: &schema };
+        let mut subject = DeclaredTable { id: table.id, name: &table.name, schema: &schema };
         match change {
             ConstraintChange::Add(constraint) => {
                 let primary = match &constraint.rule {
@@ -94,10 +94,10 @@ pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog:
             }
         }
     }
-    Ok(Altered { constraints, columns, notices })
+    Ok(AlteredTable { constraints, columns, notices })
 }
 
-fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject: Subject<'_>) -> Result<()> {
+fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject: DeclaredTable<'_>) -> Result<()> {
     let column = subject.column(column)?;
     default_expression(value, subject.schema.column(column).logical_type)?;
     constraints.defaults.insert(column, value.to_owned());
@@ -107,7 +107,7 @@ fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject
 fn add(
     constraints: &mut Constraints,
     constraint: &DeclaredConstraint,
-    subject: Subject<'_>,
+    subject: DeclaredTable<'_>,
     catalog: &Catalog,
 ) -> Result<()> {
     match &constraint.rule {
@@ -132,7 +132,7 @@ fn add(
             let (parent, of_parent) = match catalog.table(table) {
                 _ if table == subject.name => (subject, &*constraints),
                 Some(parent) => {
-                    (Subject { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
+                    (DeclaredTable { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
                 }
                 None => return Err(QueryError::no_relation(table)),
             };
@@ -165,7 +165,7 @@ fn add(
 fn named(
     constraints: &Constraints,
     constraint: &DeclaredConstraint,
-    (subject, catalog): (Subject<'_>, &Catalog),
+    (subject, catalog): (DeclaredTable<'_>, &Catalog),
     suffix: &str,
 ) -> Result<String> {
     let taken: BTreeSet<&str> = constraints.names().collect();
@@ -194,7 +194,7 @@ fn named(
     }
 }
 
-impl Subject<'_> {
+impl DeclaredTable<'_> {
     fn column(&self, name: &str) -> Result<ColumnIndex> {
         let found = self.schema.index_of(name);
         found.ok_or_else(|| QueryError::no_column(self.name, name))

@@ -12,6 +12,6 @@ mod expressions;
 mod indexes;
 
 pub use checks::Checks;
-pub use declare::{Altered, altered, declared};
+pub use declare::{AlteredTable, altered, declared};
 pub use expressions::{DefaultValues, default_expression};
 pub use indexes::index_keys;

@@ -19,9 +19,9 @@ const NO_MATCH: &str =
 /// End of the engine's messages about its own faults.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
 
-/// Parts of an error, as PostgreSQL reports them.
+/// ErrorParts of an error, as PostgreSQL reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct ErrorParts {
     /// SQLSTATE, if the message implies one.
     pub sqlstate: Option<&'static str>,
     pub message: String,
@@ -29,7 +29,7 @@ pub(super) struct Parts {
     pub hint: Option<String>,
 }
 
-impl Parts {
+impl ErrorParts {
     fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self { sqlstate: Some(sqlstate), message: message.into(), ..Self::default() }
     }
@@ -49,41 +49,41 @@ impl Parts {
     }
 }
 
-/// Parts of an error, without the errors that wrap its root.
-pub(super) fn parts(error: &DataFusionError) -> Parts {
+/// ErrorParts of an error, without the errors that wrap its root.
+pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     match error.find_root() {
-        DataFusionError::External(inner) => Parts::other(with_causes(inner.as_ref())),
-        DataFusionError::IoError(inner) => Parts::other(with_causes(inner)),
+        DataFusionError::External(inner) => ErrorParts::other(with_causes(inner.as_ref())),
+        DataFusionError::IoError(inner) => ErrorParts::other(with_causes(inner)),
         DataFusionError::ArrowError(inner, _) => arrow(inner),
         DataFusionError::SchemaError(inner, _) => schema(inner),
         root => {
             let message = without_placeholders(&root.message());
             known(&message).unwrap_or_else(|| {
                 let message = message.split(BUG_REPORT).next().unwrap_or_default();
-                Parts::other(message)
+                ErrorParts::other(message)
             })
         }
     }
 }
 
-/// Parts of an error of Arrow.
-pub(super) fn arrow(error: &ArrowError) -> Parts {
+/// ErrorParts of an error of Arrow.
+pub(super) fn arrow(error: &ArrowError) -> ErrorParts {
     match error {
-        ArrowError::ExternalError(inner) => Parts::other(with_causes(inner.as_ref())),
-        ArrowError::IoError(_, inner) => Parts::other(with_causes(inner)),
-        ArrowError::DivideByZero => Parts::new("22012", "division by zero"),
+        ArrowError::ExternalError(inner) => ErrorParts::other(with_causes(inner.as_ref())),
+        ArrowError::IoError(_, inner) => ErrorParts::other(with_causes(inner)),
+        ArrowError::DivideByZero => ErrorParts::new("22012", "division by zero"),
         ArrowError::CastError(message) | ArrowError::ParseError(message) => {
-            cast(message).unwrap_or_else(|| Parts::other(message))
+            cast(message).unwrap_or_else(|| ErrorParts::other(message))
         }
         ArrowError::ComputeError(message) => {
             let message = message.strip_prefix("Execution error: ").unwrap_or(message);
-            known(message).unwrap_or_else(|| Parts::other(message))
+            known(message).unwrap_or_else(|| ErrorParts::other(message))
         }
-        other => Parts::other(other.to_string()),
+        other => ErrorParts::other(other.to_string()),
     }
 }
 
-fn cast(message: &str) -> Option<Parts> {
+fn cast(message: &str) -> Option<ErrorParts> {
     let text = between(message, "Cannot cast string '", "' to value of ")
         .or_else(|| between(message, "Cannot cast value '", "' to value of "));
     if let Some((text, rest)) = text {
@@ -92,18 +92,18 @@ fn cast(message: &str) -> Option<Parts> {
         let is_day = target == "date" && text.split('-').count() == 3 && text.split('-').all(is_digits);
         return Some(match target.as_str() {
             "smallint" | "integer" | "bigint" if is_number && !text.contains(['.', 'e', 'E']) => {
-                Parts::new("22003", format!("value {text:?} is out of range for type {target}"))
+                ErrorParts::new("22003", format!("value {text:?} is out of range for type {target}"))
             }
-            _ if is_day => Parts::new("22008", format!("date/time field value out of range: {text:?}")),
-            _ => Parts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
+            _ if is_day => ErrorParts::new("22008", format!("date/time field value out of range: {text:?}")),
+            _ => ErrorParts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
         });
     }
     if let Some((value, target)) = between(message, "Can't cast value ", " to type ") {
         let message = format!("{} out of range", sql_type(target));
-        return Some(Parts::new("22003", message).detail(format!("The value is {value}.")));
+        return Some(ErrorParts::new("22003", message).detail(format!("The value is {value}.")));
     }
     if let Some(rest) = message.strip_prefix("Invalid input syntax") {
-        return Some(Parts::new("22P02", format!("invalid input syntax{rest}")));
+        return Some(ErrorParts::new("22P02", format!("invalid input syntax{rest}")));
     }
     None
 }
@@ -112,30 +112,30 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn schema(error: &SchemaError) -> Parts {
+fn schema(error: &SchemaError) -> ErrorParts {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
         SchemaError::AmbiguousReference { field } => {
-            Parts::new("42702", format!("column reference {:?} is ambiguous", field.name))
+            ErrorParts::new("42702", format!("column reference {:?} is ambiguous", field.name))
         }
         SchemaError::DuplicateQualifiedField { qualifier, .. } => {
-            Parts::new("42712", format!("table name {:?} specified more than once", qualifier.table()))
+            ErrorParts::new("42712", format!("table name {:?} specified more than once", qualifier.table()))
         }
         SchemaError::DuplicateUnqualifiedField { name } => {
-            Parts::new("42701", format!("column {name:?} specified more than once"))
+            ErrorParts::new("42701", format!("column {name:?} specified more than once"))
         }
     }
 }
 
-fn no_column(field: &Column, valid: &[Column]) -> Parts {
+fn no_column(field: &Column, valid: &[Column]) -> ErrorParts {
     let relation = field.relation.as_ref().map(|relation| relation.table()).filter(|table| *table != UNNAMED_TABLE);
     if let Some(relation) = relation {
         let is_known = |column: &Column| column.relation.as_ref().is_some_and(|known| known.table() == relation);
         if !valid.iter().any(is_known) {
-            return Parts::new("42P01", format!("missing FROM-clause entry for table {relation:?}"));
+            return ErrorParts::new("42P01", format!("missing FROM-clause entry for table {relation:?}"));
         }
     }
-    let parts = Parts::new(
+    let parts = ErrorParts::new(
         "42703",
         match relation {
             Some(relation) => format!("column {relation}.{} does not exist", field.name),
@@ -163,20 +163,20 @@ fn is_internal(column: &str) -> bool {
     column.starts_with("taut ")
 }
 
-/// Parts of a message of the engine's planner or of one of its functions, if its text is known.
-fn known(message: &str) -> Option<Parts> {
+/// ErrorParts of a message of the engine's planner or of one of its functions, if its text is known.
+fn known(message: &str) -> Option<ErrorParts> {
     names(message).or_else(|| calls(message)).or_else(|| clauses(message)).or_else(|| values(message))
 }
 
 /// Relations, functions and parameters that do not exist.
-fn names(message: &str) -> Option<Parts> {
+fn names(message: &str) -> Option<ErrorParts> {
     if let Some((name, "")) = between(message, "table '", "' not found") {
         let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
         let name = name.strip_prefix(&format!("{PUBLIC}.")).unwrap_or(name);
-        return Some(Parts::new("42P01", format!("relation {name:?} does not exist")));
+        return Some(ErrorParts::new("42P01", format!("relation {name:?} does not exist")));
     }
     if let Some((name, rest)) = between(message, "Invalid function '", "'.") {
-        let parts = Parts::new("42883", format!("function {name} does not exist"));
+        let parts = ErrorParts::new("42883", format!("function {name} does not exist"));
         return Some(match between(rest, "Did you mean '", "'?") {
             Some((similar, _)) => parts.hint(format!("Did you mean {similar}?")),
             None => parts,
@@ -184,15 +184,15 @@ fn names(message: &str) -> Option<Parts> {
     }
     let parameter = between(message, "could not find config namespace for key \"", "\"")
         .or_else(|| between(message, "'", "' is not a variable which can be viewed with 'SHOW'"));
-    parameter.map(|(name, _)| Parts::new("42704", format!("unrecognized configuration parameter {name:?}")))
+    parameter.map(|(name, _)| ErrorParts::new("42704", format!("unrecognized configuration parameter {name:?}")))
 }
 
 /// Functions and operators that do not take the types of their arguments.
-fn calls(message: &str) -> Option<Parts> {
+fn calls(message: &str) -> Option<ErrorParts> {
     if let Some((call, _)) = between(message, "No function matches the given name and argument types '", "'.") {
         let (name, types) = call.split_once('(')?;
         let types = sql_types(types.strip_suffix(')')?);
-        return Some(Parts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH));
+        return Some(ErrorParts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH));
     }
     let operation = between(message, "Cannot coerce arithmetic expression ", " to valid types").map(|(text, _)| text);
     let comparison = between(message, "Cannot infer common argument type for comparison operation ", "\n")
@@ -200,7 +200,7 @@ fn calls(message: &str) -> Option<Parts> {
         .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "));
     let (left, operator, right) = split_operation(operation.or(comparison)?)?;
     let message = format!("operator does not exist: {} {operator} {}", sql_type(left), sql_type(right));
-    Some(Parts::new("42883", message).hint(NO_MATCH.replace("function", "operator")))
+    Some(ErrorParts::new("42883", message).hint(NO_MATCH.replace("function", "operator")))
 }
 
 /// Splits a text such as `Int32 + Utf8View` at its operator, which is outside of parentheses.
@@ -219,53 +219,53 @@ fn split_operation(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Expressions that their clause does not take.
-fn clauses(message: &str) -> Option<Parts> {
+fn clauses(message: &str) -> Option<ErrorParts> {
     if message.starts_with("Column in ")
         && let Some((column, _)) = between(message, "column \"", "\" must appear in the GROUP BY clause")
     {
-        return Some(Parts::new(
+        return Some(ErrorParts::new(
             "42803",
             format!("column {column:?} must appear in the GROUP BY clause or be used in an aggregate function"),
         ));
     }
     if message.starts_with("Aggregate functions are not allowed in the WHERE clause") {
-        let parts = Parts::new("42803", "aggregate functions are not allowed in WHERE");
+        let parts = ErrorParts::new("42803", "aggregate functions are not allowed in WHERE");
         return Some(parts.hint("HAVING takes conditions on groups."));
     }
     if let Some((_, rest)) = between(message, "Cannot create filter with non-boolean predicate '", "' returning ") {
         let found = sql_type(rest);
-        return Some(Parts::new("42804", format!("argument of WHERE must be type boolean, not type {found}")));
+        return Some(ErrorParts::new("42804", format!("argument of WHERE must be type boolean, not type {found}")));
     }
     if let Some((position, _)) = between(message, "Order by column out of bounds, specified: ", ",") {
-        return Some(Parts::new("42P10", format!("ORDER BY position {position} is not in select list")));
+        return Some(ErrorParts::new("42P10", format!("ORDER BY position {position} is not in select list")));
     }
     if message.starts_with("LIMIT must be >= 0") {
-        return Some(Parts::new("2201W", "LIMIT must not be negative"));
+        return Some(ErrorParts::new("2201W", "LIMIT must not be negative"));
     }
     if message.starts_with("OFFSET must be >=0") || message.starts_with("OFFSET must be >= 0") {
-        return Some(Parts::new("2201X", "OFFSET must not be negative"));
+        return Some(ErrorParts::new("2201X", "OFFSET must not be negative"));
     }
     let operation = ["UNION", "INTERSECT", "EXCEPT"]
         .into_iter()
         .find(|name| message.starts_with(&format!("{name} queries have different number of columns")));
     if let Some(name) = operation {
-        return Some(Parts::new("42601", format!("each {name} query must have the same number of columns")));
+        return Some(ErrorParts::new("42601", format!("each {name} query must have the same number of columns")));
     }
     let (found, rest) = between(message, "Inconsistent data length across values list: got ", " values in row ")?;
     let (row, expected) = rest.split_once(" but expected ")?;
     let row = row.parse::<u64>().ok()? + 1;
-    let parts = Parts::new("42601", "VALUES lists must all be the same length");
+    let parts = ErrorParts::new("42601", "VALUES lists must all be the same length");
     Some(parts.detail(format!("Row {row} has {found} values, and {expected} are expected.")))
 }
 
 /// Values that an operation does not take.
-fn values(message: &str) -> Option<Parts> {
+fn values(message: &str) -> Option<ErrorParts> {
     match message {
         "Scalar subquery returned more than one row" => {
-            Some(Parts::new("21000", "more than one row returned by a subquery used as an expression"))
+            Some(ErrorParts::new("21000", "more than one row returned by a subquery used as an expression"))
         }
         "cannot take square root of a negative number" => {
-            Some(Parts::new("2201F", "cannot take square root of a negative number"))
+            Some(ErrorParts::new("2201F", "cannot take square root of a negative number"))
         }
         _ => None,
     }
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     fn check(error: DataFusionError, expected: (&str, &str)) {
-        let Parts { sqlstate, message, .. } = parts(&error);
+        let ErrorParts { sqlstate, message, .. } = parts(&error);
         assert_eq!((sqlstate.unwrap_or_default(), message.as_str()), expected);
     }
 

@@ -45,7 +45,7 @@ use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
 
 use crate::runtime::pace::Pace;
 use crate::runtime::progress::ProgressCounter;
-use crate::write::blocks::{BlockWriter, CoercedStream, parts_of};
+use crate::write::blocks::{BlockWriter, CoercedStream, write_streams};
 use crate::write::changes::{Changes, WrittenRows};
 use crate::write::coerce::Coercion;
 use crate::write::commit::{check_constraints, check_design, partitioning_of, replace_all};
@@ -481,13 +481,13 @@ async fn write_blocks(
     };
     let (key, is_watched) = match order {
         InputOrder::Any => {
-            let parts = parts_of(writer, &target.partitions(), streams()?).await?;
+            let parts = write_streams(writer, &target.partitions(), streams()?).await?;
             return Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
             // Checked all the same, in case the plan is wrong about its order.
             let (ends, watched) = watched(&key)?;
-            let parts = parts_of(writer, &target.partitions(), watched).await?;
+            let parts = write_streams(writer, &target.partitions(), watched).await?;
             return Ok(WrittenBlocks { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
         }
         // Planning may have added an operator to the input that can run only once.
@@ -496,7 +496,7 @@ async fn write_blocks(
     };
     if is_watched {
         let (ends, watched) = watched(&key)?;
-        let written = parts_of(writer.clone(), &target.partitions(), watched).await;
+        let written = write_streams(writer.clone(), &target.partitions(), watched).await;
         match written.and_then(|parts| ends.in_order(parts)) {
             Err(error) if is_out_of_order(&error) => {}
             result => return result.map(|blocks| WrittenBlocks { blocks, is_sorted: false, old_ids }),
@@ -506,7 +506,7 @@ async fn write_blocks(
         }
     }
     let sorted = sorted::sorted(&key, &rows, context)?;
-    let parts = parts_of(writer, &target.partitions(), vec![sorted]).await?;
+    let parts = write_streams(writer, &target.partitions(), vec![sorted]).await?;
     Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
 }
 

@@ -21,11 +21,11 @@ pub struct MoverOptions {
     pub deleted_rows: u64,
     /// Minimum number of sort runs, or of small neighbouring blocks of an unsorted table, that are merged. None of them
     /// may be larger than the sum of their sizes, divided by half this number.
-    pub merged_parts: usize,
+    pub merge_inputs: usize,
     /// Maximum plain bytes that one compaction rewrites, if it can be divided.
-    pub piece_bytes: u64,
+    pub compaction_bytes: u64,
     /// Maximum rows that one compaction rewrites, if it can be divided.
-    pub piece_rows: u64,
+    pub compaction_rows: u64,
     /// Time for which a table must be unchanged before it gets compactions that are not urgent.
     pub idle: Duration,
     /// Size of the log, in bytes, above which a checkpoint is taken.
@@ -42,7 +42,7 @@ impl MoverOptions {
 
     /// Limits for a full compaction: blocks with any deleted row are rewritten, and two inputs are enough for a merge.
     pub(crate) fn full(&self) -> Self {
-        Self { deleted_percent: 0, merged_parts: 2, ..self.clone() }
+        Self { deleted_percent: 0, merge_inputs: 2, ..self.clone() }
     }
 }
 
@@ -55,9 +55,9 @@ impl Default for MoverOptions {
             hard_factor: 4,
             deleted_percent: 25,
             deleted_rows: 1 << 16,
-            merged_parts: 8,
-            piece_bytes: 1 << 30,
-            piece_rows: 16 << 20,
+            merge_inputs: 8,
+            compaction_bytes: 1 << 30,
+            compaction_rows: 16 << 20,
             idle: Duration::from_secs(60),
             log_bytes: 64 << 20,
         }

@@ -55,7 +55,7 @@ pub(crate) struct Compaction {
 
 /// Which compactions to run on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Thoroughness {
+pub(crate) enum CompactionScope {
     /// Compactions that are necessary while the table is in use.
     Urgent,
     /// Compactions for a table that has not changed for a while.
@@ -69,7 +69,7 @@ pub(crate) fn next(
     table: &Table,
     work: CompactionKind,
     options: &MoverOptions,
-    wanted: Thoroughness,
+    wanted: CompactionScope,
 ) -> Option<Compaction> {
     match work {
         CompactionKind::Seal => seal(table, options, wanted),
@@ -90,7 +90,7 @@ pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     (!table.design.sort_by.is_empty() && !is_fresh).then(all)
 }
 
-fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Compaction> {
+fn seal(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Option<Compaction> {
     let (pages, rows) = (table.delta.pages().len(), table.delta.page_rows());
     // The last page may still grow.
     let settled = pages.saturating_sub(1);
@@ -98,8 +98,8 @@ fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<C
     // A sorted table with delta rows cannot be read in order.
     let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
     let pages = match wanted {
-        Thoroughness::All => pages,
-        Thoroughness::Idle if rows >= SEALED_ROWS_MIN || keeps_order => pages,
+        CompactionScope::All => pages,
+        CompactionScope::Idle if rows >= SEALED_ROWS_MIN || keeps_order => pages,
         _ if is_large => settled,
         _ => 0,
     };
@@ -107,8 +107,8 @@ fn seal(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<C
 }
 
 /// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
-fn clean(table: &Table, options: &MoverOptions, wanted: Thoroughness) -> Option<Compaction> {
-    if wanted == Thoroughness::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
+fn clean(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Option<Compaction> {
+    if wanted == CompactionScope::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
     }
     let is_due = |place: &usize| {
@@ -141,7 +141,7 @@ impl CompactionSize {
         self.blocks += 1;
         self.rows += entry.rows;
         self.bytes += entry.plain_bytes;
-        self.blocks == 1 || self.rows <= options.piece_rows && self.bytes <= options.piece_bytes
+        self.blocks == 1 || self.rows <= options.compaction_rows && self.bytes <= options.compaction_bytes
     }
 }
 
@@ -173,16 +173,16 @@ impl MergeInput {
 /// There must be enough inputs, and none may be large, so that each merge multiplies the size of the input that holds a
 /// given row.
 fn worth_merging(parts: &[MergeInput], options: &MoverOptions) -> Option<usize> {
-    let growth = (options.merged_parts as u64 / 2).max(1);
+    let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
     for (place, part) in parts.iter().enumerate() {
         rows += part.rows;
         bytes += part.bytes;
         largest = largest.max(part.bytes);
-        if rows > options.piece_rows || bytes > options.piece_bytes {
+        if rows > options.compaction_rows || bytes > options.compaction_bytes {
             break;
         }
-        if place + 1 >= options.merged_parts && largest * growth <= bytes {
+        if place + 1 >= options.merge_inputs && largest * growth <= bytes {
             worth = Some(place + 1);
         }
     }
@@ -197,8 +197,9 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {
         // Unpartitioned blocks are about to be partitioned.
-        let is_divided = table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
-        if is_divided {
+        let is_partitioned =
+            table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
+        if is_partitioned {
             let group = if follows { None } else { table.partition_of(start) };
             groups.entry(group).or_default().push(MergeInput::of(table, start..end));
         }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     fn count(sizes: &[u64]) -> Option<usize> {
-        let options = MoverOptions { piece_rows: 1_000, piece_bytes: 1_000, ..MoverOptions::default() };
+        let options = MoverOptions { compaction_rows: 1_000, compaction_bytes: 1_000, ..MoverOptions::default() };
         worth_merging(&sizes.iter().copied().map(part).collect::<Vec<_>>(), &options)
     }
 
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn rows_are_written_few_times_and_few_runs_are_left() {
-        let options = MoverOptions { piece_bytes: u64::MAX, piece_rows: u64::MAX, ..MoverOptions::default() };
+        let options = MoverOptions { compaction_bytes: u64::MAX, compaction_rows: u64::MAX, ..MoverOptions::default() };
         let (mut runs, mut written, mut most): (Vec<MergeInput>, u64, usize) = (Vec::new(), 0, 0);
         const LOADS: u64 = 20_000;
         for load in 0..LOADS {

@@ -34,9 +34,9 @@ impl Amount {
 
 /// State and statistics of one job.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct JobStatistics {
     /// Description of what is running now.
-    pub doing: Option<String>,
+    pub activity: Option<String>,
     /// Number of successful runs.
     pub times: u64,
     /// Data that was read and replaced.
@@ -54,10 +54,10 @@ pub(crate) struct Record {
 
 /// Records of all jobs.
 #[derive(Debug, Default)]
-pub(crate) struct Status(BTreeMap<Job, Record>);
+pub(crate) struct Status(BTreeMap<Job, JobStatistics>);
 
 impl Status {
-    pub fn get(&self, job: Job) -> Record {
+    pub fn get(&self, job: Job) -> JobStatistics {
         self.0.get(&job).cloned().unwrap_or_default()
     }
 
@@ -76,11 +76,11 @@ impl Status {
     pub fn is_running(&self, table: TableId) -> bool {
         CompactionKind::ALL
             .iter()
-            .any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.doing.is_some()))
+            .any(|work| self.0.get(&Some((table, *work))).is_some_and(|record| record.activity.is_some()))
     }
 
-    pub fn begin(&mut self, job: Job, doing: String) {
-        self.0.entry(job).or_default().doing = Some(doing);
+    pub fn begin(&mut self, job: Job, activity: String) {
+        self.0.entry(job).or_default().activity = Some(activity);
     }
 
     pub fn end_done(&mut self, job: Job, worked: Duration, before: Amount, after: Amount) {
@@ -90,7 +90,7 @@ impl Status {
         record.after.add(after);
         record.worked += worked;
         record.done_at = Some(SystemTime::now());
-        (record.doing, record.failures, record.retry_at) = (None, 0, None);
+        (record.activity, record.failures, record.retry_at) = (None, 0, None);
     }
 
     /// Records a failure: an error to report, or `None` for a conflict with concurrent changes.
@@ -101,7 +101,7 @@ impl Status {
         record.worked += worked;
         record.failures += 1;
         record.retry_at = Some(Instant::now() + wait);
-        record.doing = None;
+        record.activity = None;
         if let Some(error) = error {
             record.error = Some((error, SystemTime::now()));
         }
@@ -109,7 +109,7 @@ impl Status {
 
     /// Records that a job was cancelled.
     pub fn end_cancelled(&mut self, job: Job) {
-        self.0.entry(job).or_default().doing = None;
+        self.0.entry(job).or_default().activity = None;
     }
 
     /// Removes records of tables that no longer exist.

@@ -11,7 +11,7 @@ use datafusion::prelude::SessionContext;
 use futures::FutureExt;
 use taut_store::{Catalog, Store, Table, TableId};
 
-use super::policy::{Compaction, CompactionKind, Thoroughness, next};
+use super::policy::{Compaction, CompactionKind, CompactionScope, next};
 use super::{MaintenanceLock, MoverOptions, Shared, Worker};
 use crate::runtime::pace::Pace;
 
@@ -41,7 +41,7 @@ async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
     let (store_of_pace, options, waiting) =
         (Weak::clone(store), Arc::clone(&shared.options), Arc::clone(&shared.waiting));
     let pace = Arc::new(Pace::new(move || is_urgent(&store_of_pace, &options, &waiting)));
-    let mut quiet = Quiet::default();
+    let mut quiet = IdleTracker::default();
     loop {
         shared.has_changed.store(false, Ordering::Release);
         let until = {
@@ -68,7 +68,7 @@ async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
 }
 
 /// Runs one compaction or a checkpoint if one is due. Returns whether to check again at once.
-async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut Quiet) -> bool {
+async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut IdleTracker) -> bool {
     let snapshot = worker.store.snapshot();
     shared.status.lock().keep(&snapshot);
     quiet.look(&snapshot, shared.options.idle);
@@ -100,7 +100,7 @@ fn take(
     shared: &Shared,
     store: &Store,
     table: &Arc<Table>,
-    (work, wanted): (CompactionKind, Thoroughness),
+    (work, wanted): (CompactionKind, CompactionScope),
 ) -> Option<(Arc<Table>, Compaction, MaintenanceLock)> {
     if shared.status.lock().must_wait(Some((table.id, work))) {
         return None;
@@ -115,28 +115,28 @@ fn take(
 
 /// For each table, the time since which it has been unchanged.
 #[derive(Default)]
-struct Quiet {
-    tables: BTreeMap<TableId, (Stamp, Instant)>,
+struct IdleTracker {
+    tables: BTreeMap<TableId, (TableFingerprint, Instant)>,
     idle: Duration,
 }
 
 /// Fingerprint of a table that differs if its rows have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct TableFingerprint {
     page_rows: u64,
     page_bytes: usize,
     deleted: u64,
     blocks: usize,
 }
 
-impl Quiet {
+impl IdleTracker {
     fn look(&mut self, catalog: &Catalog, idle: Duration) {
         self.idle = idle;
         self.tables.retain(|table, _| catalog.table_of(*table).is_some());
         for table in catalog.tables() {
             let (page_rows, page_bytes) = (table.delta.page_rows(), table.delta.page_bytes());
             let (deleted, blocks) = (table.delta.deleted_block_rows(), table.blocks.len());
-            let stamp = Stamp { page_rows, page_bytes, deleted, blocks };
+            let stamp = TableFingerprint { page_rows, page_bytes, deleted, blocks };
             let known = self.tables.entry(table.id).or_insert((stamp, Instant::now()));
             if known.0 != stamp {
                 *known = (stamp, Instant::now());
@@ -144,17 +144,17 @@ impl Quiet {
         }
     }
 
-    fn wanted(&self, table: TableId) -> Thoroughness {
+    fn wanted(&self, table: TableId) -> CompactionScope {
         match self.tables.get(&table) {
-            Some((_, since)) if since.elapsed() >= self.idle => Thoroughness::Idle,
-            _ => Thoroughness::Urgent,
+            Some((_, since)) if since.elapsed() >= self.idle => CompactionScope::Idle,
+            _ => CompactionScope::Urgent,
         }
     }
 
     /// Time of the next check if nothing changes: when a table has been unchanged for long enough, or when a failed job
     /// may be tried again.
     fn next(&self, shared: &Shared) -> Option<Instant> {
-        let has_something = |stamp: &Stamp| stamp.page_rows > 0 || stamp.deleted > 0;
+        let has_something = |stamp: &TableFingerprint| stamp.page_rows > 0 || stamp.deleted > 0;
         let waiting = self.tables.values().filter(|(stamp, since)| has_something(stamp) && since.elapsed() < self.idle);
         let idle = waiting.map(|(_, since)| *since + self.idle).min();
         let retry = shared.status.lock().retry_at();

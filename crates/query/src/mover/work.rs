@@ -27,7 +27,7 @@ use crate::runtime::progress::ProgressCounter;
 /// change of one of the rows is a conflict, and the compaction is tried again.
 const FOLLOWED_ROWS_MAX: u64 = 64 << 20;
 /// Number of successive failures at which conflicts begin to be reported as errors.
-const CONFLICTS_TOLD: u32 = 10;
+const CONFLICTS_REPORTED_MIN: u32 = 10;
 
 /// Resources with which a compaction runs.
 pub(crate) struct Worker<'a> {
@@ -47,8 +47,8 @@ struct RunningJob<'a> {
 }
 
 impl<'a> RunningJob<'a> {
-    fn begin(shared: &'a Shared, job: Job, doing: String) -> Self {
-        shared.status.lock().begin(job, doing);
+    fn begin(shared: &'a Shared, job: Job, activity: String) -> Self {
+        shared.status.lock().begin(job, activity);
         Self { shared, job, began: Instant::now(), has_ended: false }
     }
 
@@ -60,7 +60,7 @@ impl<'a> RunningJob<'a> {
     fn failed(mut self, error: &QueryError) {
         self.has_ended = true;
         let mut status = self.shared.status.lock();
-        let is_told = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_TOLD;
+        let is_told = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_REPORTED_MIN;
         status.end_failed(self.job, self.began.elapsed(), is_told.then(|| error.to_string()));
     }
 }
@@ -85,7 +85,7 @@ impl Shared {
             blocks: part.blocks.len() as u64,
             bytes: part.file_bytes() + part.delta.page_bytes() as u64,
         };
-        let running = RunningJob::begin(self, Some((table.id, compaction.work)), doing(compaction, before));
+        let running = RunningJob::begin(self, Some((table.id, compaction.work)), activity(compaction, before));
         match worker.move_rows(part, compaction).await {
             Ok(after) => {
                 running.done(before, after);
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-fn doing(compaction: &Compaction, before: Amount) -> String {
+fn activity(compaction: &Compaction, before: Amount) -> String {
     let Amount { rows, blocks, .. } = before;
     match compaction.work {
         CompactionKind::Seal => format!("puts {rows} rows of the delta into blocks"),

@@ -33,7 +33,7 @@ impl QuerySession {
             });
         }
         let is_dropped = Arc::new(AtomicBool::new(false));
-        let _guard = Dropped(Arc::clone(&is_dropped));
+        let _guard = CancelOnDrop(Arc::clone(&is_dropped));
         let (store, directory): (_, PathBuf) = (Arc::clone(&self.store), directory.to_owned());
         let task = SpawnedTask::spawn_blocking(move || {
             store.backup(directory, options, &mut |_| match is_dropped.load(Ordering::Relaxed) {
@@ -61,9 +61,9 @@ impl QuerySession {
 }
 
 /// Drop guard: cancels the backup if the statement is dropped.
-struct Dropped(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Dropped {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

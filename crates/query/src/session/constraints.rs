@@ -16,7 +16,7 @@ use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::keys::{not_referenced, shown};
 use super::{Done, Outcome, QuerySession};
-use crate::constraints::{Altered, altered, declared, index_keys};
+use crate::constraints::{AlteredTable, altered, declared, index_keys};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::operators::make_interruptible;
 use crate::exec::scan::TautTable;
@@ -70,7 +70,7 @@ impl QuerySession {
         let altered = self.in_transaction(async |to: Changes| {
             let snapshot = to.snapshot();
             let table = snapshot.table(name).ok_or_else(|| not_found(name))?;
-            let Altered { constraints, columns, notices } = altered(changes, table, &snapshot)?;
+            let AlteredTable { constraints, columns, notices } = altered(changes, table, &snapshot)?;
             let before = table.schema.columns().iter().zip(&columns).enumerate();
             let nullable: Vec<(ColumnIndex, bool)> = before
                 .filter(|(_, (before, after))| before.nullable != after.nullable)

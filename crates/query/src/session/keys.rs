@@ -94,7 +94,7 @@ impl QuerySession {
                     self.release_keys(
                         changes,
                         transaction,
-                        Released { table, child, key, is_replaced },
+                        ReleasedKeys { table, child, key, is_replaced },
                         batch.columns(),
                     )
                     .await?;
@@ -108,10 +108,10 @@ impl QuerySession {
         &self,
         changes: &Changes,
         transaction: &Arc<Transaction>,
-        released: Released<'_>,
+        released: ReleasedKeys<'_>,
         keys: &[ArrayRef],
     ) -> Result<()> {
-        let Released { table, child, key, is_replaced } = released;
+        let ReleasedKeys { table, child, key, is_replaced } = released;
         for keys in chunks(keys) {
             transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
             loop {
@@ -165,7 +165,7 @@ impl QuerySession {
 
 /// Keys of deleted or updated rows, and a foreign key of another table that may reference them.
 #[derive(Clone, Copy)]
-struct Released<'a> {
+struct ReleasedKeys<'a> {
     table: &'a Arc<Table>,
     child: &'a Arc<Table>,
     key: &'a ForeignKey,

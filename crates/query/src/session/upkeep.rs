@@ -10,14 +10,14 @@ use taut_store::{Synchronous, Table, TableId};
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
 use crate::mover::policy::{Compaction, CompactionKind, full_merge, next};
-use crate::mover::{MaintenanceLock, MoverOptions, Thoroughness, Worker, is_conflict};
+use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
 use crate::write::rewrite::finish_rewrite;
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 10;
 /// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
 /// changes may add more.
-const PIECES_MAX: usize = 10_000;
+const COMPACTIONS_MAX: usize = 10_000;
 
 impl QuerySession {
     /// Writes a checkpoint, so that the log before it is deleted.
@@ -59,14 +59,14 @@ impl QuerySession {
     }
 
     async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
-        self.compact_with_retries(id, |table| next(table, CompactionKind::Seal, options, Thoroughness::All)).await?;
+        self.compact_with_retries(id, |table| next(table, CompactionKind::Seal, options, CompactionScope::All)).await?;
         if full && self.store.snapshot().table_of(id).is_some() {
             finish_rewrite(&self.changes(), id, self.threads, None).await?;
             self.compact_with_retries(id, full_merge).await?;
         }
         for work in [CompactionKind::Clean, CompactionKind::Merge] {
-            for _ in 0..PIECES_MAX {
-                if !self.compact_with_retries(id, |table| next(table, work, options, Thoroughness::All)).await? {
+            for _ in 0..COMPACTIONS_MAX {
+                if !self.compact_with_retries(id, |table| next(table, work, options, CompactionScope::All)).await? {
                     break;
                 }
             }
@@ -85,14 +85,14 @@ impl QuerySession {
             // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
             let Some(compaction) = wanted(&table) else { return Ok(false) };
-            match self.move_piece(&table, &compaction).await {
+            match self.run_compaction(&table, &compaction).await {
                 Err(error) if is_conflict(&error) && attempts < ATTEMPTS_MAX => {}
                 done => return done.map(|()| true),
             }
         }
     }
 
-    async fn move_piece(&self, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
+    async fn run_compaction(&self, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
         let progress = self.counter(&format!("{} {}", compaction.work.name(), table.name), None);
         let (store, context, threads) = (&self.store, &self.context, self.threads);
         self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, compaction).await
@@ -125,8 +125,8 @@ impl QuerySession {
             // The previous holder of the lock may have done the work.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
-            if let Some(compaction) = next(&newest, CompactionKind::Seal, &shared.options, Thoroughness::Urgent) {
-                let _ = self.move_piece(&newest, &compaction).await;
+            if let Some(compaction) = next(&newest, CompactionKind::Seal, &shared.options, CompactionScope::Urgent) {
+                let _ = self.run_compaction(&newest, &compaction).await;
             }
         }
         if shared.is_log_overfull(&self.store) && !shared.status.lock().must_wait(None) {

@@ -24,14 +24,14 @@ use super::row_ids::{BlockInProgress, OldIds};
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes each stream to separate blocks. For a partitioned table, all streams share the blocks.
-pub(crate) async fn parts_of(
+pub(crate) async fn write_streams(
     writer: BlockWriter,
     partitions: &Option<(PartitionDesign, Option<Arc<Partitioning>>)>,
     streams: Vec<CoercedStream>,
 ) -> Result<Vec<Vec<NewBlock>>> {
     if let Some((design, known)) = partitions {
         let divider = Partitioner::new(writer, Some(*design), known.clone());
-        return Ok(vec![divided_blocks(divider, streams).await?]);
+        return Ok(vec![partitioned_blocks(divider, streams).await?]);
     }
     let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
     let tasks: Vec<_> = tasks.collect();
@@ -96,7 +96,7 @@ pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
 /// same streams always lead to the same blocks.
-async fn divided_blocks(mut divider: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
+async fn partitioned_blocks(mut divider: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
     /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
@@ -130,14 +130,14 @@ async fn divided_blocks(mut divider: Partitioner, streams: Vec<CoercedStream>) -
 
 async fn partition_blocks(writer: BlockWriter, conformed: CoercedStream) -> Result<Vec<NewBlock>> {
     match writer.design.block_size {
-        BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => streamed_blocks(&writer, conformed).await,
-        BlockSize::File => streamed_blocks(&writer, conformed).await,
-        _ => gathered_blocks(&writer, conformed).await,
+        BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => write_blocks_streaming(&writer, conformed).await,
+        BlockSize::File => write_blocks_streaming(&writer, conformed).await,
+        _ => write_blocks_parallel(&writer, conformed).await,
     }
 }
 
 /// Collects the batches of a block before it is encoded, so that several blocks are encoded at once.
-async fn gathered_blocks(
+async fn write_blocks_parallel(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
 ) -> Result<Vec<NewBlock>> {
@@ -172,7 +172,7 @@ async fn gathered_blocks(
 }
 
 /// Encodes and writes one block at a time, as its rows arrive.
-async fn streamed_blocks(
+async fn write_blocks_streaming(
     writer: &BlockWriter,
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
 ) -> Result<Vec<NewBlock>> {

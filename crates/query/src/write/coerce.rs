@@ -126,12 +126,12 @@ impl Coercion {
 /// If a value does not fit the type, or a number would be truncated.
 pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
     let cast = cast_with_options(array, target, &STRICT)?;
-    match cut(array, &cast)? {
+    match first_lossy_row(array, &cast)? {
         Some(row) => {
             let value = array_value_to_string(array, row)?;
             // Worded like Arrow's own error, so that it gets the SQLSTATE of a number out of range.
             let what = format!(
-                "Can't cast value {value} to {target}: it would be cut; round it first, or choose a wider type"
+                "Can't cast value {value} to {target}: it would be first_lossy_row; round it first, or choose a wider type"
             );
             Err(ArrowError::CastError(what))
         }
@@ -142,7 +142,7 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
 /// Index of the first row whose number lost information in a cast that did not fail. This is a fraction cast to an
 /// integer, or a finite number that became infinite. Rounding to the digits of a decimal or floating-point column is
 /// allowed, as in an SQL assignment.
-fn cut(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
+fn first_lossy_row(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (array.data_type(), cast.data_type());
     let changed = if (from.is_floating() || from.is_decimal()) && to.is_integer() {
         distinct(&cast_with_options(cast, from, &STRICT)?, array)?

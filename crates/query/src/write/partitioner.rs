@@ -7,7 +7,7 @@
 //!
 //! If a range partitioning has no boundaries yet, quantiles of the waiting rows become its boundaries. In that case
 //! rows may wait up to the second limit. If the rows do not settle boundaries, because they are too few or all alike,
-//! they become unpartitioned blocks: see [`settles`]. docs/adr/0012-partitions.md gives the reasons.
+//! they become unpartitioned blocks: see [`boundaries_are_final`]. docs/adr/0012-partitions.md gives the reasons.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ const SETTLING_ROWS: u64 = 64;
 
 /// Whether boundaries chosen from `rows` rows are final. They are if there are as many boundaries as the design asks
 /// for, or if more rows would hardly change the boundaries.
-pub(crate) fn settles(partitioning: &Partitioning, rows: u64) -> bool {
-    partitioning.is_complete() || (partitioning.is_divided() && rows >= settling_rows(partitioning.design()))
+pub(crate) fn boundaries_are_final(partitioning: &Partitioning, rows: u64) -> bool {
+    partitioning.is_complete() || (partitioning.is_divided() && rows >= final_boundary_rows(partitioning.design()))
 }
 
 /// Number of rows at which boundaries become final.
-pub(crate) fn settling_rows(design: PartitionDesign) -> u64 {
+pub(crate) fn final_boundary_rows(design: PartitionDesign) -> u64 {
     SETTLING_ROWS * u64::from(design.count)
 }
 
@@ -115,7 +115,7 @@ impl Partitioner {
         if is_undecided {
             self.choose();
         }
-        self.divide_waiting().await
+        self.partition_waiting().await
     }
 
     /// Writes the remaining rows. Returns all blocks, partition by partition, in the order of rows within each.
@@ -126,7 +126,7 @@ impl Partitioner {
         if self.partitioning.is_none() {
             self.choose();
         }
-        self.divide_waiting().await?;
+        self.partition_waiting().await?;
         for place in 0..self.buffers.len() {
             self.end(place).await?;
         }
@@ -149,7 +149,7 @@ impl Partitioner {
         Ok(blocks)
     }
 
-    /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`settles`].
+    /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`boundaries_are_final`].
     fn choose(&mut self) {
         let Some(design) = self.design else { return };
         let logical = self.logical_type(design);
@@ -163,7 +163,7 @@ impl Partitioner {
             sample.extend(places.filter_map(|row| datum_at(column, logical, row)));
         }
         let chosen = Partitioning::of_sample(design, logical, sample);
-        self.partitioning = chosen.filter(|partitioning| settles(partitioning, rows)).map(Arc::new);
+        self.partitioning = chosen.filter(|partitioning| boundaries_are_final(partitioning, rows)).map(Arc::new);
     }
 
     fn logical_type(&self, design: PartitionDesign) -> LogicalType {
@@ -171,7 +171,7 @@ impl Partitioner {
     }
 
     /// Distributes the waiting rows to their partitions, a limited number of bytes at a time.
-    async fn divide_waiting(&mut self) -> Result<()> {
+    async fn partition_waiting(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let mut waiting = std::mem::take(&mut self.waiting).into_iter().peekable();
         while waiting.peek().is_some() {
@@ -183,7 +183,8 @@ impl Partitioner {
             let pieces = match (self.design, &self.partitioning) {
                 (Some(design), Some(partitioning)) => {
                     let (partitioning, logical) = (Arc::clone(partitioning), self.logical_type(design));
-                    let task = SpawnedTask::spawn_blocking(move || pieces_of(&batches, &partitioning, logical));
+                    let task =
+                        SpawnedTask::spawn_blocking(move || split_by_partition(&batches, &partitioning, logical));
                     task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??
                 }
                 _ => batches.into_iter().map(|batch| (self.buffers.len() - 1, batch)).collect(),
@@ -269,7 +270,7 @@ async fn pushed(mut builder: BlockInProgress, batches: Vec<RecordBatch>) -> Resu
 }
 
 /// Splits batches by partition. Keeps the order of the rows in each partition.
-fn pieces_of(
+fn split_by_partition(
     batches: &[RecordBatch],
     partitioning: &Partitioning,
     logical: LogicalType,

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::blocks::BlockWriter;
 use super::commit::{partitioning_of, replace_all};
-use super::partitioner::{Partitioner, SAMPLE_ROWS, settles, settling_rows};
+use super::partitioner::{Partitioner, SAMPLE_ROWS, boundaries_are_final, final_boundary_rows};
 use crate::error::{QueryError, Result};
 use crate::runtime::progress::ProgressCounter;
 use crate::write::changes::Changes;
@@ -21,7 +21,7 @@ use crate::write::live::{live_rows, old_rows};
 use crate::write::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
 
 /// Chooses partitions for the rows that a table has, from values of all its blocks. Returns `None` for a range
-/// partitioning if boundaries chosen from these rows would not be final: see [`settles`].
+/// partitioning if boundaries chosen from these rows would not be final: see [`boundaries_are_final`].
 ///
 /// # Errors
 /// If a block cannot be read.
@@ -34,7 +34,7 @@ pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
     let sample = SpawnedTask::spawn_blocking(move || sample_of(&table, design.column));
     let sample = sample.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
     let chosen = Partitioning::of_sample(design, logical, sample);
-    Ok(chosen.filter(|chosen| settles(chosen, rows)).map(Arc::new))
+    Ok(chosen.filter(|chosen| boundaries_are_final(chosen, rows)).map(Arc::new))
 }
 
 /// Values of a column, sampled at equal distances over all rows.
@@ -163,7 +163,7 @@ const NEWEST_SHARE: u64 = 8;
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
     // Otherwise reading the values is not worth it.
-    let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= settling_rows(by);
+    let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= final_boundary_rows(by);
     if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
         return Ok(false);
     }

@@ -97,7 +97,7 @@ impl PartitionReader {
     fn whole(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         let all = futures::stream::iter(self.seen.into_iter().map(Ok)).chain(self.rest);
         let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
-        Arc::new(Once { schema: Arc::clone(schema), rows: Mutex::new(Some(rows)) })
+        Arc::new(OneShotPartition { schema: Arc::clone(schema), rows: Mutex::new(Some(rows)) })
     }
 }
 
@@ -135,18 +135,18 @@ impl Parts {
 }
 
 /// Stream of rows that can be read once.
-struct Once {
+struct OneShotPartition {
     schema: SchemaRef,
     rows: Mutex<Option<SendableRecordBatchStream>>,
 }
 
-impl Debug for Once {
+impl Debug for OneShotPartition {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Once")
+        write!(formatter, "OneShotPartition")
     }
 }
 
-impl PartitionStream for Once {
+impl PartitionStream for OneShotPartition {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

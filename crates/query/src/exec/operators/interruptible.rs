@@ -115,8 +115,9 @@ fn with_wrapped_sides(
     }
     let (distinct_side, distinct_keys) = distinct.unzip();
     let wrapped = |input: &Arc<dyn ExecutionPlan>, side: JoinSide| {
-        let keys =
-            collector.filter(|_| side == JoinSide::Left).map(|collector| KeysRole::Collected(Arc::clone(collector)));
+        let keys = collector
+            .filter(|_| side == JoinSide::Left)
+            .map(|collector| KeysRole::KeyCollectingStream(Arc::clone(collector)));
         let distinct_keys = distinct_keys.clone().filter(|_| distinct_side == Some(side));
         if keys.is_none() && distinct_keys.is_none() {
             return Arc::clone(input);
@@ -133,7 +134,7 @@ fn with_wrapped_sides(
 #[derive(Clone, Debug)]
 enum KeysRole {
     /// The operator is the build side.
-    Collected(Arc<Collector>),
+    KeyCollectingStream(Arc<Collector>),
     /// The operator is the join. Scans use its keys until its rows are read.
     Held(Arc<Collector>),
 }
@@ -240,7 +241,7 @@ impl ExecutionPlan for InterruptibleExec {
             inner = keys.without_duplicates(inner, &pool);
         }
         let (inner, held) = match &self.keys {
-            Some(KeysRole::Collected(collector)) => (collector.collecting(inner, &pool), None),
+            Some(KeysRole::KeyCollectingStream(collector)) => (collector.collecting(inner, &pool), None),
             Some(KeysRole::Held(collector)) => (inner, Some(Arc::clone(collector))),
             None => (inner, None),
         };

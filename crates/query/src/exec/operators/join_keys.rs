@@ -145,12 +145,12 @@ pub(super) struct Collector {
     /// Indexes of the build side's columns that make up the key.
     columns: Vec<usize>,
     joins: Arc<JoinKeys>,
-    collected: Mutex<Collected>,
+    collected: Mutex<KeyCollectingStream>,
     keys: OnceLock<Arc<BuildKeys>>,
 }
 
 #[derive(Debug)]
-struct Collected {
+struct KeyCollectingStream {
     /// Partitions that are not yet read completely.
     partitions: usize,
     /// Integers of each partition, one entry per column of the key. `None` for a column without a bitmap.
@@ -198,7 +198,7 @@ impl Collector {
         }
         let partitions = join.left().output_partitioning().partition_count();
         let keys = columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
-        let collected = Mutex::new(Collected { partitions, keys, reserved: Vec::new() });
+        let collected = Mutex::new(KeyCollectingStream { partitions, keys, reserved: Vec::new() });
         Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected, keys: OnceLock::new() })))
     }
 

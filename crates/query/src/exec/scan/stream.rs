@@ -156,7 +156,7 @@ pub fn open(
                         continue;
                     };
                     let conjuncts = &conditions.predicate.column_predicates;
-                    if morsels.is_ruled_out(block, place, conjuncts, metrics.report())? {
+                    if morsels.index_excludes(block, place, conjuncts, metrics.report())? {
                         metrics.publish(place.block);
                         continue;
                     }

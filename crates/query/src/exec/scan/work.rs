@@ -136,7 +136,7 @@ impl Morsels {
     ///
     /// # Errors
     /// If an index cannot be read.
-    pub fn is_ruled_out(
+    pub fn index_excludes(
         &mut self,
         open: &OpenBlock,
         place: SegmentPlace,

@@ -25,17 +25,17 @@ use crate::exec::scan::{Output, PageReader, Reader, add_predicate, block_error, 
 use crate::write::blocks::string_bytes;
 
 /// Maximum number of values that a lookup may compare.
-const TESTED_MAX: u64 = SEGMENT_ROWS as u64;
+const COMPARED_VALUES_MAX: u64 = SEGMENT_ROWS as u64;
 /// Maximum number of values in the result, rows times columns. Values that are far apart in memory take 0.1 us each.
 /// Above about this number, the threads of a planned query make up for the cost of planning.
 const VALUES_MAX: u64 = 8_192;
 /// Maximum number of delta rows that a lookup may read.
 const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
 /// Maximum number of segments that a lookup may search. Each takes some microseconds.
-const SEARCHED_MAX: u64 = 64;
+const SEARCHED_SEGMENTS_MAX: u64 = 64;
 /// Maximum number of segments that a lookup may check against zone maps and indexes. Also the maximum number of blocks
 /// that it may open.
-const ASKED_MAX: u64 = 1_024;
+const CHECKED_SEGMENTS_MAX: u64 = 1_024;
 /// Maximum bytes that a lookup may read from disk, on one thread.
 const READ_MAX: u64 = 32 << 20;
 /// Maximum bytes of text in the result.
@@ -78,7 +78,7 @@ impl Lookup {
     /// select columns and limit the rows.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut limit = usize::MAX;
-        let (scan, columns) = picked(plan, &mut limit)?;
+        let (scan, columns) = projected_scan(plan, &mut limit)?;
         let shape = TableShape::of(&scan.source)?;
         let schema = DFSchema::try_from(Arc::clone(&shape.schema)).ok()?;
         let conditions = scan.filters.iter().flat_map(split_conjunction);
@@ -164,7 +164,7 @@ impl Lookup {
             let block =
                 table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
             opened += 1;
-            if opened > ASKED_MAX {
+            if opened > CHECKED_SEGMENTS_MAX {
                 return Ok(None);
             }
             let may_match = block.block().may_match(&block, &predicate.column_predicates);
@@ -176,7 +176,7 @@ impl Lookup {
                 let ruled_out = block.block().rule_out(&block, &predicate.column_predicates, together.iter().copied());
                 let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
                 passed_over += ruled_out.count() as u64;
-                if passed_over > ASKED_MAX || counters.disk_bytes() > READ_MAX {
+                if passed_over > CHECKED_SEGMENTS_MAX || counters.disk_bytes() > READ_MAX {
                     return Ok(None);
                 }
                 for segment in ruled_out.left() {
@@ -246,7 +246,8 @@ impl Lookup {
         (given, report): (&mut LookupResult, &mut ScanReport),
     ) -> Result<bool> {
         let selection = reader.filter(predicate, history, report)?;
-        let Some(rows) = given.take(&selection, self.output.schema().fields().len()).filter(|_| !is_much(report))
+        let Some(rows) =
+            given.take(&selection, self.output.schema().fields().len()).filter(|_| !exceeds_planning_cost(report))
         else {
             return Ok(false);
         };
@@ -286,9 +287,11 @@ impl LookupResult {
 }
 
 /// Whether the work so far takes longer than planning the query.
-fn is_much(report: &ScanReport) -> bool {
+fn exceeds_planning_cost(report: &ScanReport) -> bool {
     let searched = report.segments - report.segments_skipped - report.segments_skipped_by_bloom;
-    report.values_tested > TESTED_MAX || searched > SEARCHED_MAX || report.segments > ASKED_MAX
+    report.values_tested > COMPARED_VALUES_MAX
+        || searched > SEARCHED_SEGMENTS_MAX
+        || report.segments > CHECKED_SEGMENTS_MAX
 }
 
 impl Operand {
@@ -312,7 +315,7 @@ impl Condition {
 
 /// The scan below a plan that only selects columns and the first rows, and the ordinals of these columns in the stored
 /// table.
-fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
+fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
     match plan {
         LogicalPlan::TableScan(scan) => {
             *limit = scan.fetch.unwrap_or(usize::MAX).min(*limit);
@@ -323,9 +326,9 @@ fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan
             };
             Some((scan, columns))
         }
-        LogicalPlan::SubqueryAlias(alias) => picked(&alias.input, limit),
+        LogicalPlan::SubqueryAlias(alias) => projected_scan(&alias.input, limit),
         LogicalPlan::Projection(projection) => {
-            let (scan, columns) = picked(&projection.input, limit)?;
+            let (scan, columns) = projected_scan(&projection.input, limit)?;
             let place = |expression: &Expr| {
                 let Expr::Column(column) = expression.clone().unalias() else { return None };
                 columns.get(projection.input.schema().index_of_column(&column).ok()?).copied()
@@ -340,7 +343,7 @@ fn picked<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan
                 return None;
             };
             *limit = fetch.unwrap_or(usize::MAX).min(*limit);
-            picked(&rows.input, limit)
+            projected_scan(&rows.input, limit)
         }
         _ => None,
     }
@@ -398,8 +401,8 @@ mod tests {
     #[test]
     fn segments_that_bounds_rule_out_cost_little() {
         let report = |segments, segments_skipped| ScanReport { segments, segments_skipped, ..ScanReport::default() };
-        assert!(!is_much(&report(64, 0)) && is_much(&report(65, 0)));
-        assert!(!is_much(&report(1_000, 999)) && is_much(&report(1_025, 1_024)));
+        assert!(!exceeds_planning_cost(&report(64, 0)) && exceeds_planning_cost(&report(65, 0)));
+        assert!(!exceeds_planning_cost(&report(1_000, 999)) && exceeds_planning_cost(&report(1_025, 1_024)));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ const HAVING: f64 = 0.05;
 
 /// Estimated size of a plan's output.
 #[derive(Clone, Debug)]
-pub struct Relation {
+pub struct RelationEstimate {
     /// Estimated rows, at least one.
     pub rows: f64,
     /// Rows before conditions. They bound the distinct combinations of several columns.
@@ -37,15 +37,15 @@ pub struct Relation {
     pub distinct: HashMap<Column, f64>,
 }
 
-impl Relation {
+impl RelationEstimate {
     fn filtered(mut self, share: f64) -> Self {
         self.rows = (self.rows * share).max(1.0);
         self
     }
 
     /// Rows and base rows.
-    pub fn size(&self) -> Size {
-        Size { rows: self.rows, base_rows: self.base_rows }
+    pub fn size(&self) -> Cardinality {
+        Cardinality { rows: self.rows, base_rows: self.base_rows }
     }
 
     /// Distinct values of a join key, before conditions. A key without statistics counts as unique among the rows that
@@ -61,7 +61,7 @@ impl Relation {
 }
 
 /// Estimates a plan. Returns `None` if it reads a table without statistics.
-pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
+pub fn relation(plan: &LogicalPlan) -> Option<RelationEstimate> {
     match plan {
         LogicalPlan::TableScan(scan) => {
             let provider = source_as_provider(&scan.source).ok()?;
@@ -72,13 +72,13 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let count = |column: &Column| table.distinct_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
             let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
-            Some(Relation { rows, base_rows: rows, distinct }.filtered(share))
+            Some(RelationEstimate { rows, base_rows: rows, distinct }.filtered(share))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let inner = relation(&alias.input)?;
             let renamed = alias.input.schema().columns().into_iter().zip(alias.schema.columns());
             let distinct = renamed.filter_map(|(old, new)| Some((new, *inner.distinct.get(&old)?))).collect();
-            Some(Relation { distinct, ..inner })
+            Some(RelationEstimate { distinct, ..inner })
         }
         LogicalPlan::Projection(projection) => {
             let inner = relation(&projection.input)?;
@@ -89,12 +89,15 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
                     _ => None,
                 })
                 .collect();
-            Some(Relation { distinct, ..inner })
+            Some(RelationEstimate { distinct, ..inner })
         }
         LogicalPlan::Filter(filter) => {
             let inner = relation(&filter.input)?;
-            let share =
-                if above_aggregate(&filter.input) { HAVING } else { filter_share(&filter.predicate, &filter.input) };
+            let share = if above_aggregate(&filter.input) {
+                HAVING
+            } else {
+                filter_selectivity(&filter.predicate, &filter.input)
+            };
             Some(inner.filtered(share))
         }
         LogicalPlan::Aggregate(aggregate) => {
@@ -102,7 +105,7 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
             let groups: f64 = aggregate.group_expr.iter().map(|group| inner.distinct_of(group)).product();
             let rows = groups.min(inner.rows).max(1.0);
             let distinct = inner.distinct.into_iter().map(|(column, count)| (column, count.min(rows))).collect();
-            Some(Relation { rows, base_rows: rows, distinct })
+            Some(RelationEstimate { rows, base_rows: rows, distinct })
         }
         LogicalPlan::Join(join) => {
             let (left, right) = (relation(&join.left)?, relation(&join.right)?);
@@ -132,7 +135,7 @@ pub fn relation(plan: &LogicalPlan) -> Option<Relation> {
     }
 }
 
-fn at_least(mut relation: Relation, rows: f64) -> Relation {
+fn at_least(mut relation: RelationEstimate, rows: f64) -> RelationEstimate {
     relation.rows = relation.rows.max(rows);
     relation
 }
@@ -148,7 +151,7 @@ fn above_aggregate(plan: &LogicalPlan) -> bool {
 
 /// Share of rows that pass a filter. It uses the statistics of the table if the filter is directly above a scan, else
 /// defaults.
-fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
+fn filter_selectivity(predicate: &Expr, input: &LogicalPlan) -> f64 {
     let mut plan = input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {
         plan = &alias.input;
@@ -159,19 +162,19 @@ fn filter_share(predicate: &Expr, input: &LogicalPlan) -> f64 {
     {
         return table.selectivity(std::slice::from_ref(predicate));
     }
-    share_of(predicate, &|_| None)
+    selectivity_of(predicate, &|_| None)
 }
 
 /// Rows and base rows of a relation.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// See [`Relation::rows`].
+pub struct Cardinality {
+    /// See [`RelationEstimate::rows`].
     pub rows: f64,
-    /// See [`Relation::base_rows`].
+    /// See [`RelationEstimate::base_rows`].
     pub base_rows: f64,
 }
 
-impl Size {
+impl Cardinality {
     /// Size of a join on keys with these numbers of distinct values, left and right.
     ///
     /// For a single key, the larger side contains the smaller. For several keys, each side has at most one combination
@@ -192,17 +195,17 @@ impl Size {
 }
 
 /// The join of two relations on pairs of keys.
-fn joined(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> Relation {
+fn joined(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> RelationEstimate {
     let keys: Vec<_> =
         on.iter().map(|(left_key, right_key)| (left.distinct_of(left_key), right.distinct_of(right_key))).collect();
-    let Size { rows, base_rows } = left.size().joined(right.size(), &keys);
+    let Cardinality { rows, base_rows } = left.size().joined(right.size(), &keys);
     let mut distinct = left.distinct.clone();
     distinct.extend(right.distinct.iter().map(|(column, count)| (column.clone(), *count)));
-    Relation { rows, base_rows, distinct }
+    RelationEstimate { rows, base_rows, distinct }
 }
 
 /// Share of left rows that have a partner.
-pub fn semi_share(left: &Relation, right: &Relation, on: &[(Expr, Expr)]) -> f64 {
+pub fn semi_share(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> f64 {
     on.iter()
         .map(|(left_key, right_key)| {
             (right.distinct_of(right_key).min(right.rows) / left.distinct_of(left_key)).clamp(0.0, 1.0)
@@ -219,7 +222,7 @@ pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Kn
     let mut share = 1.0;
     let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();
     for condition in conditions.iter().flat_map(split_conjunction) {
-        let passing = share_of(condition, known);
+        let passing = selectivity_of(condition, known);
         let Some((column, is_upper)) = bound(condition) else {
             share *= passing;
             continue;
@@ -246,11 +249,11 @@ fn bound(condition: &Expr) -> Option<(&Column, bool)> {
 }
 
 /// Share of rows that pass a condition.
-fn share_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+fn selectivity_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     match condition {
         Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => selectivity(std::slice::from_ref(condition), known),
         Expr::BinaryExpr(binary) => binary_share(binary, known),
-        Expr::Not(inner) => 1.0 - share_of(inner, known),
+        Expr::Not(inner) => 1.0 - selectivity_of(inner, known),
         Expr::IsNull(inner) => null_share(inner, known),
         Expr::IsNotNull(inner) => 1.0 - null_share(inner, known),
         Expr::Between(between) => {
@@ -285,7 +288,7 @@ fn share_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<
 
 fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     if binary.op == Operator::Or {
-        let (left, right) = (share_of(&binary.left, known), share_of(&binary.right, known));
+        let (left, right) = (selectivity_of(&binary.left, known), selectivity_of(&binary.right, known));
         return left + right - left * right;
     }
     let (column, operator, literal) = match (column_of(&binary.left), literal_of(&binary.right)) {

@@ -78,24 +78,24 @@ fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
     let straight = || join.on.iter().map(|(left, right)| (left, right));
     match join.join_type {
         JoinType::Inner => {
-            if let Some(joined) = Referenced::of(left, right, straight()) {
+            if let Some(joined) = ReferencedSide::of(left, right, straight()) {
                 return joined.replacing(join, left, OnNull::DropRow).map(Some);
             }
-            let joined = Referenced::of(right, left, turned());
+            let joined = ReferencedSide::of(right, left, turned());
             joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::LeftSemi if !join.null_aware => {
-            let joined = Referenced::of(left, right, straight());
+            let joined = ReferencedSide::of(left, right, straight());
             joined.map(|joined| joined.replacing(join, left, OnNull::DropRow)).transpose()
         }
         JoinType::RightSemi if !join.null_aware => {
-            let joined = Referenced::of(right, left, turned());
+            let joined = ReferencedSide::of(right, left, turned());
             joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::Left | JoinType::Right => {
             let (kept, joined) = match join.join_type {
-                JoinType::Left => (left, Referenced::of(left, right, straight())),
-                _ => (right, Referenced::of(right, left, turned())),
+                JoinType::Left => (left, ReferencedSide::of(left, right, straight())),
+                _ => (right, ReferencedSide::of(right, left, turned())),
             };
             let joined = joined.filter(|joined| joined.is_outer_neutral(kept));
             joined.map(|joined| joined.replacing(join, kept, OnNull::KeepRow)).transpose()
@@ -114,14 +114,14 @@ enum OnNull {
 }
 
 /// A side of a join that the other side references. Only the referenced key of this side is read.
-struct Referenced {
+struct ReferencedSide {
     /// Pairs of a column of this side and the equal column of the other side.
     columns: Vec<(Column, Column)>,
     /// Conditions on the rows of this side, in terms of columns of the other side.
     conditions: Vec<Expr>,
 }
 
-impl Referenced {
+impl ReferencedSide {
     fn of<'a>(from: &LogicalPlan, to: &LogicalPlan, on: impl Iterator<Item = (&'a Expr, &'a Expr)>) -> Option<Self> {
         let scan = scan_of(to)?;
         let (mut places, mut equal, mut columns) = (Vec::new(), Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, Projection};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use super::estimate::{Relation, Size, relation, semi_share};
+use super::estimate::{Cardinality, RelationEstimate, relation, semi_share};
 
 /// Maximum relations of a region that is ordered. The search visits every split of every set: 3^10 = 59,049 steps.
 const RELATIONS_MAX: usize = 10;
@@ -90,7 +90,7 @@ struct Region {
 }
 
 /// Expressions that are equal in every row of a region: `a.x = b.y AND b.y = c.z` also joins `a` with `c`.
-type Class = Vec<Expr>;
+type EquivalenceClass = Vec<Expr>;
 
 impl Region {
     /// Separates equalities of two relations from other conditions. A comma join below a subquery has such equalities
@@ -130,7 +130,7 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
 /// sets of relations therefore needs only one equality of each class that has expressions on both sides. This requires
 /// that no relation has two expressions of the class and that each expression returns the same value each time. Every
 /// other equality is a separate class.
-fn classes(region: &Region) -> Vec<Class> {
+fn classes(region: &Region) -> Vec<EquivalenceClass> {
     let is_volatile = |(left, right): &&(Expr, Expr)| left.is_volatile() || right.is_volatile();
     let (alone, stable): (Vec<_>, Vec<_>) = region.equalities.iter().partition(is_volatile);
     let mut merged: Vec<Vec<&(Expr, Expr)>> = Vec::new();
@@ -143,7 +143,7 @@ fn classes(region: &Region) -> Vec<Class> {
         merged.push(std::iter::once(equality).chain(joined.into_iter().flatten()).collect());
     }
     let as_class = |equalities: &[&(Expr, Expr)]| {
-        let mut class = Class::new();
+        let mut class = EquivalenceClass::new();
         for expression in equalities.iter().flat_map(|(left, right)| [left, right]) {
             if !class.contains(expression) {
                 class.push(expression.clone());
@@ -151,8 +151,9 @@ fn classes(region: &Region) -> Vec<Class> {
         }
         class
     };
-    let is_sound = |class: &Class| {
-        let sets: Vec<Set> = class.iter().filter_map(|expression| relations_of(expression, &region.leaves)).collect();
+    let is_sound = |class: &EquivalenceClass| {
+        let sets: Vec<RelationSet> =
+            class.iter().filter_map(|expression| relations_of(expression, &region.leaves)).collect();
         sets.iter().enumerate().all(|(place, set)| sets[..place].iter().all(|other| other & set == 0))
     };
     let alone = alone.into_iter().map(|equality| vec![equality]);
@@ -167,10 +168,10 @@ fn classes(region: &Region) -> Vec<Class> {
 }
 
 /// A set of relations, one bit each.
-type Set = u32;
+type RelationSet = u32;
 
 /// Relations that an expression reads. Returns `None` if it reads no column, or a column that no relation has.
-fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
+fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<RelationSet> {
     let mut set = 0;
     for column in expression.column_refs() {
         let place = leaves.iter().position(|leaf| leaf.schema().has_column(column))?;
@@ -182,10 +183,10 @@ fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<Set> {
 /// Cheapest tree found for a set of relations.
 #[derive(Clone, Copy)]
 struct Tree {
-    size: Size,
+    size: Cardinality,
     cost: f64,
     /// The two halves, or `None` for a single relation. The left half is built into the hash table.
-    halves: Option<(Set, Set)>,
+    halves: Option<(RelationSet, RelationSet)>,
 }
 
 /// Orders the joins of a region. Returns `None` if there is nothing to order or statistics are missing.
@@ -213,20 +214,20 @@ fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
 
 /// Relations of a region, and the relations that each condition joins.
 struct Graph<'a> {
-    relations: Vec<Relation>,
+    relations: Vec<RelationEstimate>,
     classes: Vec<Vec<ClassExpression<'a>>>,
-    conditions: Vec<Set>,
+    conditions: Vec<RelationSet>,
 }
 
 /// An expression of a class: the relations that it reads and its number of distinct values.
 struct ClassExpression<'a> {
     expression: &'a Expr,
-    relations: Set,
+    relations: RelationSet,
     distinct: f64,
 }
 
 impl<'a> Graph<'a> {
-    fn new(region: &Region, classes: &'a [Class]) -> Option<Self> {
+    fn new(region: &Region, classes: &'a [EquivalenceClass]) -> Option<Self> {
         let leaves = &region.leaves;
         let relations = leaves.iter().map(relation).collect::<Option<Vec<_>>>()?;
         let side = |expression: &'a Expr| {
@@ -241,8 +242,12 @@ impl<'a> Graph<'a> {
 
     /// Equalities that join two disjoint sets of relations. Each class that has expressions over both gives one,
     /// between the expressions with the fewest distinct values.
-    fn between(&self, left: Set, right: Set) -> impl Iterator<Item = (&ClassExpression<'a>, &ClassExpression<'a>)> {
-        let fewest = |class: &'_ [ClassExpression<'a>], whole: Set| {
+    fn between(
+        &self,
+        left: RelationSet,
+        right: RelationSet,
+    ) -> impl Iterator<Item = (&ClassExpression<'a>, &ClassExpression<'a>)> {
+        let fewest = |class: &'_ [ClassExpression<'a>], whole: RelationSet| {
             let inside = class.iter().enumerate().filter(|(_, side)| side.relations & !whole == 0);
             inside.min_by(|(_, one), (_, other)| one.distinct.total_cmp(&other.distinct)).map(|(place, _)| place)
         };
@@ -254,7 +259,7 @@ impl<'a> Graph<'a> {
 /// connected.
 fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     let count = graph.relations.len();
-    let all: Set = (1 << count) - 1;
+    let all: RelationSet = (1 << count) - 1;
     let mut trees: Vec<Option<Tree>> = vec![None; 1 << count];
     for (place, relation) in graph.relations.iter().enumerate() {
         trees[1 << place] = Some(Tree { size: relation.size(), cost: 0.0, halves: None });
@@ -285,7 +290,7 @@ fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     trees[all as usize].is_some().then_some(trees)
 }
 
-fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Graph<'_>) -> Tree {
+fn join_trees((part, left): (RelationSet, Tree), (rest, right): (RelationSet, Tree), graph: &Graph<'_>) -> Tree {
     let keys: Vec<_> = graph.between(part, rest).map(|(left, right)| (left.distinct, right.distinct)).collect();
     let mut size = left.size.joined(right.size, &keys);
     let whole = part | rest;
@@ -302,7 +307,7 @@ fn join_trees((part, left): (Set, Tree), (rest, right): (Set, Tree), graph: &Gra
 
 /// Builds the plan of a set's tree. Each condition is attached to the lowest join that has all its columns.
 fn build(
-    set: Set,
+    set: RelationSet,
     trees: &[Option<Tree>],
     leaves: &[LogicalPlan],
     region: &Region,
@@ -348,7 +353,7 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     }
     let mut region = Region::default();
     collect(inner, &mut region);
-    let mut target: Set = 0;
+    let mut target: RelationSet = 0;
     for (key, _) in &join.on {
         let Some(set) = relations_of(key, &region.leaves) else { return Ok(None) };
         target |= set;

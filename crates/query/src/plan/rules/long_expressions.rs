@@ -35,7 +35,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 /// Levels between two casts or names.
-const STEP: usize = 32;
+const LEVELS_PER_CAST: usize = 32;
 
 /// Rule that adds the casts and names. It runs before all rules that need types.
 #[derive(Debug, Default)]
@@ -50,7 +50,8 @@ impl AnalyzerRule for LongExpressions {
         let changed = plan.transform_up_with_subqueries(|node| {
             let mut is_long = false;
             node.apply_expressions(|expression| {
-                is_long |= expression.exists(|part| Ok(is_long_chain(part)))? || function_levels(expression)? >= STEP;
+                is_long |= expression.exists(|part| Ok(is_long_chain(part)))?
+                    || function_levels(expression)? >= LEVELS_PER_CAST;
                 Ok(if is_long { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
             })?;
             if !is_long {
@@ -60,14 +61,14 @@ impl AnalyzerRule for LongExpressions {
             let names = NamePreserver::new(&node);
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                Ok(Transformed::yes(name.restore(in_steps(expression, &schema)?)))
+                Ok(Transformed::yes(name.restore(with_casts(expression, &schema)?)))
             })
         })?;
         Ok(changed.data)
     }
 }
 
-/// Whether an expression is a chain of at least [`STEP`] operators in which each is the first operand of the one
+/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each is the first operand of the one
 /// before, or each is the last.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
@@ -75,7 +76,7 @@ fn is_long_chain(expression: &Expr) -> bool {
 
 fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
     let mut level = expression;
-    for _ in 0..STEP {
+    for _ in 0..LEVELS_PER_CAST {
         level = match level {
             Expr::BinaryExpr(binary) if computes(level) => side(binary),
             Expr::Negative(inner) => inner,
@@ -127,7 +128,7 @@ struct SubexpressionState {
 }
 
 /// Adds a cast or a name every few levels of an expression.
-fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+fn with_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut visited: Vec<SubexpressionState> = Vec::new();
     let cast = expression.transform_up(|part| {
         let mut children = 0;
@@ -146,7 +147,7 @@ fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         below.levels += 1;
         below.functions += usize::from(matches!(part, Expr::ScalarFunction(_)));
         below.is_open |= matches!(&part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
-        let is_due = below.levels >= STEP && !below.is_open;
+        let is_due = below.levels >= LEVELS_PER_CAST && !below.is_open;
         if is_due
             && computes(&part)
             && let Ok(data_type) = part.get_type(schema)
@@ -155,7 +156,7 @@ fn in_steps(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             visited.push(SubexpressionState::default());
             return Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(part), data_type))));
         }
-        if below.functions >= STEP && matches!(part, Expr::ScalarFunction(_)) {
+        if below.functions >= LEVELS_PER_CAST && matches!(part, Expr::ScalarFunction(_)) {
             visited.push(SubexpressionState { functions: 0, ..below });
             let short = ScalarUDF::new_from_impl(ShortName::of(&part));
             return Ok(Transformed::yes(short.call(vec![part])));

@@ -14,8 +14,8 @@ use taut_store::{Catalog, Store, Table};
 
 use super::{numbers, texts};
 use crate::mover::Shared;
-use crate::mover::policy::{CompactionKind, Thoroughness, next};
-use crate::mover::status::Record;
+use crate::mover::policy::{CompactionKind, CompactionScope, next};
+use crate::mover::status::JobStatistics;
 
 const ZONE: &str = "+00:00";
 
@@ -27,7 +27,7 @@ pub(super) fn fields() -> Vec<Field> {
         text("table_name"),
         text("work"),
         text("state"),
-        text("doing"),
+        text("activity"),
         number("waiting_rows"),
         number("waiting_bytes"),
         number("times"),
@@ -60,12 +60,12 @@ struct CompactionRow {
     waiting_rows: u64,
     waiting_bytes: u64,
     is_due: bool,
-    record: Record,
+    record: JobStatistics,
 }
 
 impl CompactionRow {
     fn of(mover: &Shared, table: &Table, work: CompactionKind) -> Self {
-        let due = next(table, work, &mover.options, Thoroughness::Urgent);
+        let due = next(table, work, &mover.options, CompactionScope::Urgent);
         let (waiting_rows, waiting_bytes) = match (work, &due) {
             (CompactionKind::Seal, _) => (table.delta.rows(), table.delta.page_bytes() as u64),
             (CompactionKind::Clean, _) => (table.delta.deleted_block_rows(), 0),
@@ -88,8 +88,8 @@ impl CompactionRow {
 
     fn state(&self, is_on: bool) -> &'static str {
         match (&self.record, self.is_due) {
-            (Record { doing: Some(_), .. }, _) => "running",
-            (Record { failures: 1.., .. }, _) => "failed",
+            (JobStatistics { activity: Some(_), .. }, _) => "running",
+            (JobStatistics { failures: 1.., .. }, _) => "failed",
             (_, true) if is_on => "waiting",
             _ if !is_on => "off",
             _ => "idle",
@@ -119,7 +119,7 @@ fn columns(rows: &[CompactionRow], is_on: bool) -> Vec<ArrayRef> {
         text(|row| row.table.clone()),
         text(|row| Some(row.work.to_owned())),
         texts(rows.iter().map(|row| Some(row.state(is_on).to_owned()))),
-        text(|row| row.record.doing.clone()),
+        text(|row| row.record.activity.clone()),
         number(|row| row.waiting_rows),
         number(|row| row.waiting_bytes),
         number(|row| row.record.times),

@@ -33,18 +33,18 @@ const NONE: u32 = u32::MAX;
 const RUN_ROWS_MIN: usize = 8;
 
 /// An error of storage or of the engine.
-pub enum Failure {
+pub enum AggregateError {
     Block(BlockError),
     Engine(datafusion::common::DataFusionError),
 }
 
-impl From<BlockError> for Failure {
+impl From<BlockError> for AggregateError {
     fn from(error: BlockError) -> Self {
         Self::Block(error)
     }
 }
 
-impl From<datafusion::common::DataFusionError> for Failure {
+impl From<datafusion::common::DataFusionError> for AggregateError {
     fn from(error: datafusion::common::DataFusionError) -> Self {
         Self::Engine(error)
     }
@@ -156,7 +156,7 @@ impl PartitionGroups {
     }
 
     /// Chooses the method by which the rows of a segment find their groups.
-    pub fn begin_segment(&mut self, reader: &mut SegmentReader<'_>) -> Result<SegmentKeys, Failure> {
+    pub fn begin_segment(&mut self, reader: &mut SegmentReader<'_>) -> Result<SegmentKeys, AggregateError> {
         if self.columns.is_empty() {
             return Ok(SegmentKeys::None);
         }
@@ -192,7 +192,7 @@ impl PartitionGroups {
     }
 
     /// Whether all keys are stored in few runs.
-    fn are_in_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, Failure> {
+    fn are_in_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, AggregateError> {
         let all = Selection::All(reader.rows());
         let mut indexes = 1_usize;
         for column in &self.columns {
@@ -213,7 +213,7 @@ impl PartitionGroups {
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
         report: &mut ScanReport,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AggregateError> {
         groups.runs.clear();
         groups.rows.clear();
         groups.is_in_runs = false;
@@ -247,7 +247,7 @@ impl PartitionGroups {
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, AggregateError> {
         if parts.iter().any(|part| matches!(part, KeyPart::Distance { .. })) {
             return Ok(false);
         }
@@ -270,7 +270,7 @@ impl PartitionGroups {
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AggregateError> {
         let indexes = &mut groups.rows;
         indexes.resize(rows.len(), 0);
         for (column, part) in self.columns.iter().zip(parts) {
@@ -311,7 +311,7 @@ impl PartitionGroups {
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
         report: &mut ScanReport,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AggregateError> {
         // First rows of new groups, and their indexes.
         let (mut positions, mut new) = (Vec::new(), Vec::new());
         let mut row = rows.start;

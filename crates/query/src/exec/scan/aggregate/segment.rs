@@ -12,7 +12,7 @@ use taut_block::{NullableNumbers, ScanReport, SegmentReader, Selection};
 
 use super::arithmetic::Bounds;
 use super::deleted::DeletedRows;
-use super::keys::{BatchGroups, Failure, PartitionGroups, SegmentKeys};
+use super::keys::{AggregateError, BatchGroups, PartitionGroups, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
@@ -41,7 +41,7 @@ pub struct SegmentCounts {
 }
 
 /// Decisions for one segment.
-struct Decided {
+struct SegmentPlan {
     /// Bounds of each node of the arithmetic. `None` if it may not be computed in 64 bits.
     bounds: Vec<Option<Bounds>>,
     /// For each node of the arithmetic, whether it is computed.
@@ -59,7 +59,11 @@ const DELETED_SHARE: u64 = 16;
 
 /// Whether the deleted rows of a segment are aggregated with the others and then subtracted. This is done if they are
 /// few, since it costs less than reading around them, and if no computation can fail on them.
-pub fn subtracts(plan: &AggregatePlan, reader: &SegmentReader<'_>, deleted: &RoaringBitmap) -> Result<bool, Failure> {
+pub fn subtracts(
+    plan: &AggregatePlan,
+    reader: &SegmentReader<'_>,
+    deleted: &RoaringBitmap,
+) -> Result<bool, AggregateError> {
     let are_few = deleted.len() * DELETED_SHARE <= reader.rows() as u64;
     Ok(are_few && plan.can_subtract() && decide(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
 }
@@ -79,7 +83,7 @@ pub fn aggregate(
     (selection, deleted): (&Selection, &[u32]),
     into: Into<'_>,
     (report, counts): (&mut ScanReport, &mut SegmentCounts),
-) -> Result<(), Failure> {
+) -> Result<(), AggregateError> {
     if selection.is_empty() {
         return Ok(());
     }
@@ -139,10 +143,10 @@ pub fn aggregate(
 /// all rows of the segment count, and there is one group.
 fn summaries(
     plan: &AggregatePlan,
-    decided: &Decided,
+    decided: &SegmentPlan,
     reader: &mut SegmentReader<'_>,
     selection: &Selection,
-) -> Result<Option<Vec<Summary>>, Failure> {
+) -> Result<Option<Vec<Summary>>, AggregateError> {
     let is_engine = plan.functions.iter().any(|function| function.of_engine().is_some());
     if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || is_engine {
         return Ok(None);
@@ -165,7 +169,7 @@ fn summaries(
     Ok(Some(summaries))
 }
 
-fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, Failure> {
+fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<SegmentPlan, AggregateError> {
     let mut columns = Vec::with_capacity(plan.arithmetic.columns.len());
     for column in &plan.arithmetic.columns {
         // If all rows are null, any bounds are correct.
@@ -181,18 +185,18 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<Decided, F
         plan.arithmetic.columns_of(*node).into_iter().for_each(|place| is_read[place] = true);
     }
     let (wanted, dictionaries) = (plan.arithmetic.wanted(nodes.into_iter()), vec![None; plan.inputs.len()]);
-    Ok(Decided { bounds, wanted, is_read, is_narrow, dictionaries })
+    Ok(SegmentPlan { bounds, wanted, is_read, is_narrow, dictionaries })
 }
 
 /// Computes the arguments for some selected rows and passes them to `see`.
 fn with_values(
     plan: &AggregatePlan,
-    decided: &Decided,
+    decided: &SegmentPlan,
     reader: &mut SegmentReader<'_>,
     (selection, rows): (&Selection, Range<usize>),
     report: &mut ScanReport,
     see: impl FnOnce(&[Values<'_>]) -> Result<()>,
-) -> Result<(), Failure> {
+) -> Result<(), AggregateError> {
     let mut columns: Vec<NullableNumbers> = Vec::with_capacity(plan.arithmetic.columns.len());
     for (column, is_read) in plan.arithmetic.columns.iter().zip(&decided.is_read) {
         let numbers = if *is_read { reader.numbers(selection, rows.clone(), *column)? } else { None };
@@ -230,7 +234,7 @@ fn evaluate(
     reader: &mut SegmentReader<'_>,
     (selection, rows): (&Selection, Range<usize>),
     report: &mut ScanReport,
-) -> Result<ArrayRef, Failure> {
+) -> Result<ArrayRef, AggregateError> {
     let count = rows.len();
     let arrays = reader.project(selection, rows, &input.columns, report)?;
     let options = RecordBatchOptions::new().with_row_count(Some(count));

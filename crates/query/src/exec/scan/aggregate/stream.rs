@@ -24,7 +24,7 @@ use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
 use super::super::stream::{Conditions, TimeSlice, block_error, join_keys, open_block};
 use super::super::work::{Morsel, Morsels, WorkQueue};
-use super::keys::{Failure, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
+use super::keys::{AggregateError, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{Into, SegmentCounts, aggregate, subtracts};
 use super::states::States;
@@ -142,7 +142,7 @@ struct Segment<'a> {
 
 impl<'a> Segment<'a> {
     /// Aggregates the rows that are not deleted and pass the conditions. Returns their number.
-    fn take_in(
+    fn aggregate_segment(
         mut self,
         deleted: Option<&'a RoaringBitmap>,
         conditions: &mut Conditions<'_>,
@@ -150,8 +150,8 @@ impl<'a> Segment<'a> {
         (scan, counts): (&mut ScanMetrics, &mut SegmentCounts),
     ) -> Result<usize> {
         let error_of = |failure| match failure {
-            Failure::Block(error) => block_error(self.block, error),
-            Failure::Engine(error) => error,
+            AggregateError::Block(error) => block_error(self.block, error),
+            AggregateError::Engine(error) => error,
         };
         let Conditions { predicate, history, .. } = conditions;
         let mut subtracted = None;
@@ -217,11 +217,11 @@ pub fn open(
                 }
                 let conjuncts = &conditions.predicate.column_predicates;
                 if let Some((_, Some(block))) = &current
-                    && !morsels.is_ruled_out(block, place, conjuncts, scan.report())?
+                    && !morsels.index_excludes(block, place, conjuncts, scan.report())?
                 {
                     let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, place.segment) };
                     let deleted = stored.deleted_of_segment(block, place.segment);
-                    let rows = segment.take_in(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
+                    let rows = segment.aggregate_segment(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
                     scan.baseline.record_output(rows);
                 }
                 scan.publish(place.block);
