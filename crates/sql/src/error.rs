@@ -181,8 +181,8 @@ fn syntax_error(message: &str) -> SqlError {
 
 /// Line and column at the end of a parser message, such as `... at Line: 3, Column: 14`.
 fn position_in(message: &str) -> Option<(u64, u64)> {
-    let (_, place) = message.rsplit_once("Line: ")?;
-    let (line, column) = place.split_once(", Column: ")?;
+    let (_, index) = message.rsplit_once("Line: ")?;
+    let (line, column) = index.split_once(", Column: ")?;
     let digits = column.find(|c: char| !c.is_ascii_digit()).unwrap_or(column.len());
     Some((line.parse().ok()?, column[..digits].parse().ok()?))
 }

@@ -60,7 +60,7 @@ pub use mutation::{
     TargetColumn, WRITTEN, assignment_function,
 };
 pub use names::Names;
-pub use parameters::{Parameters, Value, literal, parameter, place_of};
+pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{
     ConstraintChange, DEFAULT_TRANSACTION_READ_ONLY, Declared, DeclaredConstraint, DeclaredRule, FileFormat,
     IsolationLevel, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression,

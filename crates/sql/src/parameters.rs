@@ -94,11 +94,11 @@ impl Parameters {
         let mut ast = ast.clone();
         let mut names: Vec<String> = Vec::new();
         each_name(&mut ast, |name| {
-            let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+            let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
                 names.push(name.clone());
                 names.len() - 1
             });
-            *name = format!("${}", place + 1);
+            *name = format!("${}", index + 1);
         });
         let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned().unwrap_or(Value::Null);
         let values = names.iter().map(value).collect();
@@ -121,7 +121,7 @@ impl Parameters {
         let given = |parameter: &&String| {
             let name = parameter.strip_prefix('$').unwrap_or(parameter);
             match self {
-                Self::Positional(values) => name.parse().is_ok_and(|place| (1..=values.len()).contains(&place)),
+                Self::Positional(values) => name.parse().is_ok_and(|index| (1..=values.len()).contains(&index)),
                 Self::Named(values) => values.contains_key(name),
             }
         };
@@ -157,7 +157,7 @@ fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
 }
 
 /// Index of a numbered parameter, given its name in a statement or plan: 0 for `$1`. Returns `None` for other names.
-pub fn place_of(name: &str) -> Option<usize> {
+pub fn parameter_index(name: &str) -> Option<usize> {
     name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
@@ -198,7 +198,7 @@ fn number_of(text: &str) -> Option<Value> {
 pub fn parameter(expression: &Expr) -> Option<usize> {
     let Expr::Value(value) = expression else { return None };
     let ast::Value::Placeholder(name) = &value.value else { return None };
-    place_of(name)
+    parameter_index(name)
 }
 
 /// Replaces each `?` that is a parameter with `$1`, `$2` and so on. Numbering restarts with each statement.
@@ -212,10 +212,10 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
     };
     let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
     let mut next = marks.next();
-    let (mut place, mut number) = (Location { line: 1, column: 1 }, 0);
+    let (mut index, mut number) = (Location { line: 1, column: 1 }, 0);
     let mut text = String::with_capacity(sql.len() + 8);
     for character in sql.chars() {
-        match next.filter(|mark| mark.span.start == place).map(|mark| &mark.token) {
+        match next.filter(|mark| mark.span.start == index).map(|mark| &mark.token) {
             Some(Token::Question) => {
                 number += 1;
                 text.push_str(&format!("${number}"));
@@ -229,8 +229,8 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
             None => text.push(character),
         }
         match character {
-            '\n' => place = Location { line: place.line + 1, column: 1 },
-            _ => place.column += 1,
+            '\n' => index = Location { line: index.line + 1, column: 1 },
+            _ => index.column += 1,
         }
     }
     Cow::Owned(text)

@@ -115,10 +115,10 @@ fn add(
             if *is_primary && constraints.primary_key().is_some() {
                 return Err(QueryError::SecondPrimaryKey { table: subject.name.to_owned() });
             }
-            let places = subject.columns(columns)?;
+            let positions = subject.columns(columns)?;
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
             let name = named(constraints, constraint, (subject, catalog), &suffix)?;
-            constraints.keys.push(UniqueKey { name, columns: places, is_primary: *is_primary });
+            constraints.keys.push(UniqueKey { name, columns: positions, is_primary: *is_primary });
         }
         DeclaredRule::Check { condition: expression } => {
             let text = expression.to_string();

@@ -134,8 +134,8 @@ impl ChangedRowsExec {
         changed: ChangedRows,
         returns_actions: bool,
     ) -> Result<Self> {
-        let places = places_of(&outputs, returns_actions);
-        let schema = Arc::new(input.schema().project(&places)?);
+        let indexes = indexes_of(&outputs, returns_actions);
+        let schema = Arc::new(input.schema().project(&indexes)?);
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
@@ -149,7 +149,7 @@ impl ChangedRowsExec {
 }
 
 /// Columns of the query that the operator returns.
-fn places_of(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
+fn indexes_of(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
     outputs.columns.clone().chain(outputs.action.filter(|_| returns_actions)).collect()
 }
 
@@ -165,12 +165,12 @@ struct ChangeSplitter {
 
 impl ChangeSplitter {
     fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let rows = self.outputs.row.map(|place| batch.column(place).as_primitive_opt::<UInt64Type>());
+        let rows = self.outputs.row.map(|index| batch.column(index).as_primitive_opt::<UInt64Type>());
         let rows = match rows {
             Some(None) => return internal_err!("the id of a row is no number"),
             rows => rows.flatten(),
         };
-        let actions = self.outputs.action.map(|place| cast(batch.column(place), &DataType::Int64)).transpose()?;
+        let actions = self.outputs.action.map(|index| cast(batch.column(index), &DataType::Int64)).transpose()?;
         let actions = actions.as_ref().map(|actions| actions.as_primitive::<Int64Type>());
         if let (None, Some(rows)) = (actions, rows.filter(|rows| rows.null_count() == 0))
             && matches!(self.kind, MutationKind::Update | MutationKind::Delete)
@@ -180,10 +180,10 @@ impl ChangeSplitter {
         }
         let mut changed = self.changed.lock();
         let mut is_written = BooleanBufferBuilder::new(batch.num_rows());
-        for place in 0..batch.num_rows() {
-            let row = rows.filter(|rows| rows.is_valid(place)).map(|rows| RowId(rows.value(place)));
+        for index in 0..batch.num_rows() {
+            let row = rows.filter(|rows| rows.is_valid(index)).map(|rows| RowId(rows.value(index)));
             let action = match (actions, self.kind) {
-                (Some(actions), _) => Action::from_code(actions.value(place)),
+                (Some(actions), _) => Action::from_code(actions.value(index)),
                 (None, MutationKind::Insert) => Some(Action::Insert),
                 (None, MutationKind::Delete) => Some(Action::Delete),
                 (None, MutationKind::Update | MutationKind::Merge) => Some(Action::Update),
@@ -216,8 +216,8 @@ impl ChangeSplitter {
 
     /// Output columns of the rows of a batch that are written.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
-        let places = places_of(&self.outputs, self.returns_actions);
-        let columns: Vec<ArrayRef> = places.into_iter().map(|place| Arc::clone(batch.column(place))).collect();
+        let indexes = indexes_of(&self.outputs, self.returns_actions);
+        let columns: Vec<ArrayRef> = indexes.into_iter().map(|index| Arc::clone(batch.column(index))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         let output = filter_record_batch(&output, &BooleanArray::from(is_written))?;

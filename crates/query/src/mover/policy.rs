@@ -47,7 +47,7 @@ impl CompactionKind {
 pub(crate) struct Compaction {
     pub work: CompactionKind,
     /// Indexes of blocks in the table, ascending.
-    pub places: Vec<usize>,
+    pub blocks: Vec<usize>,
     /// Number of delta pages, from the first on.
     pub pages: usize,
     pub order: RowOrder,
@@ -81,12 +81,12 @@ pub(crate) fn next(
 /// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if they
 /// are in one already, or if the table is unsorted.
 pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
-    let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|place| table.partition_of(place)).collect();
+    let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|index| table.partition_of(index)).collect();
     // In each partition, a load ends with a block that may not be full.
-    let small = (0..table.blocks.len()).filter(|place| is_small(table, *place)).count();
+    let small = (0..table.blocks.len()).filter(|index| is_small(table, *index)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
-    let places = || (0..table.blocks.len()).collect();
-    let all = || Compaction { work: CompactionKind::Merge, places: places(), pages: 0, order: RowOrder::Sorted };
+    let indexes = || (0..table.blocks.len()).collect();
+    let all = || Compaction { work: CompactionKind::Merge, blocks: indexes(), pages: 0, order: RowOrder::Sorted };
     (!table.design.sort_by.is_empty() && !is_fresh).then(all)
 }
 
@@ -103,7 +103,7 @@ fn seal(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Optio
         _ if is_large => settled,
         _ => 0,
     };
-    (pages > 0).then_some(Compaction { work: CompactionKind::Seal, places: Vec::new(), pages, order: RowOrder::Sorted })
+    (pages > 0).then_some(Compaction { work: CompactionKind::Seal, blocks: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
 /// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
@@ -111,19 +111,19 @@ fn clean(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Opti
     if wanted == CompactionScope::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
     }
-    let is_due = |place: &usize| {
-        let block = &table.blocks[*place];
+    let is_due = |index: &usize| {
+        let block = &table.blocks[*index];
         let deleted = table.delta.deleted_of_block(block.id()).map_or(0, |deleted| deleted.count());
         deleted * 100 > block.entry().rows * options.deleted_percent
     };
     let first = (0..table.blocks.len()).find(is_due)?;
     let end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
     let mut taken = CompactionSize::default();
-    let is_taken = |place: &usize| {
-        is_due(place) && table.partition_of(*place) == table.partition_of(first) && taken.take(table, *place, options)
+    let is_taken = |index: &usize| {
+        is_due(index) && table.partition_of(*index) == table.partition_of(first) && taken.take(table, *index, options)
     };
-    let places = (first..end).take_while(is_taken).collect();
-    Some(Compaction { work: CompactionKind::Clean, places, pages: 0, order: RowOrder::Kept })
+    let indexes = (first..end).take_while(is_taken).collect();
+    Some(Compaction { work: CompactionKind::Clean, blocks: indexes, pages: 0, order: RowOrder::Kept })
 }
 
 /// Size of a compaction so far.
@@ -136,8 +136,8 @@ struct CompactionSize {
 
 impl CompactionSize {
     /// Adds a block. Returns whether it is within the limits; the first block always is.
-    fn take(&mut self, table: &Table, place: usize, options: &MoverOptions) -> bool {
-        let entry = table.blocks[place].entry();
+    fn take(&mut self, table: &Table, index: usize, options: &MoverOptions) -> bool {
+        let entry = table.blocks[index].entry();
         self.blocks += 1;
         self.rows += entry.rows;
         self.bytes += entry.plain_bytes;
@@ -146,12 +146,12 @@ impl CompactionSize {
 }
 
 fn merge(table: &Table, options: &MoverOptions) -> Option<Compaction> {
-    let mut places = match table.design.sort_by.is_empty() {
+    let mut indexes = match table.design.sort_by.is_empty() {
         true => small_neighbours(table, options)?,
         false => similar_runs(table, options)?,
     };
-    places.sort_unstable();
-    Some(Compaction { work: CompactionKind::Merge, places, pages: 0, order: RowOrder::Sorted })
+    indexes.sort_unstable();
+    Some(Compaction { work: CompactionKind::Merge, blocks: indexes, pages: 0, order: RowOrder::Sorted })
 }
 
 /// A sort run or a small block, as an input of a merge.
@@ -175,15 +175,15 @@ impl MergeInput {
 fn worth_merging(parts: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
-    for (place, part) in parts.iter().enumerate() {
+    for (index, part) in parts.iter().enumerate() {
         rows += part.rows;
         bytes += part.bytes;
         largest = largest.max(part.bytes);
         if rows > options.compaction_rows || bytes > options.compaction_bytes {
             break;
         }
-        if place + 1 >= options.merge_inputs && largest * growth <= bytes {
-            worth = Some(place + 1);
+        if index + 1 >= options.merge_inputs && largest * growth <= bytes {
+            worth = Some(index + 1);
         }
     }
     worth
@@ -198,7 +198,7 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     for (start, end) in table.runs.iter().copied().zip(ends) {
         // Unpartitioned blocks are about to be partitioned.
         let is_partitioned =
-            table.partitions.is_none() || (start..end).all(|place| table.partition_of(place).is_some());
+            table.partitions.is_none() || (start..end).all(|index| table.partition_of(index).is_some());
         if is_partitioned {
             let group = if follows { None } else { table.partition_of(start) };
             groups.entry(group).or_default().push(MergeInput::of(table, start..end));
@@ -214,10 +214,10 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
 /// Small blocks of an unsorted table to merge, which follow each other in a partition.
 fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let mut stretches: BTreeMap<Option<u32>, Vec<Vec<MergeInput>>> = BTreeMap::new();
-    for place in 0..table.blocks.len() {
-        let stretches = stretches.entry(table.partition_of(place)).or_insert_with(|| vec![Vec::new()]);
+    for index in 0..table.blocks.len() {
+        let stretches = stretches.entry(table.partition_of(index)).or_insert_with(|| vec![Vec::new()]);
         match stretches.last_mut() {
-            Some(stretch) if is_small(table, place) => stretch.push(MergeInput::of(table, place..place + 1)),
+            Some(stretch) if is_small(table, index) => stretch.push(MergeInput::of(table, index..index + 1)),
             _ => stretches.push(Vec::new()),
         }
     }
@@ -233,13 +233,13 @@ fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>>
 }
 
 /// Whether a block is less than half full.
-fn is_small(table: &Table, place: usize) -> bool {
+fn is_small(table: &Table, index: usize) -> bool {
     let full = match table.design.block_size {
         BlockSize::Auto => BLOCK_BYTES_DEFAULT,
         BlockSize::Bytes(bytes) => bytes,
         BlockSize::File => 0,
     };
-    table.blocks[place].entry().plain_bytes < full / 2
+    table.blocks[index].entry().plain_bytes < full / 2
 }
 
 #[cfg(test)]

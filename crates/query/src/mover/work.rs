@@ -79,7 +79,7 @@ impl Shared {
     /// # Errors
     /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
     pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
-        let part = Arc::new(table.part(&compaction.places, compaction.pages));
+        let part = Arc::new(table.part(&compaction.blocks, compaction.pages));
         let before = Amount {
             rows: part.rows(),
             blocks: part.blocks.len() as u64,

@@ -130,13 +130,13 @@ fn assigned(projection: &Projection) -> Result<Projection> {
 
 fn assigned_rows(values: Values, statement: &EngineStatement) -> Result<Values> {
     let written = written_rows(statement);
-    let is_cast = |row: usize, place: usize| {
-        let value = written.and_then(|rows| rows.get(row)?.content.get(place));
+    let is_cast = |row: usize, index: usize| {
+        let value = written.and_then(|rows| rows.get(row)?.content.get(index));
         matches!(value, Some(ast::Expr::Cast { data_type, .. }) if is_integer(data_type))
     };
     let Values { schema, values } = values;
     let row = |(row, values): (usize, Vec<Expr>)| {
-        let value = |(place, value): (usize, Expr)| match is_cast(row, place) {
+        let value = |(index, value): (usize, Expr)| match is_cast(row, index) {
             true => Ok(value),
             false => assignment(value, &schema),
         };

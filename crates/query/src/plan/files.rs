@@ -323,7 +323,7 @@ fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> R
     if found != wanted && sorted(&found) == sorted(&wanted) {
         let (found, wanted) = (found.join(", "), wanted.join(", "));
         let message = format!(
-            "its first line names the columns as ({found}), and CSV is read by place, here ({wanted}); name them: COPY \
+            "its first line names the columns as ({found}), and CSV is read by index, here ({wanted}); name them: COPY \
              table ({found}) FROM ..."
         );
         return Err(QueryError::File { path: path.display().to_string(), message });

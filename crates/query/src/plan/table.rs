@@ -79,12 +79,12 @@ impl TautTable {
         let condition = create_physical_expr(&unqualified.ok()?.data, &schema, &properties, &planning).ok()?;
         let predicate = translate(&[condition], &self.stored.schema, &self.arrow(), None).ok()?;
         let admitted = self.admitted_partitions(&predicate)?;
-        let is_admitted = |place: usize| {
-            let partition = self.stored.partition_of(place);
+        let is_admitted = |index: usize| {
+            let partition = self.stored.partition_of(index);
             partition.is_none_or(|partition| admitted.get(partition as usize).copied().unwrap_or(true))
         };
-        let places = (0..self.stored.blocks.len()).filter(|place| is_admitted(*place));
-        let left: u64 = places.map(|place| self.stored.blocks[place].entry().rows).sum();
+        let indexes = (0..self.stored.blocks.len()).filter(|index| is_admitted(*index));
+        let left: u64 = indexes.map(|index| self.stored.blocks[index].entry().rows).sum();
         let elsewhere = self.stored.delta.rows();
         Some((left + elsewhere) as f64 / ((self.stored.block_rows() + elsewhere) as f64).max(1.0))
     }
@@ -135,7 +135,7 @@ impl TableProvider for TautTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = match projection {
-            Some(places) => places.iter().map(|place| self.visible[*place]).collect(),
+            Some(indexes) => indexes.iter().map(|index| self.visible[*index]).collect(),
             None => self.visible.clone(),
         };
         Ok(DataSourceExec::from_data_source(self.source(state, columns, filters, limit)?))

@@ -260,7 +260,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let spills = SpillDirectory::new(Some(directory.path()));
         let file = spills.create_temp_file("a test").unwrap();
-        let bytes: Vec<u8> = (0..3 * READ_BYTES + 17).map(|place| (place % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * READ_BYTES + 17).map(|index| (index % 251) as u8).collect();
         for part in [&bytes[..5], &bytes[5..READ_BYTES + 1], &bytes[READ_BYTES + 1..]] {
             let mut writer = file.open_writer().unwrap();
             writer.write_all(part).unwrap();

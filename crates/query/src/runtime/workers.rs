@@ -104,7 +104,7 @@ mod tests {
 
     fn usable() -> Vec<usize> {
         let usable = sched_getaffinity(None).unwrap();
-        (0..CpuSet::MAX_CPU).filter(|place| usable.is_set(*place)).collect()
+        (0..CpuSet::MAX_CPU).filter(|index| usable.is_set(*index)).collect()
     }
 
     /// Runs `predicate` while a registered worker spins, at first on the same processor. `predicate` may use only that processor,

@@ -74,7 +74,7 @@ impl QuerySession {
             let before = table.schema.columns().iter().zip(&columns).enumerate();
             let nullable: Vec<(ColumnIndex, bool)> = before
                 .filter(|(_, (before, after))| before.nullable != after.nullable)
-                .map(|(place, (_, after))| (ColumnIndex::from(place), after.nullable))
+                .map(|(position, (_, after))| (ColumnIndex::from(position), after.nullable))
                 .collect();
             for (column, _) in nullable.iter().filter(|(_, nullable)| !nullable) {
                 self.check_no_nulls(&snapshot, table, *column).await?;

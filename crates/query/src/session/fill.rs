@@ -232,9 +232,10 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
     let said = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
         TableDesign::from_options(said.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
-    let is_explicit = |place: usize| explicit.sort_by.iter().any(|sort| sort.column.index() == place);
-    let quoted = |place: usize| format!("\"{}\"", schema.columns()[place].name.replace('"', "\"\""));
-    let implied: Vec<_> = implicit_sort(rows)?.into_iter().filter(|place| !is_explicit(*place)).map(quoted).collect();
+    let is_explicit = |position: usize| explicit.sort_by.iter().any(|sort| sort.column.index() == position);
+    let quoted = |position: usize| format!("\"{}\"", schema.columns()[position].name.replace('"', "\"\""));
+    let implied: Vec<_> =
+        implicit_sort(rows)?.into_iter().filter(|position| !is_explicit(*position)).map(quoted).collect();
     if implied.is_empty() {
         let why = "no column left to sort by is of a table that others of the query are joined to by a foreign key";
         return Ok(Some(format!("{IMPLICIT_SORT} adds nothing to sort_by: {why}")));
@@ -270,7 +271,7 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
 /// case-insensitively if no name matches exactly. A column that the source lacks gets its default.
 fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
     let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let place_of = |name: &str| {
+    let index_of = |name: &str| {
         let exact = found.iter().position(|other| other == name);
         exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
     };
@@ -285,9 +286,9 @@ fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: Log
     let default_of = |name: &str| table.constraints.defaults.get(&table.schema.index_of(name)?);
     let mut expressions = Vec::with_capacity(table.schema.len());
     for column in table.schema.columns() {
-        let place = if held.index_of(&column.name).is_some() { place_of(&column.name) } else { None };
-        expressions.push(match place {
-            Some(place) => Expr::Column(Column::from(rows.schema().qualified_field(place))).alias(&column.name),
+        let position = if held.index_of(&column.name).is_some() { index_of(&column.name) } else { None };
+        expressions.push(match position {
+            Some(position) => Expr::Column(Column::from(rows.schema().qualified_field(position))).alias(&column.name),
             None if let Some(sql) = default_of(&column.name) => {
                 default_expression(sql, column.logical_type)?.alias(&column.name)
             }

@@ -142,11 +142,11 @@ impl InsertTarget {
         let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let nullable = Arc::new(ArrowSchema::new(nullable.collect::<Vec<_>>()));
         let types: Vec<DataType> = arrow.fields().iter().map(|field| field.data_type().clone()).collect();
-        let default = |place: usize| match table.constraints.defaults.get(&ColumnIndex::from(place)) {
-            None => ScalarValue::try_from(&types[place]).ok().map(Column::Value),
+        let default = |index: usize| match table.constraints.defaults.get(&ColumnIndex::from(index)) {
+            None => ScalarValue::try_from(&types[index]).ok().map(Column::Value),
             Some(sql) => {
-                let value = literal(&parse_expression(sql).ok()?).and_then(|value| exact(&value, &types[place]));
-                let computed = || default_expression(sql, table.schema.column(ColumnIndex::from(place)).logical_type);
+                let value = literal(&parse_expression(sql).ok()?).and_then(|value| exact(&value, &types[index]));
+                let computed = || default_expression(sql, table.schema.column(ColumnIndex::from(index)).logical_type);
                 value.map(Column::Value).or_else(|| computed().ok().map(Column::Computed))
             }
         };
@@ -167,31 +167,31 @@ impl InsertTarget {
         if !table.design.encodings.is_empty() {
             return None;
         }
-        let place = |name: &ObjectName| match name.0.as_slice() {
+        let index = |name: &ObjectName| match name.0.as_slice() {
             [ast::ObjectNamePart::Identifier(name)] => Some(table.schema.index_of(&normalize(name))?.index()),
             _ => None,
         };
-        let places: Vec<usize> = match named {
+        let indexes: Vec<usize> = match named {
             [] => (0..table.schema.len()).collect(),
-            named => named.iter().map(place).collect::<Option<_>>()?,
+            named => named.iter().map(index).collect::<Option<_>>()?,
         };
-        if places.iter().collect::<HashSet<_>>().len() != places.len() {
+        if indexes.iter().collect::<HashSet<_>>().len() != indexes.len() {
             return None;
         }
-        if rows.iter().any(|row| row.content.len() != places.len()) {
+        if rows.iter().any(|row| row.content.len() != indexes.len()) {
             return None;
         }
         let mut used = 0;
         let mut columns: Vec<Option<Column>> = vec![None; self.types.len()];
-        for (position, place) in places.iter().enumerate() {
+        for (position, index) in indexes.iter().enumerate() {
             let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
                 Some(parameter) => {
                     used = used.max(parameter + 1);
-                    stored(values.get(parameter)?, &self.types[*place])
+                    stored(values.get(parameter)?, &self.types[*index])
                 }
-                None => stored(&literal(&row.content[position])?, &self.types[*place]),
+                None => stored(&literal(&row.content[position])?, &self.types[*index]),
             };
-            columns[*place] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
+            columns[*index] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
         }
         let given = columns.into_iter().zip(&self.defaults);
         let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;

@@ -143,8 +143,8 @@ mod tests {
 
     async fn run(ends: &[End]) -> Result<Vec<i64>> {
         let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
-        let partition = |(place, end): (usize, &End)| {
-            let numbers = Numbers { schema: Arc::clone(&schema), first: 100 * place as i64, end: *end };
+        let partition = |(index, end): (usize, &End)| {
+            let numbers = Numbers { schema: Arc::clone(&schema), first: 100 * index as i64, end: *end };
             Arc::new(numbers) as Arc<dyn PartitionStream>
         };
         let partitions = ends.iter().enumerate().map(partition).collect();
@@ -170,9 +170,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_of_any_partition_arrives() {
-        for place in 0..3 {
+        for index in 0..3 {
             let mut ends = [End::Never; 3];
-            ends[place] = End::Error;
+            ends[index] = End::Error;
             let error = run(&ends).await.unwrap_err();
             assert_eq!(error.strip_backtrace(), "Execution error: the error of the test");
         }
@@ -180,12 +180,12 @@ mod tests {
 
     #[tokio::test]
     async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
-        for place in 0..3 {
+        for index in 0..3 {
             // The other partitions are not waited for.
             let mut ends = [End::Never; 3];
-            ends[place] = End::Panic;
+            ends[index] = End::Panic;
             let ended = tokio::spawn(async move { run(&ends).await }).await;
-            assert!(ended.unwrap_err().is_panic(), "{place}");
+            assert!(ended.unwrap_err().is_panic(), "{index}");
         }
     }
 }

@@ -202,8 +202,8 @@ impl QuerySession {
         }
         let physical = make_interruptible(physical, &self.interrupt())?;
         let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
-        let places = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
-        let skipped = if skips { keys.iter().map(places).collect() } else { Vec::new() };
+        let indexes = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
+        let skipped = if skips { keys.iter().map(indexes).collect() } else { Vec::new() };
         let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
         if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && mutate.analyze.is_none() {
             rows = rows.returning_actions()?;
@@ -467,9 +467,9 @@ pub(super) fn target<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&
 
 /// Columns of a table, in the form that the query of a mutation needs.
 fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr>) -> Vec<TargetColumn<'a>> {
-    let column = |place: usize| {
-        let column = table.schema.column(ColumnIndex::from(place));
-        let default = defaults.get(&ColumnIndex::from(place));
+    let column = |index: usize| {
+        let column = table.schema.column(ColumnIndex::from(index));
+        let default = defaults.get(&ColumnIndex::from(index));
         TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
     };
     (0..table.schema.len()).map(column).collect()

@@ -230,7 +230,7 @@ fn block_rows(table: &Table) -> Vec<ArrayRef> {
         texts(entries().map(|_| Some(table.name.clone()))),
         texts(entries().map(|entry| Some(entry.id.to_string()))),
         texts(entries().map(|entry| Some(entry.layout.to_string()))),
-        partition_numbers((0..table.blocks.len()).map(|place| table.partition_of(place))),
+        partition_numbers((0..table.blocks.len()).map(|position| table.partition_of(position))),
         numbers(entries().map(|entry| entry.rows)),
         numbers(entries().map(|entry| entry.segments)),
         numbers(entries().map(|entry| entry.file_bytes)),
@@ -248,9 +248,9 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
         let external = |error| DataFusionError::External(Box::new(error));
         let found = open.block().description(&open).map_err(external)?.1.indexes;
         for (index, (blocks, bytes)) in indexes.iter().zip(&mut built) {
-            if let Some(place) = found.iter().position(|found| found == index) {
+            if let Some(position) = found.iter().position(|found| found == index) {
                 *blocks += 1;
-                *bytes += open.block().index_bytes(place);
+                *bytes += open.block().index_bytes(position);
             }
         }
     }
@@ -278,8 +278,9 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
         let is_nullable = table.schema.column(partitioning.design().column).nullable;
         parts.extend((0..partitioning.values()).map(Some).chain(is_nullable.then_some(of_nulls)));
     }
-    let places = |part: Option<u32>| (0..table.blocks.len()).filter(move |place| table.partition_of(*place) == part);
-    if table.design.partition_by.is_some() && places(None).next().is_some() {
+    let positions =
+        |part: Option<u32>| (0..table.blocks.len()).filter(move |position| table.partition_of(*position) == part);
+    if table.design.partition_by.is_some() && positions(None).next().is_some() {
         parts.push(None);
     }
     let holds = |part: &Option<u32>| match (known, part) {
@@ -293,7 +294,7 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
         Some(datum_text(key?, table.schema.column(column).logical_type))
     };
     let sum =
-        |part: &Option<u32>, of: fn(&BlockEntry) -> u64| places(*part).map(|at| of(table.blocks[at].entry())).sum();
+        |part: &Option<u32>, of: fn(&BlockEntry) -> u64| positions(*part).map(|at| of(table.blocks[at].entry())).sum();
     let measure = |of: fn(&BlockEntry) -> u64| numbers(parts.iter().map(|part| sum(part, of)));
     vec![
         texts(parts.iter().map(|_| Some(table.name.clone()))),
@@ -318,8 +319,8 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
     let (mut encodings, mut minima, mut maxima) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
     let mut measures: [Vec<u64>; 5] = Default::default();
     let mut kinds = Vec::new();
-    for (place, column) in names().enumerate() {
-        let index = ColumnIndex::from(place);
+    for (position, column) in names().enumerate() {
+        let index = ColumnIndex::from(position);
         let statistics = open.block().statistics(&open, index).map_err(external)?;
         let pieces = open.block().column_storage(&open, index).map_err(external)?;
         let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.name()).collect();

@@ -111,16 +111,16 @@ async fn partitioned_blocks(mut divider: Partitioner, streams: Vec<CoercedStream
         });
         inputs.push((receiver, task));
     }
-    let mut place = 0;
+    let mut index = 0;
     while !inputs.is_empty() {
-        place %= inputs.len();
-        match inputs[place].0.recv().await {
+        index %= inputs.len();
+        match inputs[index].0.recv().await {
             Some(batch) => {
                 divider.push(batch?).await?;
-                place += 1;
+                index += 1;
             }
             None => {
-                let (_, task) = inputs.remove(place);
+                let (_, task) = inputs.remove(index);
                 task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
             }
         }

@@ -32,15 +32,15 @@ pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> R
 /// # Errors
 /// If a block cannot be read, or is no longer in the table.
 pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Result<Vec<RecordBatch>> {
-    let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
-    let schema = Arc::new(table.schema.arrow().project(&places).map_err(DataFusionError::from)?);
+    let indexes: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    let schema = Arc::new(table.schema.arrow().project(&indexes).map_err(DataFusionError::from)?);
     let mut batches = Vec::new();
     for (unit, segment, rows) in rows.segments() {
         let positions: Vec<u32> = rows.iter().collect();
         let arrays = match table.delta.page(unit) {
             Some(page) => {
                 let positions = UInt32Array::from(positions);
-                let columns = page.columns(&places).into_iter();
+                let columns = page.columns(&indexes).into_iter();
                 columns
                     .map(|column| Ok(take(&column, &positions, None).map_err(DataFusionError::from)?))
                     .collect::<Result<_>>()?
@@ -77,8 +77,8 @@ pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> R
         nulls = vec![0; table.schema.len()];
         for block in blocks {
             let open = block.open(&ReadCounters::new())?;
-            for (place, nulls) in nulls.iter_mut().enumerate() {
-                let statistics = open.block().statistics(&open, ColumnIndex::from(place));
+            for (index, nulls) in nulls.iter_mut().enumerate() {
+                let statistics = open.block().statistics(&open, ColumnIndex::from(index));
                 *nulls += statistics.map_err(|error| QueryError::from(open.locate(error)))?.nulls;
             }
         }

@@ -127,21 +127,21 @@ impl Partitioner {
             self.choose();
         }
         self.partition_waiting().await?;
-        for place in 0..self.buffers.len() {
-            self.end(place).await?;
+        for index in 0..self.buffers.len() {
+            self.end(index).await?;
         }
         let undivided = self.buffers.len() - 1;
         let mut order: Vec<usize> = (0..undivided).collect();
         if let Some(partitioning) = &self.partitioning {
-            order.sort_by_key(|place| partitioning.rank(*place as u32, &self.writer.design.sort_by));
+            order.sort_by_key(|index| partitioning.rank(*index as u32, &self.writer.design.sort_by));
         }
         order.push(undivided);
         let mut blocks = Vec::new();
-        for place in order {
-            for task in std::mem::take(&mut self.buffers[place].written) {
+        for index in order {
+            for task in std::mem::take(&mut self.buffers[index].written) {
                 let block = task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
                 blocks.push(match &self.partitioning {
-                    Some(partitioning) if place != undivided => block.in_partition(partitioning, place as u32),
+                    Some(partitioning) if index != undivided => block.in_partition(partitioning, index as u32),
                     _ => block,
                 });
             }
@@ -158,9 +158,9 @@ impl Partitioner {
         let (mut sample, mut next) = (Vec::new(), 0);
         for batch in &self.waiting {
             let column = batch.column(design.column.index());
-            let places = (next..batch.num_rows()).step_by(stride);
-            next = (next + places.len() * stride).saturating_sub(batch.num_rows());
-            sample.extend(places.filter_map(|row| datum_at(column, logical, row)));
+            let indexes = (next..batch.num_rows()).step_by(stride);
+            next = (next + indexes.len() * stride).saturating_sub(batch.num_rows());
+            sample.extend(indexes.filter_map(|row| datum_at(column, logical, row)));
         }
         let chosen = Partitioning::of_sample(design, logical, sample);
         self.partitioning = chosen.filter(|partitioning| boundaries_are_final(partitioning, rows)).map(Arc::new);
@@ -189,12 +189,12 @@ impl Partitioner {
                 }
                 _ => batches.into_iter().map(|batch| (self.buffers.len() - 1, batch)).collect(),
             };
-            for (place, piece) in pieces {
-                self.hold(place, piece).await?;
+            for (index, piece) in pieces {
+                self.hold(index, piece).await?;
             }
             while self.held_bytes > self.bounds.held {
                 let fullest =
-                    (0..self.buffers.len()).max_by_key(|place| self.buffers[*place].bytes).unwrap_or_default();
+                    (0..self.buffers.len()).max_by_key(|index| self.buffers[*index].bytes).unwrap_or_default();
                 self.encode_early(fullest).await?;
             }
         }
@@ -202,22 +202,22 @@ impl Partitioner {
     }
 
     /// Adds rows to a partition, and writes the blocks that they complete.
-    async fn hold(&mut self, place: usize, mut batch: RecordBatch) -> Result<()> {
+    async fn hold(&mut self, index: usize, mut batch: RecordBatch) -> Result<()> {
         while batch.num_rows() > 0 {
             let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
-            let missing = rows_until_full(self.writer.design.block_size, self.buffers[place].extent, extent);
+            let missing = rows_until_full(self.writer.design.block_size, self.buffers[index].extent, extent);
             let rows = usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
             let rest = batch.slice(rows, batch.num_rows() - rows);
             let part = if rest.num_rows() == 0 { batch } else { batch.slice(0, rows) };
             let bytes = bytes_of(&part);
-            let buffer = &mut self.buffers[place];
+            let buffer = &mut self.buffers[index];
             buffer.extent.rows += rows as u64;
             buffer.extent.bytes += plain_bytes(&part, &self.writer.schema);
             buffer.bytes += bytes;
             buffer.batches.push(part);
             self.held_bytes += bytes;
             if missing <= extent.rows {
-                self.end(place).await?;
+                self.end(index).await?;
             }
             batch = rest;
         }
@@ -225,23 +225,23 @@ impl Partitioner {
     }
 
     /// Frees the memory of the rows held of a partition.
-    async fn encode_early(&mut self, place: usize) -> Result<()> {
-        let is_undivided = place == self.buffers.len() - 1;
+    async fn encode_early(&mut self, index: usize) -> Result<()> {
+        let is_undivided = index == self.buffers.len() - 1;
         if self.writer.design.block_size != BlockSize::File && !is_undivided {
-            return self.end(place).await;
+            return self.end(index).await;
         }
         // The block stays open; the rows that it has so far are encoded.
-        let batches = self.take(place);
-        let builder = self.buffers[place].builder.take().unwrap_or_else(|| self.writer.builder());
-        self.buffers[place].builder = Some(pushed(builder, batches).await?);
+        let batches = self.take(index);
+        let builder = self.buffers[index].builder.take().unwrap_or_else(|| self.writer.builder());
+        self.buffers[index].builder = Some(pushed(builder, batches).await?);
         Ok(())
     }
 
     /// Completes the block of a partition, if it has rows.
-    async fn end(&mut self, place: usize) -> Result<()> {
-        let batches = self.take(place);
-        self.buffers[place].extent = Extent::default();
-        let task = match self.buffers[place].builder.take() {
+    async fn end(&mut self, index: usize) -> Result<()> {
+        let batches = self.take(index);
+        self.buffers[index].extent = Extent::default();
+        let task = match self.buffers[index].builder.take() {
             Some(builder) => {
                 let (builder, writer) = (pushed(builder, batches).await?, self.writer.clone());
                 SpawnedTask::spawn_blocking(move || writer.write(builder))
@@ -249,12 +249,12 @@ impl Partitioner {
             None if batches.is_empty() => return Ok(()),
             None => self.writer.spawn_block(batches).await?,
         };
-        self.buffers[place].written.push(task);
+        self.buffers[index].written.push(task);
         Ok(())
     }
 
-    fn take(&mut self, place: usize) -> Vec<RecordBatch> {
-        let buffer = &mut self.buffers[place];
+    fn take(&mut self, index: usize) -> Vec<RecordBatch> {
+        let buffer = &mut self.buffers[index];
         self.held_bytes -= std::mem::take(&mut buffer.bytes);
         std::mem::take(&mut buffer.batches)
     }
@@ -276,10 +276,10 @@ fn split_by_partition(
     logical: LogicalType,
 ) -> Result<Vec<(usize, RecordBatch)>> {
     let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); partitioning.nulls() as usize + 1];
-    for (place, batch) in batches.iter().enumerate() {
+    for (index, batch) in batches.iter().enumerate() {
         let column = batch.column(partitioning.design().column.index());
         for (row, partition) in partitioning.of_rows(column, logical).into_iter().enumerate() {
-            rows[partition as usize].push((place, row));
+            rows[partition as usize].push((index, row));
         }
     }
     let batches: Vec<&RecordBatch> = batches.iter().collect();

@@ -142,15 +142,15 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
 /// Unpartitioned blocks to rewrite next. For a sorted table these are blocks of one sort run, so that each partition
 /// keeps their order.
 fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
-    let is_undivided = |place: &usize| table.partition_of(*place).is_none();
+    let is_undivided = |ordinal: &usize| table.partition_of(*ordinal).is_none();
     let Some(first) = (0..table.blocks.len()).find(is_undivided) else { return (Vec::new(), RowOrder::Kept) };
-    let (places, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
+    let (ordinals, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
         ((first..table.blocks.len()).filter(is_undivided).collect(), RowOrder::Sorted)
     } else {
         let run_end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
         ((first..run_end).take_while(is_undivided).collect(), RowOrder::Kept)
     };
-    (places.into_iter().map(|place| Arc::clone(&table.blocks[place])).collect(), order)
+    (ordinals.into_iter().map(|ordinal| Arc::clone(&table.blocks[ordinal])).collect(), order)
 }
 
 /// Rows of a table up to which any load may read the values for choosing boundaries.

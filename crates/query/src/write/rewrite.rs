@@ -187,12 +187,12 @@ fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
     let mut steps = Vec::new();
     for (start, end) in table.runs.iter().copied().zip(ends) {
         let (mut first, mut bytes) = (start, 0u64);
-        for place in start..end {
-            bytes = bytes.saturating_add(table.blocks[place].entry().plain_bytes);
-            let is_last = place + 1 == end || table.partition_of(place) != table.partition_of(place + 1);
+        for position in start..end {
+            bytes = bytes.saturating_add(table.blocks[position].entry().plain_bytes);
+            let is_last = position + 1 == end || table.partition_of(position) != table.partition_of(position + 1);
             if bytes >= step_bytes || is_last {
-                steps.push(first..place + 1);
-                (first, bytes) = (place + 1, 0);
+                steps.push(first..position + 1);
+                (first, bytes) = (position + 1, 0);
             }
         }
     }

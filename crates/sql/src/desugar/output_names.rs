@@ -10,22 +10,22 @@ use crate::syntax::has_query;
 /// Renames output columns that repeat the name of an earlier one: `id, id` becomes `id, id AS id_1`.
 pub(crate) fn distinct_names(items: &mut [SelectItem]) {
     let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
-    if !(1..names.len()).any(|place| names[place].is_among(&names[..place])) {
+    if !(1..names.len()).any(|index| names[index].is_among(&names[..index])) {
         return;
     }
-    let mut place = 0;
+    let mut index = 0;
     for item in items {
         let Some(name) = Name::of(item) else { continue };
-        if name.is_among(&names[..place])
+        if name.is_among(&names[..index])
             && let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = &*item
         {
             let other = (1..).map(|number| Name::Alias(format!("{}_{number}", name.text())));
             if let Some(Name::Alias(alias)) = other.into_iter().find(|other| !other.is_among(&names)) {
-                names[place] = Name::Alias(alias.clone());
+                names[index] = Name::Alias(alias.clone());
                 *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
             }
         }
-        place += 1;
+        index += 1;
     }
 }
 

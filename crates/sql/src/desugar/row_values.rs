@@ -145,7 +145,7 @@ fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
 /// count too.
 fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
     // No column of `row` may have one of these names: it would be resolved as a column of the query.
-    let names: Vec<String> = (1..=row.len()).map(|place| format!("taut value {place}")).collect();
+    let names: Vec<String> = (1..=row.len()).map(|index| format!("taut value {index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_equal = |(value, name): (&Expr, &&str)| {
         let (value, other) = (operand(value.clone()), column(ROWS, name));

@@ -22,7 +22,7 @@ pub(crate) fn values_with_queries(body: &mut SetExpr) {
     let mut parts: Vec<SetExpr> = Vec::new();
     for row in rows {
         if has_query(&row) {
-            let columns = row.content.into_iter().zip(1..).map(|(value, place)| item(value, &format!("column{place}")));
+            let columns = row.content.into_iter().zip(1..).map(|(value, index)| item(value, &format!("column{index}")));
             parts.push(*select(columns.collect(), Vec::new(), None).body);
         } else if let Some(SetExpr::Values(plain)) = parts.last_mut() {
             plain.rows.push(row);

@@ -18,11 +18,11 @@ pub(super) fn values_of(
 ) -> Result<Vec<Option<Expr>>> {
     let mut values = vec![None; columns.len()];
     let mut set = |name: &ObjectName, value: &Expr| {
-        let place = target.place(name, columns)?;
-        if values[place].is_some() {
-            return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[place].name.to_owned() });
+        let index = target.index(name, columns)?;
+        if values[index].is_some() {
+            return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[index].name.to_owned() });
         }
-        values[place] = Some(columns[place].value(value));
+        values[index] = Some(columns[index].value(value));
         Ok(())
     };
     for assignment in assignments {
@@ -94,7 +94,7 @@ fn columns_of(wanted: usize, query: &Query) -> Result<Vec<Expr>> {
             return Ok(plain.projection.iter().map(only).collect());
         }
     }
-    let names: Vec<String> = (1..=wanted).map(|place| format!("taut value {place}")).collect();
+    let names: Vec<String> = (1..=wanted).map(|index| format!("taut value {index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let only = |name: &&str| {
         let rows = derived(Box::new(query.clone()), "taut values", &names);

@@ -204,29 +204,29 @@ impl Insert {
         };
         let given = self.given(target, columns, Some(row.content.len()))?;
         let mut proposed: Vec<Expr> = columns.iter().map(TargetColumn::default).collect();
-        for (place, value) in given.iter().zip(&row.content) {
+        for (index, value) in given.iter().zip(&row.content) {
             if literal(value).is_none() && parameter(value).is_none() {
                 return Ok(None);
             }
-            proposed[*place] = value.clone();
+            proposed[*index] = value.clone();
         }
-        let place_of = |name: &str| columns.iter().position(|column| column.name == name);
+        let index_of = |name: &str| columns.iter().position(|column| column.name == name);
         let assignments = assignments.iter().map(|assignment| {
             let mut value = qualified(&assignment.value, columns, &target.alias);
             let _: ControlFlow<()> = visit_expressions_mut(&mut value, |part| {
                 if let Expr::CompoundIdentifier(names) = part
                     && let [relation, name] = names.as_slice()
                     && normalize(relation) == EXCLUDED
-                    && let Some(place) = place_of(&normalize(name))
+                    && let Some(index) = index_of(&normalize(name))
                 {
-                    *part = columns[place].cast(proposed[place].clone());
+                    *part = columns[index].cast(proposed[index].clone());
                 }
                 ControlFlow::Continue(())
             });
             Assignment { target: assignment.target.clone(), value }
         });
         let assignments = assignments.collect();
-        let is_key = |name: &String| Some(equal(target.column(name), proposed[place_of(name)?].clone()));
+        let is_key = |name: &String| Some(equal(target.column(name), proposed[index_of(name)?].clone()));
         let Some(is_key) = key.iter().map(is_key).collect::<Option<Vec<_>>>() else { return Ok(None) };
         Ok(Some(Update::of(assignments, all_of(is_key))))
     }
@@ -239,9 +239,9 @@ impl Insert {
             return Ok((source, columns.iter().map(|column| syntax::column(EXCLUDED, column.name)).collect()));
         };
         let given = self.given(target, columns, width_of(source)?)?;
-        let names: Vec<&str> = given.iter().map(|place| columns[*place].name).collect();
+        let names: Vec<&str> = given.iter().map(|index| columns[*index].name).collect();
         let source = derived(with_defaults(source, &given, columns), EXCLUDED, &names);
-        let value = |(place, column): (usize, &TargetColumn<'_>)| match given.contains(&place) {
+        let value = |(index, column): (usize, &TargetColumn<'_>)| match given.contains(&index) {
             true => syntax::column(EXCLUDED, column.name),
             false => column.default(),
         };
@@ -253,11 +253,11 @@ impl Insert {
     fn given(&self, target: &Target, columns: &[TargetColumn<'_>], width: Option<usize>) -> Result<Vec<usize>> {
         let mut given = Vec::with_capacity(columns.len());
         for name in &self.columns {
-            let place = target.place(name, columns)?;
-            if given.contains(&place) {
-                return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[place].name.to_owned() });
+            let index = target.index(name, columns)?;
+            if given.contains(&index) {
+                return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[index].name.to_owned() });
             }
-            given.push(place);
+            given.push(index);
         }
         let wanted = if given.is_empty() { columns.len() } else { given.len() };
         if width.is_some_and(|width| width > wanted || (width < wanted && !given.is_empty())) {
@@ -328,8 +328,8 @@ fn with_defaults(source: &Query, given: &[usize], columns: &[TargetColumn<'_>]) 
     let mut source = Box::new(source.clone());
     if let SetExpr::Values(values) = source.body.as_mut() {
         for row in &mut values.rows {
-            for (value, place) in row.content.iter_mut().zip(given) {
-                *value = columns[*place].value(value);
+            for (value, index) in row.content.iter_mut().zip(given) {
+                *value = columns[*index].value(value);
             }
         }
     }

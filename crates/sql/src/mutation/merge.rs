@@ -132,9 +132,9 @@ impl Merge {
         let mut projection = vec![item(target.row(), ROW)];
         let actions = self.clauses.iter().map(|clause| clause.action().code()).collect();
         projection.push(item(first_that_holds(&conditions, actions, Action::Nothing.code()), ACTION));
-        for (place, column) in columns.iter().enumerate() {
+        for (index, column) in columns.iter().enumerate() {
             let old = target.column(column.name);
-            let values = values.iter().map(|values| values[place].clone().unwrap_or_else(|| old.clone())).collect();
+            let values = values.iter().map(|values| values[index].clone().unwrap_or_else(|| old.clone())).collect();
             projection.push(item(first_that_holds(&conditions, values, old), column.name));
         }
         let constraint = JoinConstraint::On(self.on.clone());
@@ -224,21 +224,21 @@ impl Merge {
                 Ok(columns.iter().zip(set).map(|(column, set)| set.map(|set| value(column, &set))).collect())
             }
             Then::Insert { columns: names, values } => {
-                let places = match names.as_slice() {
+                let indexes = match names.as_slice() {
                     // As in PostgreSQL, fewer values than columns are assigned to the first columns.
                     [] => (0..values.len().min(columns.len())).collect(),
-                    names => names.iter().map(|name| target.place(name, columns)).collect::<Result<Vec<_>>>()?,
+                    names => names.iter().map(|name| target.index(name, columns)).collect::<Result<Vec<_>>>()?,
                 };
-                if places.len() != values.len() {
-                    let (wanted, given) = (places.len(), values.len());
+                if indexes.len() != values.len() {
+                    let (wanted, given) = (indexes.len(), values.len());
                     let message = format!("INSERT in MERGE takes {wanted} values, {given} are given");
                     return Err(SqlError::syntax(message));
                 }
                 let mut row = vec![None; columns.len()];
-                for (place, given) in places.into_iter().zip(values) {
-                    let column = &columns[place];
+                for (index, given) in indexes.into_iter().zip(values) {
+                    let column = &columns[index];
                     let given = value(column, &column.value(given));
-                    if row[place].replace(given).is_some() {
+                    if row[index].replace(given).is_some() {
                         return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: column.name.to_owned() });
                     }
                 }

@@ -62,7 +62,7 @@ fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
         false => is_word(&words[0], Keyword::WHEN) && is_word(&words[1], Keyword::MATCHED),
     };
     let clause = tokens.windows(3).rposition(is_clause)?;
-    let is = |place: usize, keyword| tokens.get(clause + place).is_some_and(|token| is_word(token, keyword));
+    let is = |index: usize, keyword| tokens.get(clause + index).is_some_and(|token| is_word(token, keyword));
     let is_not = is(1, Keyword::NOT);
     let is_by_source = is(3, Keyword::BY) && is(4, Keyword::SOURCE);
     let text = match is_not && !is_by_source {

@@ -109,7 +109,7 @@ impl Target {
     }
 
     /// Index of a column that a statement assigns to.
-    pub fn place(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
+    pub fn index(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
         let not_found = |name: String| SqlError::NoColumn { name, relation: self.table.clone() };
         let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
         let last = match parts.as_deref() {

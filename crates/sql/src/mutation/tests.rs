@@ -31,7 +31,7 @@ fn text(sql: &str) -> String {
     let text = planned(sql, [None; 3]).unwrap().query.to_string();
     let mut parts = text.split('"').enumerate();
     parts
-        .try_fold(String::new(), |text, (place, part)| match place % 2 == 1 && part.contains(' ') {
+        .try_fold(String::new(), |text, (index, part)| match index % 2 == 1 && part.contains(' ') {
             true => Some(text + "\"" + part + "\""),
             false => Some(text + part),
         })

@@ -49,7 +49,7 @@ impl Update {
     /// Indexes of the columns that the statement assigns to.
     pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
         let values = values_of(&self.assignments, target, columns)?;
-        Ok(values.iter().enumerate().filter_map(|(place, value)| value.as_ref().map(|_| place)).collect())
+        Ok(values.iter().enumerate().filter_map(|(index, value)| value.as_ref().map(|_| index)).collect())
     }
 
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {

@@ -23,9 +23,9 @@ pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
     };
     let mut used = 0;
     let _: ControlFlow<()> = visit_expressions_mut(statement.as_mut(), |expression| {
-        if let Some(place) = parameter(expression) {
-            used = used.max(place + 1);
-            if let Some(data_type) = data_types.get(place) {
+        if let Some(index) = parameter(expression) {
+            used = used.max(index + 1);
+            if let Some(data_type) = data_types.get(index) {
                 *expression = cast(expression.clone(), data_type.clone());
             }
         }

@@ -121,9 +121,9 @@ impl Parts {
     async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
         poll_fn(|context| {
             let mut is_done = true;
-            for (place, part) in self.0.iter_mut().enumerate() {
+            for (index, part) in self.0.iter_mut().enumerate() {
                 match part.rest.poll_next_unpin(context) {
-                    Poll::Ready(Some(batch)) => return Poll::Ready(Some((place, batch))),
+                    Poll::Ready(Some(batch)) => return Poll::Ready(Some((index, batch))),
                     Poll::Ready(None) => {}
                     Poll::Pending => is_done = false,
                 }

@@ -75,9 +75,9 @@ impl InputOrder {
     pub fn of(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
         let Some(key) = SortKey::of(&target.design().sort_by) else { return Self::Any };
         let (from, to) = (input.schema(), target.schema().arrow());
-        let type_of = |schema: &SchemaRef, place: usize| schema.fields().get(place).map(|f| f.data_type().clone());
+        let type_of = |schema: &SchemaRef, index: usize| schema.fields().get(index).map(|f| f.data_type().clone());
         // Text has another order than the numbers that it is cast to.
-        let is_cast = key.0.iter().any(|(place, _)| type_of(&from, *place) != type_of(&to, *place));
+        let is_cast = key.0.iter().any(|(index, _)| type_of(&from, *index) != type_of(&to, *index));
         if can_rerun(input) {
             Self::Watched(key)
         } else if is_cast || reads_files(input) {
@@ -121,9 +121,9 @@ impl SortKey {
 
     /// The sort order for rows whose columns are preceded by `others` other columns.
     fn ordering_behind(&self, others: usize, schema: &SchemaRef) -> Option<LexOrdering> {
-        LexOrdering::new(self.0.iter().map(|(place, options)| {
-            let place = others + place;
-            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(place).name(), place));
+        LexOrdering::new(self.0.iter().map(|(index, options)| {
+            let index = others + index;
+            let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(index).name(), index));
             PhysicalSortExpr { expr, options: *options }
         }))
     }
@@ -133,8 +133,8 @@ impl SortKey {
         let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
         // Pairs of neighbours that are equal in the columns so far.
         let mut tied = BooleanBuffer::new_set(pairs);
-        for (place, options) in &self.0 {
-            let column = batch.column(*place);
+        for (index, options) in &self.0 {
+            let column = batch.column(*index);
             let (before, after) = (column.slice(0, pairs), column.slice(1, pairs));
             let (wrong, same) = if column.logical_null_count() == 0 {
                 let wrong = if options.descending { cmp::lt(&before, &after) } else { cmp::gt(&before, &after) };
@@ -156,7 +156,7 @@ impl SortKey {
     }
 
     fn row(&self, batch: &RecordBatch, row: usize) -> KeyRow {
-        self.0.iter().map(|(place, _)| batch.column(*place).slice(row, 1)).collect()
+        self.0.iter().map(|(index, _)| batch.column(*index).slice(row, 1)).collect()
     }
 
     /// Whether a row sorts at or after another.
@@ -245,7 +245,7 @@ impl PartitionEnds {
     pub fn in_order<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
         let rows = self.rows.lock();
         let mut order: Vec<(usize, &(KeyRow, KeyRow))> = Vec::with_capacity(parts.len());
-        for (partition, ends) in rows.iter().enumerate().filter_map(|(place, ends)| Some((place, ends.as_ref()?))) {
+        for (partition, ends) in rows.iter().enumerate().filter_map(|(index, ends)| Some((index, ends.as_ref()?))) {
             let mut at = order.len();
             while at > 0 && !self.key.follows(&ends.0, &order[at - 1].1.0)? {
                 at -= 1;

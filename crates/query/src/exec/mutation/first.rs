@@ -56,9 +56,9 @@ impl FirstRows {
             keys.push((key.converter.convert_columns(&columns)?, columns));
         }
         let (mut is_first, mut bytes) = (Vec::with_capacity(batch.num_rows()), 0);
-        for place in 0..batch.num_rows() {
+        for index in 0..batch.num_rows() {
             let key_of = |(rows, columns): &(Rows, Vec<ArrayRef>)| {
-                columns.iter().all(|column| column.is_valid(place)).then(|| rows.row(place).owned())
+                columns.iter().all(|column| column.is_valid(index)).then(|| rows.row(index).owned())
             };
             let of_row: Vec<Option<OwnedRow>> = keys.iter().map(key_of).collect();
             let mut known = self.keys.iter().zip(&of_row);

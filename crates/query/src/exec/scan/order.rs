@@ -35,8 +35,8 @@ impl SortedBlocks {
             [] => Some(vec![0..0; count]),
             [run] => {
                 let share = run.len().div_ceil(count).max(1);
-                let start = |place: usize| (run.start + place * share).min(run.end);
-                Some((0..count).map(|place| start(place)..start(place + 1)).collect())
+                let start = |index: usize| (run.start + index * share).min(run.end);
+                Some((0..count).map(|index| start(index)..start(index + 1)).collect())
             }
             // A merge holds a batch and an open segment of each run.
             runs if count > 1 && runs.len() <= MERGED_RUNS_MAX.max(8 * count) => {

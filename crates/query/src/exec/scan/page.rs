@@ -78,11 +78,11 @@ impl<'a> PageReader<'a> {
         rows: Range<usize>,
         columns: &[ColumnIndex],
     ) -> Result<Vec<ArrayRef>> {
-        let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
-        let is_new = |place: &usize| !self.columns.contains_key(place);
-        if rows.len() * COPIED_ROWS_PER_ROW < self.page.rows() && places.iter().all(is_new) {
+        let ordinals: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+        let is_new = |ordinal: &usize| !self.columns.contains_key(ordinal);
+        if rows.len() * COPIED_ROWS_PER_ROW < self.page.rows() && ordinals.iter().all(is_new) {
             let rows: Vec<u32> = rows.map(|row| selection.position(row)).collect();
-            return Ok(self.page.rows_at(&places, &rows)?);
+            return Ok(self.page.rows_at(&ordinals, &rows)?);
         }
         self.open(columns.iter().copied());
         let arrays = columns.iter().map(|column| self.column(*column));
@@ -122,7 +122,7 @@ impl<'a> PageReader<'a> {
         let mut wanted: Vec<usize> = columns.map(ColumnIndex::index).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        wanted.retain(|place| !self.columns.contains_key(place));
+        wanted.retain(|ordinal| !self.columns.contains_key(ordinal));
         if !wanted.is_empty() {
             let arrays = self.page.columns(&wanted);
             self.columns.extend(wanted.into_iter().zip(arrays));

@@ -441,8 +441,8 @@ struct ExpressionPredicate {
 
 impl ExpressionPredicate {
     fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
-        let (expression, places, schema) = over_own_columns(expression, arrow)?;
-        let columns = places.into_iter().map(ColumnIndex::from).collect();
+        let (expression, positions, schema) = over_own_columns(expression, arrow)?;
+        let columns = positions.into_iter().map(ColumnIndex::from).collect();
         Ok(Self { columns, expression, schema, non_null_predicate: None })
     }
 }
@@ -479,14 +479,14 @@ pub fn over_own_columns(
     expression: &Arc<dyn PhysicalExpr>,
     arrow: &SchemaRef,
 ) -> Result<(Arc<dyn PhysicalExpr>, Vec<usize>, SchemaRef)> {
-    let mut places: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
-    places.sort_unstable();
-    let schema = Arc::new(arrow.project(&places)?);
+    let mut positions: Vec<usize> = collect_columns(expression).iter().map(Column::index).collect();
+    positions.sort_unstable();
+    let schema = Arc::new(arrow.project(&positions)?);
     let expression = map_columns(expression, |column| {
-        let place = places.binary_search(&column.index()).ok()?;
-        Some(Column::new(column.name(), place))
+        let position = positions.binary_search(&column.index()).ok()?;
+        Some(Column::new(column.name(), position))
     })?;
-    Ok((expression, places, schema))
+    Ok((expression, positions, schema))
 }
 
 /// Replaces every column of an expression. Dynamic filters stay connected to their producers.

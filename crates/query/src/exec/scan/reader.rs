@@ -34,10 +34,10 @@ impl Output {
 
     /// Output columns by index in a table with `table_columns` columns. The index after the last column stands for row
     /// ids.
-    pub fn new(places: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
-        let are_ids: Vec<bool> = places.iter().map(|place| *place == table_columns).collect();
-        let stored = places.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
-        let stored = stored.map(|(place, _)| ColumnIndex::from(*place)).collect();
+    pub fn new(indexes: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
+        let are_ids: Vec<bool> = indexes.iter().map(|index| *index == table_columns).collect();
+        let stored = indexes.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
+        let stored = stored.map(|(index, _)| ColumnIndex::from(*index)).collect();
         let has_ids = are_ids.contains(&true);
         Self { schema, stored, are_ids, has_ids }
     }
@@ -49,7 +49,7 @@ impl Output {
     }
 
     /// Indexes of the columns in the table. `None` if row ids are among them.
-    pub fn places(&self) -> Option<Vec<usize>> {
+    pub fn indexes(&self) -> Option<Vec<usize>> {
         (!self.has_ids).then(|| self.stored.iter().map(|column| column.index()).collect())
     }
 
@@ -135,7 +135,7 @@ impl Reader<'_> {
         rows: Range<usize>,
         output: &Output,
     ) -> Result<Vec<ArrayRef>> {
-        let (unit, segment) = self.place()?;
+        let (unit, segment) = self.index()?;
         // A segment has at most 65,536 rows.
         let id = |row| RowId::new(unit, segment, selection.position(row) as u16).0;
         let ids: ArrayRef = Arc::new(UInt64Array::from_iter_values(rows.map(id)));
@@ -145,12 +145,12 @@ impl Reader<'_> {
     }
 
     /// Container and segment of the row ids.
-    fn place(&self) -> Result<(ContainerId, u16)> {
+    fn index(&self) -> Result<(ContainerId, u16)> {
         match self {
             Self::Segment(block, segment, _) => {
                 let id = block.file().id();
-                let place = ContainerId::of(id).zip(u16::try_from(*segment).ok());
-                place.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
+                let index = ContainerId::of(id).zip(u16::try_from(*segment).ok());
+                index.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
             }
             Self::Page(page) => Ok((page.page().id(), 0)),
         }

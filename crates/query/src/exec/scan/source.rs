@@ -132,8 +132,8 @@ impl ScanSource {
 
     /// Converts an output column to a column of the table. Returns `None` for the row ids, which no condition can use.
     pub fn table_column(&self, column: &Column) -> Option<Column> {
-        let place = self.columns.get(column.index()).copied().filter(|place| !self.table.is_row_id(*place))?;
-        Some(Column::new(self.table.arrow().field(place).name(), place))
+        let index = self.columns.get(column.index()).copied().filter(|index| !self.table.is_row_id(*index))?;
+        Some(Column::new(self.table.arrow().field(index).name(), index))
     }
 
     /// Whether an expression over the output reads only stored columns.

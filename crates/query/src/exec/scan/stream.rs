@@ -147,23 +147,23 @@ pub fn open(
             let timer = metrics.baseline.elapsed_compute().clone();
             let mut running = timer.timer();
             let mut reader = match morsel {
-                Morsel::Segment(place) => {
-                    if current.as_ref().is_none_or(|(block, _)| *block != place.block) {
-                        current = Some((place.block, open_block(&conditions, place, &mut metrics)?));
+                Morsel::Segment(index) => {
+                    if current.as_ref().is_none_or(|(block, _)| *block != index.block) {
+                        current = Some((index.block, open_block(&conditions, index, &mut metrics)?));
                     }
                     let Some((_, Some(block))) = &current else {
-                        metrics.publish(place.block);
+                        metrics.publish(index.block);
                         continue;
                     };
                     let conjuncts = &conditions.predicate.column_predicates;
-                    if morsels.index_excludes(block, place, conjuncts, metrics.report())? {
-                        metrics.publish(place.block);
+                    if morsels.index_excludes(block, index, conjuncts, metrics.report())? {
+                        metrics.publish(index.block);
                         continue;
                     }
-                    Reader::Segment(block, place.segment, table.open_segment(block, place.segment))
+                    Reader::Segment(block, index.segment, table.open_segment(block, index.segment))
                 }
-                Morsel::Page(place) => {
-                    let page = &table.delta.pages()[place];
+                Morsel::Page(index) => {
+                    let page = &table.delta.pages()[index];
                     metrics.count_page(page);
                     Reader::Page(PageReader::new(&table, page))
                 }
@@ -190,8 +190,8 @@ pub fn open(
                     running.restart();
                 }
             }
-            if let Morsel::Segment(place) = morsel {
-                metrics.publish(place.block);
+            if let Morsel::Segment(index) = morsel {
+                metrics.publish(index.block);
             }
         }
         gathered.finish()?;
@@ -206,13 +206,13 @@ pub fn open(
 /// not read.
 pub(super) fn open_block(
     conditions: &Conditions<'_>,
-    place: SegmentPlace,
+    index: SegmentPlace,
     metrics: &mut ScanMetrics,
 ) -> Result<Option<OpenBlock>> {
     let (table, predicate) = (conditions.source.table().stored(), &conditions.predicate);
     // Each partition of the scan that shares a block opens it. The block is counted with its first segment.
-    let is_first = place.segment == 0;
-    if let Some(partition) = table.partition_of(place.block) {
+    let is_first = index.segment == 0;
+    if let Some(partition) = table.partition_of(index.block) {
         let admits = conditions.admits(partition);
         metrics.count_partition(partition, admits);
         if !admits {
@@ -221,7 +221,7 @@ pub(super) fn open_block(
             return Ok(None);
         }
     }
-    let file = &table.blocks[place.block];
+    let file = &table.blocks[index.block];
     if !file.entry().may_match(&predicate.column_predicates) {
         metrics.blocks.add(usize::from(is_first));
         metrics.blocks_skipped_by_statistics.add(usize::from(is_first));

@@ -35,7 +35,7 @@ impl TautTable {
     /// the first column if the table has none of them.
     pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>) -> Self {
         let (rows, arrow) = (stored.rows(), stored.schema.arrow());
-        let is_visible = |place: &usize| names.is_none_or(|names| names.contains(arrow.field(*place).name()));
+        let is_visible = |index: &usize| names.is_none_or(|names| names.contains(arrow.field(*index).name()));
         let mut visible: Vec<_> = (0..arrow.fields().len()).filter(is_visible).collect();
         if visible.is_empty() {
             visible.push(0);
@@ -43,7 +43,7 @@ impl TautTable {
         let visible_arrow = match visible.len() == arrow.fields().len() {
             true => arrow,
             false => {
-                let fields = visible.iter().map(|place| Arc::clone(&arrow.fields()[*place]));
+                let fields = visible.iter().map(|index| Arc::clone(&arrow.fields()[*index]));
                 Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
             }
         };
@@ -98,35 +98,35 @@ impl TautTable {
 
     /// Whether a statement sees row ids.
     pub(crate) fn has_row_ids(&self) -> bool {
-        self.visible.iter().any(|place| self.is_row_id(*place))
+        self.visible.iter().any(|index| self.is_row_id(*index))
     }
 
     /// Whether an ordinal stands for the row ids.
-    pub(crate) fn is_row_id(&self, place: usize) -> bool {
-        place == self.stored.schema.len()
+    pub(crate) fn is_row_id(&self, index: usize) -> bool {
+        index == self.stored.schema.len()
     }
 
     /// Arrow schema of the columns with these ordinals.
     ///
     /// # Errors
     /// If a column does not exist.
-    pub(crate) fn output(&self, places: &[usize]) -> Result<ArrowSchema> {
+    pub(crate) fn output(&self, indexes: &[usize]) -> Result<ArrowSchema> {
         let arrow = self.arrow();
-        let field = |place: &usize| match arrow.fields().get(*place) {
+        let field = |index: &usize| match arrow.fields().get(*index) {
             Some(field) => Ok(Arc::clone(field)),
-            None if self.is_row_id(*place) => Ok(Arc::new(row_id_field())),
-            None => Err(internal_datafusion_err!("table {} has no column {place}", self.stored.name)),
+            None if self.is_row_id(*index) => Ok(Arc::new(row_id_field())),
+            None => Err(internal_datafusion_err!("table {} has no column {index}", self.stored.name)),
         };
-        Ok(ArrowSchema::new(places.iter().map(field).collect::<Result<Vec<_>>>()?))
+        Ok(ArrowSchema::new(indexes.iter().map(field).collect::<Result<Vec<_>>>()?))
     }
 
     /// Keys whose columns are all visible, for the planner. Keys with nullable columns are left out, because
     /// DataFusion's rules treat all nulls as equal.
     pub(crate) fn visible_keys(&self) -> Option<Constraints> {
-        let place = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
+        let index = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
         let key = |key: &UniqueKey| {
-            let places = key.columns.iter().map(place).collect::<Option<Vec<_>>>()?;
-            Some(if key.is_primary { Constraint::PrimaryKey(places) } else { Constraint::Unique(places) })
+            let indexes = key.columns.iter().map(index).collect::<Option<Vec<_>>>()?;
+            Some(if key.is_primary { Constraint::PrimaryKey(indexes) } else { Constraint::Unique(indexes) })
         };
         let holds_nulls =
             |key: &&UniqueKey| key.columns.iter().any(|column| self.stored.schema.column(*column).nullable);

@@ -192,11 +192,11 @@ async fn rows_have_names_of_their_own() {
     let found = ask(&context, r#"SELECT "taut row", id, "taut row" AS again FROM t WHERE x IS NOT NULL"#).await;
     let mut names = BTreeSet::new();
     for batch in &found {
-        let column = |place: usize| batch.column(place).as_primitive::<UInt64Type>().values();
+        let column = |index: usize| batch.column(index).as_primitive::<UInt64Type>().values();
         assert_eq!(column(0), column(2));
         for (name, id) in column(0).iter().zip(batch.column(1).as_primitive::<Int64Type>().values()) {
             let row = RowId(*name);
-            let place = (row.segment() as i64) << 16 | i64::from(row.row());
+            let index = (row.segment() as i64) << 16 | i64::from(row.row());
             let first = match *id {
                 ..FIRST => {
                     assert_eq!(u64::from(row.unit().0), table.blocks[0].id().0);
@@ -205,7 +205,7 @@ async fn rows_have_names_of_their_own() {
                 _ if row.unit() == table.delta.pages()[0].id() => BLOCKS,
                 _ => ROWS - 300,
             };
-            assert_eq!(first + place, *id, "{row}");
+            assert_eq!(first + index, *id, "{row}");
             names.insert(row);
         }
     }

@@ -81,7 +81,7 @@ impl WorkQueue {
 
     /// Takes the next morsels as long as they are segments of `block`, at most `most`.
     fn take_of_block(&self, block: usize, most: usize) -> &[Morsel] {
-        let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(place) if place.block == block);
+        let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(index) if index.block == block);
         let taken = |next: usize| {
             let following = self.morsels.get(next..).unwrap_or_default();
             &following[..following.iter().take(most).take_while(is_of_block).count()]
@@ -117,8 +117,8 @@ impl Morsels {
     pub fn take(&mut self) -> Option<Morsel> {
         let left = self.left.pop_front();
         self.is_asked = left.is_some();
-        if let Some(place) = left {
-            return Some(Morsel::Segment(place));
+        if let Some(index) = left {
+            return Some(Morsel::Segment(index));
         }
         let morsel = self.queue.take()?;
         self.count(&[morsel]);
@@ -139,22 +139,22 @@ impl Morsels {
     pub fn index_excludes(
         &mut self,
         open: &OpenBlock,
-        place: SegmentPlace,
+        index: SegmentPlace,
         predicates: &[ColumnPredicate],
         report: &mut ScanReport,
     ) -> Result<bool> {
         let failed = |error| block_error(open, error);
         let questions = if self.is_asked { None } else { open.block().questions(open, predicates).map_err(failed)? };
-        let Some(questions) = questions.filter(|questions| questions.expect_none(place.segment)) else {
+        let Some(questions) = questions.filter(|questions| questions.expect_none(index.segment)) else {
             return Ok(false);
         };
-        let following = self.queue.take_of_block(place.block, self.together - 1);
+        let following = self.queue.take_of_block(index.block, self.together - 1);
         self.count(following);
         let of_following = following.iter().filter_map(|morsel| match morsel {
-            Morsel::Segment(place) => Some(place.segment),
+            Morsel::Segment(index) => Some(index.segment),
             Morsel::Page(_) => None,
         });
-        let asked = std::iter::once(place.segment).chain(of_following);
+        let asked = std::iter::once(index.segment).chain(of_following);
         let ruled_out = questions.rule_out(asked).map_err(failed)?;
         ruled_out.report(report);
         self.together = match ruled_out.are_most() {
@@ -162,8 +162,8 @@ impl Morsels {
             false => 1.max(self.together / 4),
         };
         let mut left = ruled_out.left().peekable();
-        let is_left = left.next_if_eq(&place.segment).is_some();
-        self.left.extend(left.map(|segment| SegmentPlace { segment, ..place }));
+        let is_left = left.next_if_eq(&index.segment).is_some();
+        self.left.extend(left.map(|segment| SegmentPlace { segment, ..index }));
         Ok(!is_left)
     }
 

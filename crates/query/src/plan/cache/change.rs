@@ -139,8 +139,8 @@ impl CachedDml {
         if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
-        let is_returned = |place: usize| returning.as_ref().is_some_and(|returning| returning.uses(place));
-        if parameters.iter().enumerate().skip(given).any(|(place, use_)| use_.is_none() && !is_returned(place)) {
+        let is_returned = |index: usize| returning.as_ref().is_some_and(|returning| returning.uses(index));
+        if parameters.iter().enumerate().skip(given).any(|(index, use_)| use_.is_none() && !is_returned(index)) {
             return None;
         }
         let relies_on_keys = relies_on_keys(&plan);
@@ -151,11 +151,11 @@ impl CachedDml {
             other => (other, other.schema().columns().into_iter().map(Expr::Column).collect()),
         };
         let lookup = Lookup::of(input)?;
-        let place = |expression: &Expr| match expression.clone().unalias() {
+        let index = |expression: &Expr| match expression.clone().unalias() {
             Expr::Column(column) => input.schema().index_of_column(&column).ok(),
             _ => None,
         };
-        let row = place(expressions.get(outputs.row?)?)?;
+        let row = index(expressions.get(outputs.row?)?)?;
         let new = expressions.get(outputs.columns.clone())?;
         let update = match new.is_empty() {
             true => None,
@@ -259,28 +259,28 @@ impl Update {
 }
 
 impl Computed {
-    /// Compiles expressions. `place_of_column` maps the columns in the expressions to ordinals in `columns`.
+    /// Compiles expressions. `index_of_column` maps the columns in the expressions to ordinals in `columns`.
     ///
     /// # Errors
     /// If an expression refers to an unknown column, or DataFusion cannot compile it.
     pub fn of(
         values: &[Expr],
-        (columns, place_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
+        (columns, index_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
         parameters: &[Option<Parameter>],
         state: &SessionState,
     ) -> Result<Self> {
         let field = |name: String, data_type: &DataType| Field::new(name, data_type.clone(), true);
         let of_columns = columns.iter().enumerate();
-        let of_columns = of_columns.map(|(place, data_type)| field(format!("column {place}"), data_type));
+        let of_columns = of_columns.map(|(index, data_type)| field(format!("column {index}"), data_type));
         let of_parameters = parameters.iter().enumerate();
         let type_of = |parameter: &Option<Parameter>| parameter.as_ref().map_or(DataType::Null, Parameter::data_type);
-        let of_parameters = of_parameters.map(|(place, parameter)| field(parameter_name(place), &type_of(parameter)));
+        let of_parameters = of_parameters.map(|(index, parameter)| field(parameter_name(index), &type_of(parameter)));
         let input = Arc::new(ArrowSchema::new(of_columns.chain(of_parameters).collect::<Vec<_>>()));
         let input_schema = DFSchema::try_from(Arc::clone(&input))?;
         let named = |expression: Expr| {
             let name = match &expression {
-                Expr::Column(column) => format!("column {}", place_of_column(column)?),
-                Expr::Placeholder(placeholder) => parameter_name(place_of(&placeholder.id)?),
+                Expr::Column(column) => format!("column {}", index_of_column(column)?),
+                Expr::Placeholder(placeholder) => parameter_name(parameter_index(&placeholder.id)?),
                 _ => return Ok(Transformed::no(expression)),
             };
             Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
@@ -298,8 +298,8 @@ impl Computed {
     /// # Errors
     /// If an expression has no type.
     pub fn fields(&self) -> Result<Vec<Field>> {
-        let field = |(place, value): (usize, &Arc<dyn PhysicalExpr>)| {
-            Ok(Field::new(format!("value {place}"), value.data_type(&self.input)?, true))
+        let field = |(index, value): (usize, &Arc<dyn PhysicalExpr>)| {
+            Ok(Field::new(format!("value {index}"), value.data_type(&self.input)?, true))
         };
         self.values.iter().enumerate().map(field).collect()
     }
@@ -319,13 +319,13 @@ impl Computed {
     }
 }
 
-fn parameter_name(place: usize) -> String {
-    format!("parameter {place}")
+fn parameter_name(index: usize) -> String {
+    format!("parameter {index}")
 }
 
 /// Index of a parameter, from its name in a plan.
-fn place_of(id: &str) -> Result<usize> {
-    taut_sql::place_of(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
+fn parameter_index(id: &str) -> Result<usize> {
+    taut_sql::parameter_index(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
 impl Typed {
@@ -348,12 +348,12 @@ impl Typed {
                         _ => None,
                     };
                     let Some(placeholder) = placeholder.cloned() else { return Ok(Transformed::no(part)) };
-                    let place = place_of(&placeholder.id)?;
-                    let data_type = values.get(place).map_or(DataType::Null, |value| scalar_of(value).data_type());
+                    let index = parameter_index(&placeholder.id)?;
+                    let data_type = values.get(index).map_or(DataType::Null, |value| scalar_of(value).data_type());
                     let field = Field::new(&placeholder.id, data_type.clone(), true);
                     let parameter =
                         Parameter { data_type, is_compared: false, admits_null: !matches!(part, Expr::Placeholder(_)) };
-                    uses.entry(place).or_default().push(parameter);
+                    uses.entry(index).or_default().push(parameter);
                     let typed = Expr::Placeholder(Placeholder { field: Some(Arc::new(field)), ..placeholder });
                     let typed = match part {
                         Expr::Cast(cast) => Expr::Cast(Cast { expr: Box::new(typed), ..cast }),
@@ -371,8 +371,8 @@ impl Typed {
         });
         let plan = plan.ok()?.data;
         let mut parameters = vec![None; values.len()];
-        for (place, uses) in uses {
-            *parameters.get_mut(place)? = Some(common_use(uses)?);
+        for (index, uses) in uses {
+            *parameters.get_mut(index)? = Some(common_use(uses)?);
         }
         Some(Self { plan, parameters })
     }
@@ -412,7 +412,7 @@ fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -
         if let Expr::Placeholder(placeholder) = operand {
             let data_type = placeholder.field.as_ref().map_or(DataType::Null, |field| field.data_type().clone());
             let parameter = Parameter { data_type, is_compared: true, admits_null: true };
-            uses.entry(place_of(&placeholder.id)?).or_default().push(parameter);
+            uses.entry(parameter_index(&placeholder.id)?).or_default().push(parameter);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

@@ -16,7 +16,7 @@ use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue}
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{PredicateHistory, RuledOut, SEGMENT_ROWS, ScanReport, Selection};
-use taut_sql::place_of;
+use taut_sql::parameter_index;
 use taut_store::{Catalog, ContainerId, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction};
 use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
@@ -99,8 +99,8 @@ impl Lookup {
 
     /// Ordinals of the result's columns in the table, and the schema of the result. `None` if the query has a limit.
     pub fn columns(&self) -> Option<(Vec<usize>, &SchemaRef)> {
-        let places = self.output.places().filter(|_| self.limit == usize::MAX)?;
-        Some((places, self.output.schema()))
+        let indexes = self.output.indexes().filter(|_| self.limit == usize::MAX)?;
+        Some((indexes, self.output.schema()))
     }
 
     /// Runs the lookup in a snapshot, with values for the parameters. Returns `None` if it gives up.
@@ -160,9 +160,9 @@ impl Lookup {
         let (mut report, mut history) = (ScanReport::default(), PredicateHistory::default());
         let (mut given, mut opened, mut passed_over) =
             (LookupResult { wanted: self.limit, ..LookupResult::default() }, 0, 0);
-        for place in table.blocks_that_may_match(&predicate.column_predicates) {
+        for index in table.blocks_that_may_match(&predicate.column_predicates) {
             let block =
-                table.blocks[place].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
+                table.blocks[index].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
             opened += 1;
             if opened > CHECKED_SEGMENTS_MAX {
                 return Ok(None);
@@ -297,7 +297,7 @@ fn exceeds_planning_cost(report: &ScanReport) -> bool {
 impl Operand {
     fn value<'a>(&'a self, values: &'a [ScalarValue]) -> Option<&'a ScalarValue> {
         match self {
-            Self::Parameter(place) => values.get(*place),
+            Self::Parameter(index) => values.get(*index),
             Self::Value(value) => Some(value),
         }
     }
@@ -321,7 +321,7 @@ fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a T
             *limit = scan.fetch.unwrap_or(usize::MAX).min(*limit);
             let visible = &TableShape::of(&scan.source)?.visible;
             let columns = match &scan.projection {
-                Some(places) => places.iter().map(|place| visible.get(*place).copied()).collect::<Option<_>>()?,
+                Some(indexes) => indexes.iter().map(|index| visible.get(*index).copied()).collect::<Option<_>>()?,
                 None => visible.clone(),
             };
             Some((scan, columns))
@@ -329,11 +329,11 @@ fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a T
         LogicalPlan::SubqueryAlias(alias) => projected_scan(&alias.input, limit),
         LogicalPlan::Projection(projection) => {
             let (scan, columns) = projected_scan(&projection.input, limit)?;
-            let place = |expression: &Expr| {
+            let index = |expression: &Expr| {
                 let Expr::Column(column) = expression.clone().unalias() else { return None };
                 columns.get(projection.input.schema().index_of_column(&column).ok()?).copied()
             };
-            let columns = projection.expr.iter().map(place).collect::<Option<_>>()?;
+            let columns = projection.expr.iter().map(index).collect::<Option<_>>()?;
             Some((scan, columns))
         }
         LogicalPlan::Limit(rows) => {
@@ -350,9 +350,9 @@ fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a T
 }
 
 fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Option<Condition> {
-    let place = |column: &Column| {
-        let place = *shape.visible.get(schema.index_of_column_by_name(None, &column.name)?)?;
-        (place < shape.table_columns).then(|| ColumnIndex::from(place))
+    let index = |column: &Column| {
+        let index = *shape.visible.get(schema.index_of_column_by_name(None, &column.name)?)?;
+        (index < shape.table_columns).then(|| ColumnIndex::from(index))
     };
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -362,12 +362,12 @@ fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Opti
                 _ => return None,
             };
             let operands = vec![operand_of(operand)?];
-            Some(Condition { column: place(column)?, operator: Some(operator), operands })
+            Some(Condition { column: index(column)?, operator: Some(operator), operands })
         }
         Expr::InList(list) if !list.negated => {
             let Expr::Column(column) = list.expr.as_ref() else { return None };
             let operands = list.list.iter().map(operand_of).collect::<Option<_>>()?;
-            Some(Condition { column: place(column)?, operator: None, operands })
+            Some(Condition { column: index(column)?, operator: None, operands })
         }
         _ => None,
     }
@@ -384,7 +384,7 @@ fn equal_columns(conditions: &[Condition]) -> Option<Vec<usize>> {
 fn operand_of(expression: &Expr) -> Option<Operand> {
     match expression {
         Expr::Literal(value, _) => Some(Operand::Value(value.clone())),
-        Expr::Placeholder(placeholder) => Some(Operand::Parameter(place_of(&placeholder.id)?)),
+        Expr::Placeholder(placeholder) => Some(Operand::Parameter(parameter_index(&placeholder.id)?)),
         _ => None,
     }
 }
@@ -409,10 +409,10 @@ mod tests {
     async fn rows_are_found_in_blocks_and_pages_unless_they_are_deleted() {
         let store = database(true).await;
         let table = stored(&store, "t");
-        let column = |place: usize, operator| Condition {
-            column: ColumnIndex::from(place),
+        let column = |index: usize, operator| Condition {
+            column: ColumnIndex::from(index),
             operator,
-            operands: vec![Operand::Parameter(place)],
+            operands: vec![Operand::Parameter(index)],
         };
         let output = Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap()));
         let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];

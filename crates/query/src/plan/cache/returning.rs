@@ -39,12 +39,12 @@ impl Returning {
         if !is_relation(input) {
             return None;
         }
-        let place = |column: &Column| {
-            let place = table.schema.index_of(&column.name).map(|place| place.index());
-            place.ok_or_else(|| internal_datafusion_err!("no column {}", column.name))
+        let index = |column: &Column| {
+            let index = table.schema.index_of(&column.name).map(|index| index.index());
+            index.ok_or_else(|| internal_datafusion_err!("no column {}", column.name))
         };
         let types: Vec<DataType> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-        let values = Computed::of(&expressions, (&types, place), &parameters, state).ok()?;
+        let values = Computed::of(&expressions, (&types, index), &parameters, state).ok()?;
         let output = Arc::clone(plan.schema().inner());
         let computed = values.fields().ok()?;
         let mut types = output.fields().iter().zip(&computed);

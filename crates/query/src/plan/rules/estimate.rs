@@ -228,7 +228,7 @@ pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Kn
             continue;
         };
         match bounds.iter().position(|(other, upper, _)| *other == column && *upper != is_upper) {
-            Some(place) => share *= (bounds.swap_remove(place).2 + passing - 1.0).max(RANGE_MIN),
+            Some(index) => share *= (bounds.swap_remove(index).2 + passing - 1.0).max(RANGE_MIN),
             None => bounds.push((column, is_upper, passing)),
         }
     }
@@ -338,7 +338,7 @@ fn equal((_, statistics): KnownColumn<'_>) -> f64 {
 
 /// Share of values below a literal, by its position between the minimum and the maximum.
 fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
-    let place = |key: &Datum| match (key, logical_type) {
+    let index = |key: &Datum| match (key, logical_type) {
         (Datum::Number(number), LogicalType::Double) => f64_from_ordered(*number as i64),
         (Datum::Number(number), LogicalType::Real) => f64::from(f32_from_ordered(*number as i32)),
         (Datum::Number(number), _) => *number as f64,
@@ -346,7 +346,7 @@ fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> 
     };
     match (key_of(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
         (Some(key), Some(min), Some(max)) => {
-            let (low, high, at) = (place(min), place(max), place(&key));
+            let (low, high, at) = (index(min), index(max), index(&key));
             let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };
             if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN }
         }

@@ -27,15 +27,15 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
     sides.sort_by_key(|side| rows_of(side.one));
     let mut sorted = Vec::new();
     for ForeignKeyJoin { many, one, key } in sides {
-        let place_of = |scan: &TableScan, column: ColumnIndex| {
+        let index_of = |scan: &TableScan, column: ColumnIndex| {
             output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
         };
         // A column of the foreign key serves as well as the column that it references.
         let pairs = key.columns.iter().zip(&key.referenced);
         let of_key: Option<Vec<usize>> =
-            pairs.map(|(own, referenced)| place_of(one, *referenced).or_else(|| place_of(many, *own))).collect();
+            pairs.map(|(own, referenced)| index_of(one, *referenced).or_else(|| index_of(many, *own))).collect();
         let columns = of_key.unwrap_or_else(|| {
-            let is_of_side = |place: &usize| output[*place].is_some_and(|at| std::ptr::eq(at.scan, one));
+            let is_of_side = |index: &usize| output[*index].is_some_and(|at| std::ptr::eq(at.scan, one));
             (0..output.len()).filter(is_of_side).collect()
         });
         for column in columns {

@@ -54,12 +54,12 @@ impl OptimizerRule for JoinElimination {
 fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
     // The engine does not recompute the schema of a union. A column is nullable if it is nullable in any input.
-    let is_nullable = |place: usize| {
-        let mut fields = union.inputs.iter().map(|input| input.schema().fields().get(place));
+    let is_nullable = |index: usize| {
+        let mut fields = union.inputs.iter().map(|input| input.schema().fields().get(index));
         fields.any(|field| field.is_none_or(|field| field.is_nullable()))
     };
-    let fields = union.schema.iter().enumerate().map(|(place, (qualifier, field))| {
-        let field = field.as_ref().clone().with_nullable(field.is_nullable() || is_nullable(place));
+    let fields = union.schema.iter().enumerate().map(|(index, (qualifier, field))| {
+        let field = field.as_ref().clone().with_nullable(field.is_nullable() || is_nullable(index));
         (qualifier.cloned(), Arc::new(field))
     });
     let schema = DFSchema::new_with_metadata(fields.collect(), union.schema.metadata().clone())?;
@@ -124,17 +124,17 @@ struct ReferencedSide {
 impl ReferencedSide {
     fn of<'a>(from: &LogicalPlan, to: &LogicalPlan, on: impl Iterator<Item = (&'a Expr, &'a Expr)>) -> Option<Self> {
         let scan = scan_of(to)?;
-        let (mut places, mut equal, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut indexes, mut equal, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         for (own, other) in on {
             let (Expr::Column(own), Expr::Column(other)) = (own, other) else { return None };
             let (from, to) = (origin(from, own)?, origin(to, other)?);
-            places.push(from);
+            indexes.push(from);
             equal.push((from.column, to.column));
             columns.push((other.clone(), own.clone()));
         }
-        let first = places.first()?;
+        let first = indexes.first()?;
         let key =
-            places.iter().all(|place| place.is_beside(first)).then(|| foreign_key_of(first.scan, scan, &equal))??;
+            indexes.iter().all(|index| index.is_beside(first)).then(|| foreign_key_of(first.scan, scan, &equal))??;
         let is_of_key = |(own, referenced): &(ColumnIndex, ColumnIndex)| {
             key.columns.iter().zip(&key.referenced).any(|pair| pair == (own, referenced))
         };
@@ -145,8 +145,8 @@ impl ReferencedSide {
         }
         let own = |name: &str| {
             let column = column_of(scan, name)?;
-            let place = equal.iter().position(|(_, referenced)| *referenced == column)?;
-            Some(Expr::Column(columns[place].1.clone()))
+            let index = equal.iter().position(|(_, referenced)| *referenced == column)?;
+            Some(Expr::Column(columns[index].1.clone()))
         };
         let conditions = scan.filters.iter().map(|filter| with_columns(filter, &own)).collect::<Option<_>>()?;
         Some(Self { columns, conditions })

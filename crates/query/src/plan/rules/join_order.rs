@@ -154,7 +154,7 @@ fn classes(region: &Region) -> Vec<EquivalenceClass> {
     let is_sound = |class: &EquivalenceClass| {
         let sets: Vec<RelationSet> =
             class.iter().filter_map(|expression| relations_of(expression, &region.leaves)).collect();
-        sets.iter().enumerate().all(|(place, set)| sets[..place].iter().all(|other| other & set == 0))
+        sets.iter().enumerate().all(|(index, set)| sets[..index].iter().all(|other| other & set == 0))
     };
     let alone = alone.into_iter().map(|equality| vec![equality]);
     merged
@@ -174,8 +174,8 @@ type RelationSet = u32;
 fn relations_of(expression: &Expr, leaves: &[LogicalPlan]) -> Option<RelationSet> {
     let mut set = 0;
     for column in expression.column_refs() {
-        let place = leaves.iter().position(|leaf| leaf.schema().has_column(column))?;
-        set |= 1 << place;
+        let index = leaves.iter().position(|leaf| leaf.schema().has_column(column))?;
+        set |= 1 << index;
     }
     (set != 0).then_some(set)
 }
@@ -249,7 +249,7 @@ impl<'a> Graph<'a> {
     ) -> impl Iterator<Item = (&ClassExpression<'a>, &ClassExpression<'a>)> {
         let fewest = |class: &'_ [ClassExpression<'a>], whole: RelationSet| {
             let inside = class.iter().enumerate().filter(|(_, side)| side.relations & !whole == 0);
-            inside.min_by(|(_, one), (_, other)| one.distinct.total_cmp(&other.distinct)).map(|(place, _)| place)
+            inside.min_by(|(_, one), (_, other)| one.distinct.total_cmp(&other.distinct)).map(|(index, _)| index)
         };
         self.classes.iter().filter_map(move |class| Some((&class[fewest(class, left)?], &class[fewest(class, right)?])))
     }
@@ -261,8 +261,8 @@ fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     let count = graph.relations.len();
     let all: RelationSet = (1 << count) - 1;
     let mut trees: Vec<Option<Tree>> = vec![None; 1 << count];
-    for (place, relation) in graph.relations.iter().enumerate() {
-        trees[1 << place] = Some(Tree { size: relation.size(), cost: 0.0, halves: None });
+    for (index, relation) in graph.relations.iter().enumerate() {
+        trees[1 << index] = Some(Tree { size: relation.size(), cost: 0.0, halves: None });
     }
     for set in 1..=all {
         if set.count_ones() < 2 {
@@ -319,9 +319,9 @@ fn build(
     let left_plan = build(left, trees, leaves, region, graph, used)?;
     let right_plan = build(right, trees, leaves, region, graph, used)?;
     let mut filters = Vec::new();
-    for (place, condition) in graph.conditions.iter().enumerate() {
-        if condition & !set == 0 && !std::mem::replace(&mut used[place], true) {
-            filters.push(region.conditions[place].clone());
+    for (index, condition) in graph.conditions.iter().enumerate() {
+        if condition & !set == 0 && !std::mem::replace(&mut used[index], true) {
+            filters.push(region.conditions[index].clone());
         }
     }
     let on =
@@ -361,8 +361,8 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     if target.count_ones() != 1 {
         return Ok(None);
     }
-    let place = target.trailing_zeros() as usize;
-    let leaf = &region.leaves[place];
+    let index = target.trailing_zeros() as usize;
+    let leaf = &region.leaves[index];
     let (Some(left), Some(right)) = (relation(leaf), relation(&join.right)) else { return Ok(None) };
     if semi_share(&left, &right, &join.on) > SEMI_SHARE_MAX {
         return Ok(None);

@@ -28,21 +28,21 @@ impl Origin<'_> {
 /// Stored column that an output column of a plan returns unchanged, apart from nulls that an outer join adds. Returns
 /// `None` for columns that are computed or not stored.
 pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> {
-    let place = plan.schema().maybe_index_of_column(column)?;
-    let at = |input: &'a LogicalPlan, place: usize| origin(input, &Column::from(input.schema().qualified_field(place)));
+    let index = plan.schema().maybe_index_of_column(column)?;
+    let at = |input: &'a LogicalPlan, index: usize| origin(input, &Column::from(input.schema().qualified_field(index)));
     match plan {
         LogicalPlan::TableScan(scan) => Some(Origin { scan, column: column_of(scan, column.name())? }),
-        LogicalPlan::SubqueryAlias(alias) => at(&alias.input, place),
-        LogicalPlan::Projection(projection) => match unaliased(projection.expr.get(place)?) {
+        LogicalPlan::SubqueryAlias(alias) => at(&alias.input, index),
+        LogicalPlan::Projection(projection) => match unaliased(projection.expr.get(index)?) {
             Expr::Column(inner) => origin(&projection.input, inner),
             _ => None,
         },
-        LogicalPlan::Filter(filter) => at(&filter.input, place),
-        LogicalPlan::Sort(sort) => at(&sort.input, place),
-        LogicalPlan::Limit(limit) => at(&limit.input, place),
-        LogicalPlan::Repartition(repartition) => at(&repartition.input, place),
-        LogicalPlan::Distinct(Distinct::All(input)) => at(input, place),
-        LogicalPlan::Aggregate(aggregate) => match aggregate.group_expr.get(place)? {
+        LogicalPlan::Filter(filter) => at(&filter.input, index),
+        LogicalPlan::Sort(sort) => at(&sort.input, index),
+        LogicalPlan::Limit(limit) => at(&limit.input, index),
+        LogicalPlan::Repartition(repartition) => at(&repartition.input, index),
+        LogicalPlan::Distinct(Distinct::All(input)) => at(input, index),
+        LogicalPlan::Aggregate(aggregate) => match aggregate.group_expr.get(index)? {
             Expr::Column(inner) => origin(&aggregate.input, inner),
             _ => None,
         },

@@ -75,9 +75,9 @@ fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) ->
         return projected.is_some_and(|projected| is_full(projection.input(), &projected.expr));
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let place =
-            filter.projection().as_ref().map_or(Some(column.index()), |places| places.get(column.index()).copied());
-        return place.is_some_and(|place| is_full(filter.input(), &at(filter.input(), place)));
+        let index =
+            filter.projection().as_ref().map_or(Some(column.index()), |indexes| indexes.get(column.index()).copied());
+        return index.is_some_and(|index| is_full(filter.input(), &at(filter.input(), index)));
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return is_full_in_join(join, column.index());
@@ -87,16 +87,16 @@ fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) ->
 
 /// Like [`is_full`], for a column of a join. Only joins that add no nulls to that side qualify.
 fn is_full_in_join(join: &HashJoinExec, column: usize) -> bool {
-    let place = join.projection.as_ref().map_or(Some(column), |places| places.get(column).copied());
-    let (Some(place), left) = (place, join.left().schema().fields().len()) else { return false };
+    let index = join.projection.as_ref().map_or(Some(column), |indexes| indexes.get(column).copied());
+    let (Some(index), left) = (index, join.left().schema().fields().len()) else { return false };
     match join.join_type() {
-        JoinType::Inner if place < left => is_full(join.left(), &at(join.left(), place)),
-        JoinType::Inner => is_full(join.right(), &at(join.right(), place - left)),
-        JoinType::LeftSemi | JoinType::LeftAnti => is_full(join.left(), &at(join.left(), place)),
+        JoinType::Inner if index < left => is_full(join.left(), &at(join.left(), index)),
+        JoinType::Inner => is_full(join.right(), &at(join.right(), index - left)),
+        JoinType::LeftSemi | JoinType::LeftAnti => is_full(join.left(), &at(join.left(), index)),
         _ => false,
     }
 }
 
-fn at(plan: &Arc<dyn ExecutionPlan>, place: usize) -> Arc<dyn PhysicalExpr> {
-    Arc::new(Column::new(plan.schema().field(place).name(), place))
+fn at(plan: &Arc<dyn ExecutionPlan>, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(plan.schema().field(index).name(), index))
 }

@@ -54,9 +54,9 @@ impl AnalyzerRule for Subqueries {
 /// Returns a node with the schema that its inputs imply. The engine does not recompute the schema of a union.
 fn recomputed(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
-    let is_nullable = |place: usize| inputs.iter().any(|input| input.schema().field(place).is_nullable());
-    let fields = schema.iter().enumerate().map(|(place, (qualifier, field))| {
-        let field = field.as_ref().clone().with_nullable(is_nullable(place));
+    let is_nullable = |index: usize| inputs.iter().any(|input| input.schema().field(index).is_nullable());
+    let fields = schema.iter().enumerate().map(|(index, (qualifier, field))| {
+        let field = field.as_ref().clone().with_nullable(is_nullable(index));
         (qualifier.cloned(), Arc::new(field))
     });
     let schema = DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?;

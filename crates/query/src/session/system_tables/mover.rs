@@ -70,7 +70,7 @@ impl CompactionRow {
             (CompactionKind::Seal, _) => (table.delta.rows(), table.delta.page_bytes() as u64),
             (CompactionKind::Clean, _) => (table.delta.deleted_block_rows(), 0),
             (CompactionKind::Merge, Some(compaction)) => {
-                let entries = || compaction.places.iter().map(|place| table.blocks[*place].entry());
+                let entries = || compaction.blocks.iter().map(|index| table.blocks[*index].entry());
                 (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.file_bytes).sum())
             }
             (CompactionKind::Merge, None) => (0, 0),

@@ -50,7 +50,7 @@ async fn divided(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>,
 }
 
 fn partitions_of(table: &Table) -> Vec<u32> {
-    (0..table.blocks.len()).map(|place| table.partition_of(place).unwrap()).collect()
+    (0..table.blocks.len()).map(|index| table.partition_of(index).unwrap()).collect()
 }
 
 #[tokio::test]

@@ -115,11 +115,11 @@ impl Arithmetic {
         let limit = limit_of(&data_type)?;
         if let Some(column) = expression.downcast_ref::<Column>() {
             let index = ColumnIndex::from(column.index());
-            let place = self.columns.iter().position(|known| *known == index).unwrap_or_else(|| {
+            let position = self.columns.iter().position(|known| *known == index).unwrap_or_else(|| {
                 self.columns.push(index);
                 self.columns.len() - 1
             });
-            return Some(self.node(NodeKind::Column(place), limit));
+            return Some(self.node(NodeKind::Column(position), limit));
         }
         if let Some(literal) = expression.downcast_ref::<Literal>() {
             return Some(self.node(NodeKind::Literal(number_of(literal.value())?), limit));
@@ -194,7 +194,7 @@ impl Arithmetic {
     /// Returns the column if a subexpression is just a column.
     pub fn column_of(&self, node: NodeIndex) -> Option<ColumnIndex> {
         match self.nodes[node].part {
-            NodeKind::Column(place) => Some(self.columns[place]),
+            NodeKind::Column(position) => Some(self.columns[position]),
             _ => None,
         }
     }
@@ -202,14 +202,14 @@ impl Arithmetic {
     /// Indexes in [`Arithmetic::columns`] of the columns that a subexpression reads, ascending.
     pub fn columns_of(&self, node: NodeIndex) -> Vec<usize> {
         match self.nodes[node].part {
-            NodeKind::Column(place) => vec![place],
+            NodeKind::Column(position) => vec![position],
             NodeKind::Literal(_) => vec![],
             NodeKind::Combined(_, left, right) => {
-                let mut places = self.columns_of(left);
-                places.extend(self.columns_of(right));
-                places.sort_unstable();
-                places.dedup();
-                places
+                let mut positions = self.columns_of(left);
+                positions.extend(self.columns_of(right));
+                positions.sort_unstable();
+                positions.dedup();
+                positions
             }
         }
     }
@@ -220,7 +220,7 @@ impl Arithmetic {
         let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(self.nodes.len());
         for Node { part, limit } in &self.nodes {
             let found = match part {
-                NodeKind::Column(place) => columns[*place],
+                NodeKind::Column(position) => columns[*position],
                 NodeKind::Literal(number) => Some((i128::from(*number), i128::from(*number))),
                 NodeKind::Combined(operation, left, right) => match (bounds[*left], bounds[*right]) {
                     (Some(left), Some(right)) => Some(combined_bounds(*operation, left, right)),
@@ -238,7 +238,7 @@ impl Arithmetic {
         for (node, is_wanted) in self.nodes.iter().zip(is_wanted) {
             let value = match node.part {
                 _ if !is_wanted => Numbers::Constant(0),
-                NodeKind::Column(place) => Numbers::Read(columns[place]),
+                NodeKind::Column(position) => Numbers::Read(columns[position]),
                 NodeKind::Literal(number) => Numbers::Constant(number),
                 NodeKind::Combined(operation, left, right) => combine(operation, &values[left], &values[right]),
             };

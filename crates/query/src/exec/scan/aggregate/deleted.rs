@@ -28,9 +28,9 @@ pub struct DeletedRows<'a> {
 }
 
 impl<'a> DeletedRows<'a> {
-    /// Starts with no row added. `places` are the ordinals of the deleted rows in the selection, ascending.
-    pub fn new(places: &'a [u32]) -> Self {
-        Self { left: places, groups: Vec::with_capacity(places.len()), arguments: Vec::new() }
+    /// Starts with no row added. `indexes` are the ordinals of the deleted rows in the selection, ascending.
+    pub fn new(indexes: &'a [u32]) -> Self {
+        Self { left: indexes, groups: Vec::with_capacity(indexes.len()), arguments: Vec::new() }
     }
 
     /// Adds the deleted rows of the next batch. `rows` are the ordinals of the batch's rows in the selection. `values`
@@ -39,15 +39,15 @@ impl<'a> DeletedRows<'a> {
     /// # Errors
     /// If an argument is not [`Values::Numbers`].
     pub fn add(&mut self, rows: &Range<usize>, groups: Groups<'_>, values: &[Values<'_>]) -> Result<()> {
-        let count = self.left.partition_point(|place| (*place as usize) < rows.end);
+        let count = self.left.partition_point(|index| (*index as usize) < rows.end);
         if count == 0 {
             return Ok(());
         }
         let (inside, behind) = self.left.split_at(count);
         self.left = behind;
-        let places = inside.iter().map(|place| *place as usize - rows.start);
+        let indexes = inside.iter().map(|index| *index as usize - rows.start);
         match groups {
-            Groups::Rows(groups) => self.groups.extend(places.clone().map(|place| groups[place])),
+            Groups::Rows(groups) => self.groups.extend(indexes.clone().map(|index| groups[index])),
             Groups::Runs([(group, _)]) => self.groups.resize(self.groups.len() + count, *group),
             Groups::Runs(runs) => {
                 let mut ends = runs.iter().scan(0, |end, (group, rows)| {
@@ -55,9 +55,9 @@ impl<'a> DeletedRows<'a> {
                     Some((*end, *group))
                 });
                 let mut run = ends.next();
-                for place in places.clone() {
+                for index in indexes.clone() {
                     while let Some((end, _)) = run
-                        && end <= place
+                        && end <= index
                     {
                         run = ends.next();
                     }
@@ -76,8 +76,8 @@ impl<'a> DeletedRows<'a> {
             }
             let argument = &mut self.arguments[argument];
             match numbers.slice() {
-                Some(numbers) => argument.numbers.extend(places.clone().map(|place| numbers[place])),
-                None => argument.numbers.extend(places.clone().map(|place| numbers.at(place))),
+                Some(numbers) => argument.numbers.extend(indexes.clone().map(|index| numbers[index])),
+                None => argument.numbers.extend(indexes.clone().map(|index| numbers.at(index))),
             }
             if nulls.is_some() && argument.valid.is_none() {
                 let mut valid = BooleanBufferBuilder::new(self.groups.capacity());
@@ -85,7 +85,7 @@ impl<'a> DeletedRows<'a> {
                 argument.valid = Some(valid);
             }
             match (&mut argument.valid, nulls) {
-                (Some(valid), Some(nulls)) => places.clone().for_each(|place| valid.append(nulls.is_valid(place))),
+                (Some(valid), Some(nulls)) => indexes.clone().for_each(|index| valid.append(nulls.is_valid(index))),
                 (Some(valid), None) => valid.append_n(count, true),
                 (None, _) => {}
             }

@@ -285,15 +285,15 @@ impl PartitionGroups {
                     let (numbers, nulls) = reader.numbers(selection, rows.clone(), *column)?.unwrap_or_default();
                     let last = count - 1;
                     // Corrupt numbers may lie outside their bounds.
-                    let place = |number: i64| (number.wrapping_sub(*low) as u64).min(u64::from(last)) as u32;
+                    let ordinal = |number: i64| (number.wrapping_sub(*low) as u64).min(u64::from(last)) as u32;
                     match nulls {
                         None => indexes
                             .iter_mut()
                             .zip(numbers)
-                            .for_each(|(index, number)| *index = *index * count + place(number)),
+                            .for_each(|(index, number)| *index = *index * count + ordinal(number)),
                         Some(nulls) => {
                             for ((index, number), is_valid) in indexes.iter_mut().zip(numbers).zip(nulls.iter()) {
-                                *index = *index * count + if is_valid { place(number) } else { last };
+                                *index = *index * count + if is_valid { ordinal(number) } else { last };
                             }
                         }
                     }

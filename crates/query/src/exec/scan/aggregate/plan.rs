@@ -222,7 +222,7 @@ impl Resolver<'_> {
         is_grouped: bool,
         inputs: &mut Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Option<Function>> {
-        let mut place = |expression: &Arc<dyn PhysicalExpr>| {
+        let mut position = |expression: &Arc<dyn PhysicalExpr>| {
             inputs.iter().position(|known| known == expression).unwrap_or_else(|| {
                 inputs.push(Arc::clone(expression));
                 inputs.len() - 1
@@ -235,26 +235,26 @@ impl Resolver<'_> {
             let is_number = limit_of(&input_type).is_some();
             let own = match (function.fun().name(), types.as_slice()) {
                 ("count", [DataType::Int64]) if self.is_never_null(argument)? => Some(Function::CountRows),
-                ("count", [DataType::Int64]) => Some(Function::Count { input: place(argument) }),
+                ("count", [DataType::Int64]) => Some(Function::Count { input: position(argument) }),
                 ("sum", [DataType::Int64]) if input_type == DataType::Int64 => {
-                    Some(Function::Sum { input: place(argument), data_type: DataType::Int64 })
+                    Some(Function::Sum { input: position(argument), data_type: DataType::Int64 })
                 }
                 ("sum", [data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {
-                    Some(Function::Sum { input: place(argument), data_type: (*data_type).clone() })
+                    Some(Function::Sum { input: position(argument), data_type: (*data_type).clone() })
                 }
                 ("avg", [DataType::UInt64, data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {
-                    Some(Function::Average { input: place(argument), data_type: (*data_type).clone() })
+                    Some(Function::Average { input: position(argument), data_type: (*data_type).clone() })
                 }
                 (name @ ("min" | "max"), [data_type]) if is_number && **data_type == input_type => {
                     let is_greatest = name == "max";
-                    Some(Function::Extreme { input: place(argument), is_greatest, data_type: input_type })
+                    Some(Function::Extreme { input: position(argument), is_greatest, data_type: input_type })
                 }
                 (name @ ("min" | "max"), [data_type])
                     if **data_type == input_type
                         && self.text_column(argument)?.is_some()
                         && (!is_grouped || function.groups_accumulator_supported()) =>
                 {
-                    let (input, is_greatest) = (place(argument), name == "max");
+                    let (input, is_greatest) = (position(argument), name == "max");
                     Some(Function::ExtremeText { input, is_greatest, function: Arc::clone(function) })
                 }
                 _ => None,
@@ -266,8 +266,8 @@ impl Resolver<'_> {
         if is_grouped && !function.groups_accumulator_supported() {
             return Ok(None);
         }
-        let inputs = arguments.iter().map(&mut place).collect();
-        let condition = condition.as_ref().map(place);
+        let inputs = arguments.iter().map(&mut position).collect();
+        let condition = condition.as_ref().map(position);
         Ok(Some(Function::Engine { function: Arc::clone(function), inputs, condition }))
     }
 
@@ -302,8 +302,8 @@ impl Resolver<'_> {
     }
 
     fn input(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Input> {
-        let (expression, places, schema) = super::super::predicate::over_own_columns(expression, &self.arrow)?;
-        let columns = places.into_iter().map(ColumnIndex::from).collect();
+        let (expression, positions, schema) = super::super::predicate::over_own_columns(expression, &self.arrow)?;
+        let columns = positions.into_iter().map(ColumnIndex::from).collect();
         Ok(Input { expression, columns, schema, node: None, codes_of: None })
     }
 }

@@ -152,11 +152,11 @@ fn summaries(
         return Ok(None);
     }
     let mut summaries = Vec::with_capacity(plan.inputs.len());
-    for (place, argument) in plan.inputs.iter().enumerate() {
-        let node = argument.node.filter(|_| decided.is_narrow[place]);
+    for (index, argument) in plan.inputs.iter().enumerate() {
+        let node = argument.node.filter(|_| decided.is_narrow[index]);
         let Some(column) = node.and_then(|node| plan.arithmetic.column_of(node)) else { return Ok(None) };
         let Some(known) = reader.number_summary(column)? else { return Ok(None) };
-        let is_summed = |function: &Function| matches!(function, Function::Sum { input, .. } | Function::Average { input, .. } if *input == place);
+        let is_summed = |function: &Function| matches!(function, Function::Sum { input, .. } | Function::Average { input, .. } if *input == index);
         let sum = match plan.functions.iter().any(is_summed) {
             false => None,
             true => match reader.sum_of_runs(column)? {
@@ -182,7 +182,7 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<SegmentPla
     let nodes: Vec<usize> = narrow.filter_map(|(input, _)| input.node).collect();
     let mut is_read = vec![false; columns.len()];
     for node in &nodes {
-        plan.arithmetic.columns_of(*node).into_iter().for_each(|place| is_read[place] = true);
+        plan.arithmetic.columns_of(*node).into_iter().for_each(|index| is_read[index] = true);
     }
     let (wanted, dictionaries) = (plan.arithmetic.wanted(nodes.into_iter()), vec![None; plan.inputs.len()]);
     Ok(SegmentPlan { bounds, wanted, is_read, is_narrow, dictionaries })
@@ -206,19 +206,19 @@ fn with_values(
     let slices: Vec<&[i64]> = columns.iter().map(|(numbers, _)| numbers.as_slice()).collect();
     let numbers = plan.arithmetic.evaluate(&slices, &decided.wanted);
     let mut values = Vec::with_capacity(plan.inputs.len());
-    for (place, input) in plan.inputs.iter().enumerate() {
-        if let (Some(column), Some(dictionary)) = (input.codes_of, &decided.dictionaries[place])
+    for (index, input) in plan.inputs.iter().enumerate() {
+        if let (Some(column), Some(dictionary)) = (input.codes_of, &decided.dictionaries[index])
             && let Some(codes) = reader.codes(selection, rows.clone(), column)?
         {
             report.bytes_decoded += size_of_val(codes.as_slice()) as u64;
             values.push(Values::Codes { codes, entries: dictionary.len() });
             continue;
         }
-        values.push(match (input.node, decided.is_narrow[place]) {
+        values.push(match (input.node, decided.is_narrow[index]) {
             (Some(node), true) => {
-                let places = plan.arithmetic.columns_of(node).into_iter();
+                let indexes = plan.arithmetic.columns_of(node).into_iter();
                 let nulls =
-                    places.fold(None, |nulls, place| NullBuffer::union(nulls.as_ref(), columns[place].1.as_ref()));
+                    indexes.fold(None, |nulls, index| NullBuffer::union(nulls.as_ref(), columns[index].1.as_ref()));
                 let bounds = decided.bounds[node].unwrap_or_default();
                 Values::Numbers { numbers: numbers[node].clone(), nulls, bounds }
             }

@@ -134,19 +134,19 @@ impl States {
             }
         }
         let mut indices = None;
-        for (place, function) in self.plan.functions.iter().enumerate() {
+        for (index, function) in self.plan.functions.iter().enumerate() {
             let (inputs, condition) = match function {
                 Function::Engine { inputs, condition, .. } => (inputs.as_slice(), *condition),
                 Function::ExtremeText { input, .. } => (std::slice::from_ref(input), None),
                 _ => continue,
             };
-            if let (Some(extremes), [input]) = (&mut self.codes[place], inputs)
+            if let (Some(extremes), [input]) = (&mut self.codes[index], inputs)
                 && let Values::Codes { codes, entries } = &values[*input]
             {
                 extremes.add_codes(groups, group_count, codes, *entries);
                 continue;
             }
-            let Some(engine) = &mut self.engine[place] else { continue };
+            let Some(engine) = &mut self.engine[index] else { continue };
             let arrays = inputs.iter().map(|input| array_of(&values[*input])).collect::<Result<Vec<_>>>()?;
             match engine {
                 EngineState::Single(accumulator) => accumulator.update_batch(&arrays)?,
@@ -163,15 +163,15 @@ impl States {
     /// Ends a segment: converts the extreme codes to values. `dictionaries` has the dictionary of each argument that
     /// was read as codes.
     pub fn end_segment(&mut self, group_count: usize, dictionaries: &[Option<ArrayRef>]) -> Result<()> {
-        for (place, function) in self.plan.functions.iter().enumerate() {
+        for (index, function) in self.plan.functions.iter().enumerate() {
             let Function::ExtremeText { input, .. } = function else { continue };
-            let (Some(dictionary), Some(extremes)) = (&dictionaries[*input], &mut self.codes[place]) else { continue };
+            let (Some(dictionary), Some(extremes)) = (&dictionaries[*input], &mut self.codes[index]) else { continue };
             let found = extremes.take(group_count);
             let code = |number: i128| u32::try_from(number).ok().filter(|code| (*code as usize) < dictionary.len());
             let (groups, codes): (Vec<usize>, Vec<u32>) =
                 found.into_iter().enumerate().filter_map(|(group, number)| Some((group, code(number)?))).unzip();
             let values = [take(dictionary, &UInt32Array::from(codes), None)?];
-            match &mut self.engine[place] {
+            match &mut self.engine[index] {
                 Some(EngineState::Single(accumulator)) => accumulator.update_batch(&values)?,
                 Some(EngineState::Grouped(accumulator)) => {
                     accumulator.update_batch(&values, &groups, None, group_count)?;

@@ -185,7 +185,7 @@ fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<boo
     let context = SessionContext::new();
     let call = context.create_physical_expr(call, &DFSchema::try_from(arrow.as_ref().clone()).unwrap()).unwrap();
     let names = fields.iter().enumerate();
-    let names = names.map(|(place, field)| Field::new(format!("c{place}"), field.data_type().clone(), true));
+    let names = names.map(|(index, field)| Field::new(format!("c{index}"), field.data_type().clone(), true));
     let structs = StructArray::new(names.collect::<Vec<_>>().into(), fields, present.map(NullBuffer::from));
     InListExpr::try_new_from_array(call, Arc::new(structs), negated, &arrow).unwrap()
 }
