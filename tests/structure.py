@@ -41,7 +41,7 @@ CIRCLES = {
     },
 }
 # Type names that a crate may declare more than once: associated types of traits, and one type per processor or system.
-REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "Places", "Register", "Thread"]
+REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "BitPositions", "Register", "Thread"]
 # The parts of DataFusion that these crates name. Crates that are not here may name all of it.
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
 # What examples, which are measurements, may use in addition to the dependencies of their crate.

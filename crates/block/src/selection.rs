@@ -212,7 +212,7 @@ impl Selection {
                 let places = positions.iter().zip(0..).filter(|(row, _)| is_found.get(**row as usize));
                 places.map(|(_, place)| place).collect()
             }
-            Self::Bits(bits) => bits.bitmap.places(&found),
+            Self::Bits(bits) => bits.bitmap.ordinals(&found),
         }
     }
 

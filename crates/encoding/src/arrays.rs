@@ -20,7 +20,7 @@ use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 pub(crate) trait Source {
     /// Count of the numbers.
     fn len(&self) -> usize;
-    /// Appends the numbers, decoded to a native integer. Floating point is appended as keys.
+    /// Appends the numbers, decoded to a native integer. Floating point is appended as ordered integers.
     fn append<O: Native>(&self, out: &mut Vec<O>);
 }
 
@@ -168,13 +168,13 @@ impl ArrayBuilder {
     }
 }
 
-/// Appends numbers. If `are_keys`, turns keys into the bits of floating point.
-fn append_values<O: Native>(values: &mut Vec<O>, source: &impl Source, are_keys: bool) {
+/// Appends numbers. If `are_ordered`, turns ordered integers into the bits of floating point.
+fn append_values<O: Native>(values: &mut Vec<O>, source: &impl Source, are_ordered: bool) {
     let known = values.len();
     source.append(values);
     // Damaged bytes may give fewer.
     values.resize(known + source.len(), O::default());
-    if are_keys {
+    if are_ordered {
         values[known..].iter_mut().for_each(|number| *number = number.flipped());
     }
 }

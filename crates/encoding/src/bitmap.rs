@@ -201,8 +201,8 @@ impl Bitmap {
     ///
     /// # Panics
     /// If a row is past the end.
-    pub fn places(&self, rows: &[u32]) -> Vec<u32> {
-        let (words, mut places) = (self.words.as_slice(), Vec::with_capacity(rows.len()));
+    pub fn ordinals(&self, rows: &[u32]) -> Vec<u32> {
+        let (words, mut ordinals) = (self.words.as_slice(), Vec::with_capacity(rows.len()));
         let (mut counted, mut before) = (0, 0);
         for row in rows {
             let (index, bit) = (*row as usize / 64, 1_u64 << (row % 64));
@@ -210,10 +210,10 @@ impl Bitmap {
             if word & bit != 0 {
                 before += words[counted..index].iter().map(|word| word.count_ones()).sum::<u32>();
                 counted = index;
-                places.push(before + (word & (bit - 1)).count_ones());
+                ordinals.push(before + (word & (bit - 1)).count_ones());
             }
         }
-        places
+        ordinals
     }
 
     /// Runs of selected rows, ascending.
@@ -347,13 +347,13 @@ impl Bitmap {
         let first = words.start;
         for (index, word) in self.words[words].iter_mut().enumerate() {
             let base = (first + index) * 64;
-            let mut left = *word & word_mask(first + index, &rows);
-            while left != 0 {
-                let bit = left & left.wrapping_neg();
+            let mut remaining = *word & word_mask(first + index, &rows);
+            while remaining != 0 {
+                let bit = remaining & remaining.wrapping_neg();
                 if !keep(base + bit.trailing_zeros() as usize) {
                     *word &= !bit;
                 }
-                left ^= bit;
+                remaining ^= bit;
             }
         }
     }
@@ -420,8 +420,8 @@ mod tests {
                         assert_eq!(bitmap.run_count(), runs.len());
                     }
                     let every_third: Vec<u32> = (0..len as u32).step_by(3).collect();
-                    let place = |row: &u32| set.positions().binary_search(row).ok().map(|place| place as u32);
-                    assert_eq!(set.places(&every_third), every_third.iter().filter_map(place).collect::<Vec<_>>());
+                    let ordinal = |row: &u32| set.positions().binary_search(row).ok().map(|ordinal| ordinal as u32);
+                    assert_eq!(set.ordinals(&every_third), every_third.iter().filter_map(ordinal).collect::<Vec<_>>());
                     assert_eq!(set.next_set(0), (start < end).then_some(start));
                     assert!(set.is_range_full(start..end) && cleared.is_range_empty(start..end));
                     assert_eq!(set.is_range_empty(0..len), start == end);

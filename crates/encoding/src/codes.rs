@@ -102,11 +102,11 @@ impl Codes {
                 let mut buffer = [0; VECTOR_ROWS];
                 let mut filled = 0;
                 visit_runs(ends, packed, rows, |code, rows| {
-                    let mut left = rows.len();
-                    while left > 0 {
-                        let part = left.min(VECTOR_ROWS - filled);
+                    let mut remaining = rows.len();
+                    while remaining > 0 {
+                        let part = remaining.min(VECTOR_ROWS - filled);
                         buffer[filled..filled + part].fill(code);
-                        (filled, left) = (filled + part, left - part);
+                        (filled, remaining) = (filled + part, remaining - part);
                         if filled == VECTOR_ROWS {
                             visit(&buffer);
                             filled = 0;

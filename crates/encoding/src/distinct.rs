@@ -46,10 +46,10 @@ impl IndexTable {
         loop {
             match self.slots[slot] {
                 0 => break,
-                place => {
-                    let place = place as usize - 1;
-                    if self.hashes[place] == hash && is_same(place) {
-                        return Some(place);
+                stored => {
+                    let index = stored as usize - 1;
+                    if self.hashes[index] == hash && is_same(index) {
+                        return Some(index);
                     }
                 }
             }
@@ -68,12 +68,12 @@ impl IndexTable {
     fn grow(&mut self) {
         let mask = self.slots.len() * 4 - 1;
         self.slots = vec![0; mask + 1];
-        for (place, hash) in self.hashes.iter().enumerate() {
+        for (index, hash) in self.hashes.iter().enumerate() {
             let mut slot = (hash >> 20) as usize & mask;
             while self.slots[slot] != 0 {
                 slot = (slot + 1) & mask;
             }
-            self.slots[slot] = place as u32 + 1;
+            self.slots[slot] = index as u32 + 1;
         }
     }
 }
@@ -81,7 +81,7 @@ impl IndexTable {
 /// Distinct numbers. Returns `None` if there are more than `entries_max`.
 pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<Distinct<N>> {
     let (mut entries, mut codes) = (Vec::<N>::new(), Vec::with_capacity(values.len()));
-    let mut places = IndexTable::new();
+    let mut table = IndexTable::new();
     let mut last: Option<(N, i32)> = None;
     for value in values {
         let code = match last {
@@ -89,11 +89,11 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
             _ => {
                 let number = value.to_number();
                 let hash = fold(number as u64 ^ MIX, (number >> 64) as u64 ^ MIX);
-                let place = places.find_or_insert(hash, |place| entries[place] == *value).unwrap_or_else(|| {
+                let index = table.find_or_insert(hash, |index| entries[index] == *value).unwrap_or_else(|| {
                     entries.push(*value);
                     entries.len() - 1
                 });
-                place as i32
+                index as i32
             }
         };
         if entries.len() > entries_max {
@@ -109,7 +109,7 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
 /// more than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
-    let mut places = IndexTable::new();
+    let mut table = IndexTable::new();
     let views = array.views();
     let mut last = (0, 0);
     for (row, view) in views.iter().enumerate() {
@@ -118,12 +118,12 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
             continue;
         }
         if last.0 != *view || entries.is_empty() {
-            let is_same = |place: usize| is_same(array, *view, row, entries[place] as usize);
-            let place = places.find_or_insert(hash_of(array, *view, row), is_same).unwrap_or_else(|| {
+            let is_same = |index: usize| is_same(array, *view, row, entries[index] as usize);
+            let index = table.find_or_insert(hash_of(array, *view, row), is_same).unwrap_or_else(|| {
                 entries.push(row as u32);
                 entries.len() - 1
             });
-            last = (*view, place as i32);
+            last = (*view, index as i32);
         }
         if entries.len() > entries_max {
             return None;
@@ -155,12 +155,12 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
 
 /// Number of distinct values of some rows. Null rows do not count.
 pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> usize {
-    let mut places = IndexTable::new();
+    let mut table = IndexTable::new();
     let mut entries: Vec<usize> = vec![];
     for row in rows.filter(|row| !array.is_null(*row)) {
         let view = array.views()[row];
-        let is_same = |place: usize| is_same(array, view, row, entries[place]);
-        if places.find_or_insert(hash_of(array, view, row), is_same).is_none() {
+        let is_same = |index: usize| is_same(array, view, row, entries[index]);
+        if table.find_or_insert(hash_of(array, view, row), is_same).is_none() {
             entries.push(row);
         }
     }
@@ -204,11 +204,11 @@ fn sorted<T: Copy>(
     let mut order: Vec<u32> = (0..entries.len() as u32).collect();
     order.sort_unstable_by(|left, right| compare(&entries[*left as usize], &entries[*right as usize]));
     let mut ranks = vec![0_i32; entries.len()];
-    for (rank, place) in order.iter().enumerate() {
-        ranks[*place as usize] = rank as i32;
+    for (rank, index) in order.iter().enumerate() {
+        ranks[*index as usize] = rank as i32;
     }
     codes.iter_mut().for_each(|code| *code = ranks[*code as usize]);
-    Distinct { entries: order.iter().map(|place| entries[*place as usize]).collect(), codes }
+    Distinct { entries: order.iter().map(|index| entries[*index as usize]).collect(), codes }
 }
 
 #[cfg(test)]

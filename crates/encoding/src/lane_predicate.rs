@@ -223,16 +223,16 @@ impl<L: Lane> LanePredicate<L> {
 
     /// One bit per number of up to a vector. The numbers are given as the bits of floating-point numbers.
     fn mask_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
-        let mut keys = [L::default(); VECTOR_ROWS];
-        let target = &mut keys;
+        let mut ordered = [L::default(); VECTOR_ROWS];
+        let target = &mut ordered;
         wide(move || {
-            for (key, bits) in target.iter_mut().zip(bits) {
+            for (lane, bits) in target.iter_mut().zip(bits) {
                 // The bits below the sign are inverted if the sign is set.
-                let turned = L::default().minus(bits.down(L::BITS - 1)).down(1);
-                *key = bits.xor(turned);
+                let turned = L::default().minus(bits.shr(L::BITS - 1)).shr(1);
+                *lane = bits.xor(turned);
             }
         });
-        self.mask(&keys[..bits.len()])
+        self.mask(&ordered[..bits.len()])
     }
 
     /// One bit per lane of a packed vector.

@@ -20,7 +20,8 @@ pub(crate) trait Native: ArrowNativeType + Ord + Compress {
     fn sum(self, other: Self) -> Self;
     /// Low bits of `self - base`.
     fn minus(self, base: Self) -> u64;
-    /// Key of the bits of a floating-point number, or the bits of a key: the mapping is its own inverse.
+    /// Maps the bits of a floating-point number to an integer that orders like it, and back. The mapping is its own
+    /// inverse.
     fn flipped(self) -> Self;
 }
 

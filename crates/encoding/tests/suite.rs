@@ -423,7 +423,7 @@ fn automatic_encodings_are_never_much_larger_than_plain() {
 }
 
 /// Calls the read methods of a chunk. Results may be wrong, but nothing may panic, and Arrow must accept the arrays.
-fn ask(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &[ColumnPredicate]) {
+fn read_damaged(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &[ColumnPredicate]) {
     let rows = model.rows.len();
     let Ok(chunk) = Chunk::parse(Buffer::from(bytes), logical, rows) else { return };
     let _ = (chunk.check(), chunk.description(), chunk.decoded_bytes_per_row());
@@ -480,10 +480,10 @@ fn damage(column: &Column, random: &mut StdRng) {
     let predicates: Vec<_> = predicates.iter().map(|(predicate, _)| predicate.clone()).step_by(3).collect();
     for choice in choices(*logical) {
         let Ok(bytes) = encode(array, *logical, choice) else { continue };
-        let mut places: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
+        let mut offsets: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
         let step = (bytes.len() - 64).div_ceil(DAMAGED).max(1);
-        places.extend((64..bytes.len()).step_by(step));
-        for at in places {
+        offsets.extend((64..bytes.len()).step_by(step));
+        for at in offsets {
             let mut damaged = bytes.clone();
             damaged[at] = match random.random_range(0..4) {
                 0 => 0,
@@ -491,12 +491,12 @@ fn damage(column: &Column, random: &mut StdRng) {
                 2 => random.random(),
                 _ => damaged[at] ^ 1 << random.random_range(0..8),
             };
-            ask(&damaged, *logical, model, &predicates);
+            read_damaged(&damaged, *logical, model, &predicates);
         }
-        ask(&bytes[..random.random_range(0..bytes.len())], *logical, model, &predicates);
+        read_damaged(&bytes[..random.random_range(0..bytes.len())], *logical, model, &predicates);
         let mut damaged = bytes.clone();
         damaged[64..].iter_mut().for_each(|byte| *byte = random.random());
-        ask(&damaged, *logical, model, &predicates);
+        read_damaged(&damaged, *logical, model, &predicates);
     }
 }
 

@@ -29,7 +29,7 @@ const NODE_BYTES: usize = 64;
 /// Maximum rows of a tree, so that positions fit 16 bits.
 const ROWS_MAX: usize = 1 << 16;
 /// Number of ranges that are searched together, level by level, so that their reads of nodes overlap.
-const TOGETHER: usize = 16;
+const BATCH_RANGES: usize = 16;
 
 /// Error: the bytes of an index are not what a builder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,14 +75,14 @@ impl CsbTree {
         assert!((1..=ROWS_MAX).contains(&keys.len()), "a tree has 1 to 65,536 rows");
         let sorted = sorted_rows(keys);
         let (mut entries, mut lasts) = (Vec::<u64>::new(), Vec::<u16>::new());
-        for (place, (key, _)) in sorted.iter().enumerate() {
+        for (position, (key, _)) in sorted.iter().enumerate() {
             if entries.last() != Some(key) {
                 entries.push(*key);
                 lasts.push(0);
             }
             if let Some(last) = lasts.last_mut() {
                 // A position among at most 2^16 rows.
-                *last = place as u16;
+                *last = position as u16;
             }
         }
         let rows: Vec<u16> = sorted.iter().map(|(_, row)| *row).collect();
@@ -154,10 +154,10 @@ impl CsbTree {
     }
 
     fn search_levels<K: NodeKey>(&self, levels: &Levels<K>, ranges: &[(u64, u64)]) -> Vec<Range<u32>> {
-        let mut places = Vec::with_capacity(ranges.len());
-        for ranges in ranges.chunks(TOGETHER) {
+        let mut positions = Vec::with_capacity(ranges.len());
+        for ranges in ranges.chunks(BATCH_RANGES) {
             // Two entries per range: the first entry in the range, and the first one after it.
-            let (mut keys, mut entries) = ([None; 2 * TOGETHER], [0; 2 * TOGETHER]);
+            let (mut keys, mut entries) = ([None; 2 * BATCH_RANGES], [0; 2 * BATCH_RANGES]);
             for ((low, high), ends) in ranges.iter().zip(keys.as_chunks_mut::<2>().0) {
                 let above = if low == high { None } else { high.checked_add(1) };
                 *ends = [K::try_from(*low).ok(), above.and_then(|above| K::try_from(above).ok())];
@@ -169,19 +169,19 @@ impl CsbTree {
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
                 // Positions among at most 2^16 rows. The range is empty if `low > high`, or if damaged bytes reverse
                 // its ends.
-                let (start, end) = (self.place(*first) as u32, self.place(end) as u32);
-                places.push(start..end.max(start));
+                let (start, end) = (self.position_of(*first) as u32, self.position_of(end) as u32);
+                positions.push(start..end.max(start));
             }
         }
-        places
+        positions
     }
 
     /// For each pair of a tree and a range, whether some row has a key in the range, both ends included. All trees are
     /// searched level by level, so that their reads of nodes overlap.
-    pub fn have_keys(asked: &[(&Self, (u64, u64))]) -> Vec<bool> {
-        let mut nodes = vec![0; asked.len()];
+    pub fn have_keys(probes: &[(&Self, (u64, u64))]) -> Vec<bool> {
+        let mut nodes = vec![0; probes.len()];
         for level in 0..LEVELS_MAX {
-            for ((tree, (low, _)), node) in asked.iter().zip(&mut nodes) {
+            for ((tree, (low, _)), node) in probes.iter().zip(&mut nodes) {
                 match &tree.keys {
                     Keys::Narrow(levels) => levels.descend(level, u16::try_from(*low).ok(), node),
                     Keys::Middle(levels) => levels.descend(level, u32::try_from(*low).ok(), node),
@@ -197,17 +197,17 @@ impl CsbTree {
         let has_key = |((tree, (_, high)), entry): (&(&Self, (u64, u64)), usize)| {
             key_of(tree, entry).is_some_and(|key| key <= *high)
         };
-        asked.iter().zip(nodes).map(has_key).collect()
+        probes.iter().zip(nodes).map(has_key).collect()
     }
 
     /// Rows at a range of positions, ordered by key and then by row. If the bytes are damaged, rows may be outside of
     /// the segment. Positions out of bounds have no rows.
-    pub fn rows_at(&self, places: &Range<u32>) -> &[u16] {
-        self.rows.get(places.start as usize..places.end as usize).unwrap_or_default()
+    pub fn rows_at(&self, positions: &Range<u32>) -> &[u16] {
+        self.rows.get(positions.start as usize..positions.end as usize).unwrap_or_default()
     }
 
     /// Position of the first row of an entry.
-    fn place(&self, entry: usize) -> usize {
+    fn position_of(&self, entry: usize) -> usize {
         match &self.lasts {
             None => entry.min(self.rows.len()),
             Some(_) if entry == 0 => 0,
@@ -357,12 +357,12 @@ mod tests {
         let bytes = Buffer::from(CsbTree::build(keys));
         let tree = CsbTree::parse(&bytes, keys.len()).unwrap();
         assert_eq!(tree.rows(), keys.len());
-        for ((low, high), places) in bounds.iter().zip(tree.search(bounds)) {
+        for ((low, high), positions) in bounds.iter().zip(tree.search(bounds)) {
             let mut expected: Vec<(u64, u16)> = keys.iter().copied().zip(0..=u16::MAX).collect();
             expected.retain(|(key, _)| (low..=high).contains(&key));
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
-            assert_eq!(tree.rows_at(&places), expected, "{low}..={high} of {} keys", keys.len());
+            assert_eq!(tree.rows_at(&positions), expected, "{low}..={high} of {} keys", keys.len());
             // Together with a tree of one level and of another key width.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
@@ -412,8 +412,8 @@ mod tests {
                 let mut bytes = good.clone();
                 bytes[at] = value;
                 if let Ok(tree) = CsbTree::parse(&Buffer::from(bytes), 300) {
-                    for places in tree.search(&[(0, u64::MAX), (5_000, 9_000), (69_000, 69_000), (3, 2)]) {
-                        assert!(tree.rows_at(&places).len() <= 300);
+                    for positions in tree.search(&[(0, u64::MAX), (5_000, 9_000), (69_000, 69_000), (3, 2)]) {
+                        assert!(tree.rows_at(&positions).len() <= 300);
                     }
                 }
             }

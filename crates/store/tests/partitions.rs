@@ -99,10 +99,10 @@ fn replaced_blocks_keep_their_partition_and_other_partitions_take_all_back() {
     let by = partitioning(&hashed, 0..1);
     let id = create(&store, &hashed);
     let of = |values: &[i64]| {
-        let partition = by.of_key(Some(&Datum::Number(values[0].into())), LogicalType::BigInt);
+        let partition = by.of_datum(Some(&Datum::Number(values[0].into())), LogicalType::BigInt);
         block(&store, values).in_partition(&by, partition)
     };
-    let one = |number: i64| by.of_key(Some(&Datum::Number(number.into())), LogicalType::BigInt);
+    let one = |number: i64| by.of_datum(Some(&Datum::Number(number.into())), LogicalType::BigInt);
     append(&store, id, vec![of(&[1]), of(&[2]), of(&[3])]);
     let known = vec![Some(one(1)), Some(one(2)), Some(one(3))];
     assert_eq!(partitions_of(&table(&store)), known);

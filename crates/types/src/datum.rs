@@ -60,8 +60,8 @@ pub fn f64_to_ordered(value: f64) -> i64 {
 
 /// Inverse of [`f64_to_ordered`], bit for bit.
 #[inline]
-pub fn f64_from_ordered(key: i64) -> f64 {
-    f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
+pub fn f64_from_ordered(ordered: i64) -> f64 {
+    f64::from_bits((ordered ^ (((ordered >> 63) as u64) >> 1) as i64) as u64)
 }
 
 /// Maps a real to a 32-bit integer in total order. [`f32_from_ordered`] is the inverse.
@@ -73,8 +73,8 @@ pub fn f32_to_ordered(value: f32) -> i32 {
 
 /// Inverse of [`f32_to_ordered`], bit for bit.
 #[inline]
-pub fn f32_from_ordered(key: i32) -> f32 {
-    f32::from_bits((key ^ (((key >> 31) as u32) >> 1) as i32) as u32)
+pub fn f32_from_ordered(ordered: i32) -> f32 {
+    f32::from_bits((ordered ^ (((ordered >> 31) as u32) >> 1) as i32) as u32)
 }
 
 /// Datum in one row of an array that has the Arrow type of `logical`, or `None` if the row is null.
@@ -104,8 +104,8 @@ pub fn datum_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Da
 }
 
 /// A datum as readable text: decimals with a decimal point, dates as `2024-02-29`, bytes as `\x00ff`.
-pub fn datum_text(key: &Datum, logical: LogicalType) -> String {
-    match (key, logical) {
+pub fn datum_text(datum: &Datum, logical: LogicalType) -> String {
+    match (datum, logical) {
         (Datum::Bytes(bytes), LogicalType::Bytea) => {
             bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
         }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floating_point_keys_keep_total_order_and_lead_back() {
+    fn ordered_integers_keep_the_total_order_and_lead_back() {
         let ordered = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, f64::MIN_POSITIVE, 1.5, f64::INFINITY, f64::NAN];
         for pair in ordered.windows(2) {
             assert!(f64_to_ordered(pair[0]) < f64_to_ordered(pair[1]), "{pair:?}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_readable() {
+    fn datums_are_readable() {
         let text = |number, logical| datum_text(&Datum::Number(number), logical);
         assert_eq!(text(-5, LogicalType::Decimal { precision: 4, scale: 2 }), "-0.05");
         assert_eq!(text(0, LogicalType::Date), "1970-01-01");

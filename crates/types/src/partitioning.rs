@@ -60,13 +60,13 @@ impl Partitioning {
         let least = sample.first()?;
         let quantiles = (1..design.count as usize).map(|part| part * sample.len() / design.count as usize);
         // If most values equal the least one, all quantiles may equal it too.
-        let second = (design.count > 1).then(|| sample.partition_point(|key| key == least));
-        for place in quantiles.chain(second) {
-            let Some(quantile) = sample.get(place).filter(|_| boundaries.is_empty() || Some(place) != second) else {
+        let second = (design.count > 1).then(|| sample.partition_point(|datum| datum == least));
+        for index in quantiles.chain(second) {
+            let Some(quantile) = sample.get(index).filter(|_| boundaries.is_empty() || Some(index) != second) else {
                 continue;
             };
-            let below = sample.partition_point(|key| key < quantile);
-            let Some(before) = below.checked_sub(1).map(|place| &sample[place]) else { continue };
+            let below = sample.partition_point(|datum| datum < quantile);
+            let Some(before) = below.checked_sub(1).map(|index| &sample[index]) else { continue };
             let boundary = match (before, quantile) {
                 (Datum::Bytes(before), Datum::Bytes(quantile)) => Datum::Bytes(separator(before, quantile)),
                 // -0.0 and 0.0 are equal, so a boundary at 0.0 moves to -0.0.
@@ -111,11 +111,11 @@ impl Partitioning {
     /// Bounds of a range partition: inclusive lower, exclusive upper. `None` means unbounded. Hash partitions and the
     /// partition of nulls are unbounded.
     pub fn bounds(&self, partition: u32) -> (Option<&Datum>, Option<&Datum>) {
-        let place = partition as usize;
+        let index = partition as usize;
         if self.design.method == PartitionMethod::Hash || partition >= self.values() {
             return (None, None);
         }
-        (place.checked_sub(1).and_then(|place| self.boundaries.get(place)), self.boundaries.get(place))
+        (index.checked_sub(1).and_then(|index| self.boundaries.get(index)), self.boundaries.get(index))
     }
 
     /// Checks the partitions against the type of their column.
@@ -129,7 +129,7 @@ impl Partitioning {
             return Err(format!("1 to {PARTITIONS_MAX} partitions"));
         }
         let boundaries_max = if method == PartitionMethod::Hash { 0 } else { count as usize - 1 };
-        let fit = |key: &Datum| key.bytes().is_some() == logical.is_bytes();
+        let fit = |datum: &Datum| datum.bytes().is_some() == logical.is_bytes();
         let ascend = self.boundaries.windows(2).all(|pair| pair[0] < pair[1]);
         if self.boundaries.len() > boundaries_max || !ascend || !self.boundaries.iter().all(fit) {
             return Err(format!("at most {boundaries_max} ascending boundaries of partitions"));
@@ -156,8 +156,8 @@ impl Partitioning {
     }
 
     /// Partition of a datum. `None` is null.
-    pub fn of_key(&self, key: Option<&Datum>, logical: LogicalType) -> u32 {
-        match key {
+    pub fn of_datum(&self, datum: Option<&Datum>, logical: LogicalType) -> u32 {
+        match datum {
             None => self.nulls(),
             Some(Datum::Number(number)) => self.of_number(*number, logical),
             Some(Datum::Bytes(bytes)) => self.of_bytes(bytes),
@@ -193,10 +193,10 @@ impl Partitioning {
         let mut admitted = vec![true; self.nulls() as usize + 1];
         for predicate in predicates.iter().filter(|predicate| predicate.column == self.design.column) {
             let values = self.admitted_values(predicate, logical);
-            for (place, admits) in admitted.iter_mut().enumerate() {
-                *admits &= match place == self.nulls() as usize {
+            for (ordinal, admits) in admitted.iter_mut().enumerate() {
+                *admits &= match ordinal == self.nulls() as usize {
                     true => predicate.admits(None),
-                    false => values.as_ref().is_none_or(|values| values[place]),
+                    false => values.as_ref().is_none_or(|values| values[ordinal]),
                 };
             }
         }

@@ -124,9 +124,9 @@ impl DatumPredicate {
         }
     }
 
-    /// Whether all values that pass are greater than `key`. Both must be numbers, or both bytes.
-    pub fn is_beyond(&self, key: &Datum) -> bool {
-        match (self, key) {
+    /// Whether all values that pass are greater than `datum`. Both must be numbers, or both bytes.
+    pub fn is_beyond(&self, datum: &Datum) -> bool {
+        match (self, datum) {
             (Self::Range { low, .. }, Datum::Number(number)) => low > number,
             (Self::OneOf(numbers), Datum::Number(number)) => numbers.first().is_none_or(|first| first > number),
             (Self::BytesRange { low, .. }, Datum::Bytes(bytes)) => !above(low, bytes),
@@ -135,9 +135,9 @@ impl DatumPredicate {
         }
     }
 
-    /// Whether all values that pass are less than `key`. Both must be numbers, or both bytes.
-    pub fn is_before(&self, key: &Datum) -> bool {
-        match (self, key) {
+    /// Whether all values that pass are less than `datum`. Both must be numbers, or both bytes.
+    pub fn is_before(&self, datum: &Datum) -> bool {
+        match (self, datum) {
             (Self::Range { high, .. }, Datum::Number(number)) => high < number,
             (Self::OneOf(numbers), Datum::Number(number)) => numbers.last().is_none_or(|last| last < number),
             (Self::BytesRange { high, .. }, Datum::Bytes(bytes)) => !below(high, bytes),

@@ -52,7 +52,7 @@ pub(crate) fn choose(
 ) -> Result<Vec<Level>, BuildError> {
     let mut levels = vec![];
     let mut room = LEVEL_BYTES_MAX;
-    for place in &candidates.places {
+    for place in &candidates.positions {
         let (values, choice, name) = columns[*place];
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,

@@ -156,8 +156,8 @@ impl BytesDictionary {
             }
             DatumPredicate::BytesOneOf(list) => {
                 let code = |value: &[u8]| {
-                    let place = entries.partition_point(|entry| entry < value);
-                    (place < entries.len() && entries.get(place) == value).then_some(place as i128)
+                    let code = entries.partition_point(|entry| entry < value);
+                    (code < entries.len() && entries.get(code) == value).then_some(code as i128)
                 };
                 let mut codes: Vec<i128> = list.iter().filter_map(|value| code(value)).collect();
                 // Already sorted, unless damaged entries are out of order.

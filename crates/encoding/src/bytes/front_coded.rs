@@ -249,9 +249,9 @@ impl<'a> Cursor<'a> {
     /// Replaces the value of a row by the value of the next row, in the same vector.
     #[inline]
     fn step(&mut self) {
-        let place = self.next % VECTOR_ROWS;
+        let index = self.next % VECTOR_ROWS;
         // `parse` admits lengths of at most 31 bits.
-        let (shared, own) = (self.shared[place] as usize, self.own[place] as usize);
+        let (shared, own) = (self.shared[index] as usize, self.own[index] as usize);
         let bytes = self.strings.heap.get(self.at..self.at + own);
         self.is_good &= bytes.is_some() && shared <= self.value.len();
         self.value.truncate(shared);

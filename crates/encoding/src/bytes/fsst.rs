@@ -131,8 +131,8 @@ impl Fsst {
     fn compressed(&self, row: usize, end_before: u64, end: u64) -> &[u8] {
         let start = if row.is_multiple_of(VECTOR_ROWS) { 0 } else { end_before };
         let first = u64::from(self.starts[row / VECTOR_ROWS]);
-        let place = |end: u64| usize::try_from(first.saturating_add(end)).unwrap_or(usize::MAX);
-        self.heap.get(place(start)..place(end)).unwrap_or_default()
+        let offset = |end: u64| usize::try_from(first.saturating_add(end)).unwrap_or(usize::MAX);
+        self.heap.get(offset(start)..offset(end)).unwrap_or_default()
     }
 
     /// Compressed value of a row, from the ends of rows from `first` on.

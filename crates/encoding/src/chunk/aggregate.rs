@@ -73,8 +73,8 @@ impl Chunk {
         (count <= CODES_MAX).then_some(count)
     }
 
-    /// Sum of the stored numbers of all rows, computed from the runs. For floating point, these are keys. Returns
-    /// `None` if the encoding has no runs and is not constant, a row is null, or the sum overflows.
+    /// Sum of the stored numbers of all rows, computed from the runs. For floating point, these are ordered
+    /// integers. Returns `None` if the encoding has no runs and is not constant, a row is null, or the sum overflows.
     pub fn sum_of_runs(&self) -> Option<i128> {
         let ChunkValues::Numbers(numbers) = &self.values else { return None };
         if self.nulls > 0 {

@@ -135,16 +135,16 @@ with_avx2! {
     }
 
     /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
-    fn down_8(lanes: Register, shift: usize) -> Register {
+    fn shr_8(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi16(lanes, by(shift))
     }
-    fn down_16(lanes: Register, shift: usize) -> Register {
+    fn shr_16(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi16(lanes, by(shift))
     }
-    fn down_32(lanes: Register, shift: usize) -> Register {
+    fn shr_32(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi32(lanes, by(shift))
     }
-    fn down_64(lanes: Register, shift: usize) -> Register {
+    fn shr_64(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi64(lanes, by(shift))
     }
 
@@ -164,16 +164,16 @@ with_avx2! {
         _mm256_or_si256(_mm256_srl_epi64(low, by(shift)), _mm256_sll_epi64(high, by(64 - shift)))
     }
 
-    /// Keys of floating-point numbers. There are none of this width.
-    fn key_none(bits: Register) -> Register {
+    /// Ordered integers of floating-point numbers. There are none of this width.
+    fn ordered_none(bits: Register) -> Register {
         bits
     }
-    /// Keys of floating-point numbers: the bits below the sign are inverted if the sign is set.
-    fn key_32(bits: Register) -> Register {
+    /// Ordered integers of floating-point numbers: the bits below the sign are inverted if the sign is set.
+    fn ordered_32(bits: Register) -> Register {
         let turned = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
         _mm256_xor_si256(bits, turned)
     }
-    fn key_64(bits: Register) -> Register {
+    fn ordered_64(bits: Register) -> Register {
         let sign = _mm256_cmpgt_epi64(_mm256_setzero_si256(), bits);
         _mm256_xor_si256(bits, _mm256_srli_epi64::<1>(sign))
     }
@@ -184,10 +184,10 @@ with_avx2! {
         [half(0), half(2)]
     }
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
-        let place = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
-        let (low, high) = (_mm256_shuffle_epi8(table[0], place), _mm256_shuffle_epi8(table[1], place));
+        let index = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
+        let (low, high) = (_mm256_shuffle_epi8(table[0], index), _mm256_shuffle_epi8(table[1], index));
         // The fifth bit of the index selects the half. It moves to the top bit.
-        let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(place));
+        let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(index));
         let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
         _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit)
@@ -205,7 +205,7 @@ with_avx2! {
     }
     fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
-        let found = |place: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[place], word));
+        let found = |register: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[register], word));
         // The low three bits of `word` are an index in a register; the next two select the register. Each of the two
         // moves to the top bit.
         let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
@@ -226,20 +226,20 @@ with_avx2! {
 loops!(
     "avx2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
     _mm256_set1_epi8, _mm256_sub_epi8, range_8, in_range_8, _mm256_cmpeq_epi8, bits_8,
-    down_8, join_8, key_none, table_8, in_table_8
+    shr_8, join_8, ordered_none, table_8, in_table_8
 );
 loops!(
     "avx2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
     _mm256_set1_epi16, _mm256_sub_epi16, range_16, in_range_16, _mm256_cmpeq_epi16, bits_16,
-    down_16, join_16, key_none, table_of, in_table_16
+    shr_16, join_16, ordered_none, table_of, in_table_16
 );
 loops!(
     "avx2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
     _mm256_set1_epi32, _mm256_sub_epi32, range_32, in_range_32, _mm256_cmpeq_epi32, bits_32,
-    down_32, join_32, key_32, table_of, in_table_32
+    shr_32, join_32, ordered_32, table_of, in_table_32
 );
 loops!(
     "avx2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
     _mm256_set1_epi64x, _mm256_sub_epi64, range_64, in_range_64, _mm256_cmpeq_epi64, bits_64,
-    down_64, join_64, key_64, table_of, in_table_64
+    shr_64, join_64, ordered_64, table_of, in_table_64
 );

@@ -122,16 +122,16 @@ with_avx512! {
     }
 
     /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
-    fn down_8(lanes: Register, shift: usize) -> Register {
+    fn shr_8(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
     }
-    fn down_16(lanes: Register, shift: usize) -> Register {
+    fn shr_16(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
     }
-    fn down_32(lanes: Register, shift: usize) -> Register {
+    fn shr_32(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi32(lanes, _mm512_set1_epi32(shift as i32))
     }
-    fn down_64(lanes: Register, shift: usize) -> Register {
+    fn shr_64(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi64(lanes, _mm512_set1_epi64(shift as i64))
     }
 
@@ -153,16 +153,16 @@ with_avx512! {
         _mm512_shrdv_epi64(low, high, _mm512_set1_epi64(shift as i64))
     }
 
-    /// Keys of floating-point numbers. There are none of this width.
-    fn key_none(bits: Register) -> Register {
+    /// Ordered integers of floating-point numbers. There are none of this width.
+    fn ordered_none(bits: Register) -> Register {
         bits
     }
-    /// Keys of floating-point numbers: the bits below the sign are inverted if the sign is set.
-    fn key_32(bits: Register) -> Register {
+    /// Ordered integers of floating-point numbers: the bits below the sign are inverted if the sign is set.
+    fn ordered_32(bits: Register) -> Register {
         let sign = _mm512_srai_epi32::<31>(bits);
         _mm512_ternarylogic_epi32::<0x78>(bits, sign, _mm512_set1_epi32(i32::MAX))
     }
-    fn key_64(bits: Register) -> Register {
+    fn ordered_64(bits: Register) -> Register {
         let sign = _mm512_srai_epi64::<63>(bits);
         _mm512_ternarylogic_epi64::<0x78>(bits, sign, _mm512_set1_epi64(i64::MAX))
     }
@@ -190,8 +190,8 @@ with_avx512! {
     }
     fn in_table_16(table: [Register; 2], lanes: Register) -> Mask {
         let flags = _mm512_permutex2var_epi16(table[0], _mm512_srli_epi16::<4>(lanes), table[1]);
-        let place = _mm512_and_si512(lanes, _mm512_set1_epi16(15));
-        let bit = _mm512_sllv_epi16(_mm512_set1_epi16(1), place);
+        let position = _mm512_and_si512(lanes, _mm512_set1_epi16(15));
+        let bit = _mm512_sllv_epi16(_mm512_set1_epi16(1), position);
         let inside = _mm512_cmple_epu16_mask(lanes, _mm512_set1_epi16(1023));
         u64::from(_mm512_mask_test_epi16_mask(inside, flags, bit))
     }
@@ -212,20 +212,20 @@ with_avx512! {
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
     _mm512_set1_epi8, _mm512_sub_epi8, range_8, in_range_8, equal_8, bits_8,
-    down_8, join_8, key_none, table_8, in_table_8
+    shr_8, join_8, ordered_none, table_8, in_table_8
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
     _mm512_set1_epi16, _mm512_sub_epi16, range_16, in_range_16, equal_16, bits_16,
-    down_16, join_16, key_none, table_of, in_table_16
+    shr_16, join_16, ordered_none, table_of, in_table_16
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
     _mm512_set1_epi32, _mm512_sub_epi32, range_32, in_range_32, equal_32, bits_32,
-    down_32, join_32, key_32, table_of, in_table_32
+    shr_32, join_32, ordered_32, table_of, in_table_32
 );
 loops!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
     _mm512_set1_epi64, _mm512_sub_epi64, range_64, in_range_64, equal_64, bits_64,
-    down_64, join_64, key_64, table_of, in_table_64
+    shr_64, join_64, ordered_64, table_of, in_table_64
 );

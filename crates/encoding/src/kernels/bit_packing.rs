@@ -40,9 +40,9 @@ pub(crate) trait Lane: ArrowNativeType + Ord + Keep {
     /// `self - other`, modulo the range of the integer.
     fn minus(self, other: Self) -> Self;
     /// `self` shifted down by `shift` bits, which must be less than [`Lane::BITS`].
-    fn down(self, shift: usize) -> Self;
+    fn shr(self, shift: usize) -> Self;
     /// `self` shifted up by `shift` bits, which must be less than [`Lane::BITS`].
-    fn up(self, shift: usize) -> Self;
+    fn shl(self, shift: usize) -> Self;
     /// Bits that are set in both.
     fn and(self, other: Self) -> Self;
     /// Bits that are set in one or both.
@@ -77,11 +77,11 @@ macro_rules! lane {
                 self.wrapping_sub(other)
             }
             #[inline(always)]
-            fn down(self, shift: usize) -> Self {
+            fn shr(self, shift: usize) -> Self {
                 self.wrapping_shr(shift as u32)
             }
             #[inline(always)]
-            fn up(self, shift: usize) -> Self {
+            fn shl(self, shift: usize) -> Self {
                 self.wrapping_shl(shift as u32)
             }
             #[inline(always)]
@@ -124,7 +124,7 @@ pub(crate) fn row_of<L: Lane>(index: usize) -> usize {
 /// Greatest number of `width` bits.
 #[inline(always)]
 fn mask<L: Lane>(width: usize) -> L {
-    if width == 0 { L::default() } else { L::MAX.down(L::BITS - width) }
+    if width == 0 { L::default() } else { L::MAX.shr(L::BITS - width) }
 }
 
 /// Bytes of a packed vector.
@@ -152,11 +152,11 @@ fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L])
         let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
         let (low, high) = packed[word * L::LANES..].split_at_mut(L::LANES);
         for (low, value) in low.iter_mut().zip(values) {
-            *low = low.or(value.and(mask).up(shift));
+            *low = low.or(value.and(mask).shl(shift));
         }
         if shift + width > L::BITS {
             for (high, value) in high[..L::LANES].iter_mut().zip(values) {
-                *high = value.and(mask).down(L::BITS - shift);
+                *high = value.and(mask).shr(L::BITS - shift);
             }
         }
     }
@@ -254,12 +254,12 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
         let low = &packed[word * L::LANES..][..L::LANES];
         if shift + width <= L::BITS {
             for (out, low) in out.iter_mut().zip(low) {
-                out.write(map(low.down(shift).and(mask)));
+                out.write(map(low.shr(shift).and(mask)));
             }
         } else {
             let high = &packed[(word + 1) * L::LANES..][..L::LANES];
             for ((out, low), high) in out.iter_mut().zip(low).zip(high) {
-                out.write(map(low.down(shift).or(high.up(L::BITS - shift)).and(mask)));
+                out.write(map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask)));
             }
         }
     }
@@ -283,11 +283,11 @@ pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out
     let (low, out) = (&packed[..L::LANES], &mut out[..L::LANES]);
     if shift + width <= L::BITS {
         for (out, low) in out.iter_mut().zip(low) {
-            *out = map(low.down(shift).and(mask));
+            *out = map(low.shr(shift).and(mask));
         }
     } else {
         for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::LANES..][..L::LANES]) {
-            *out = map(low.down(shift).or(high.up(L::BITS - shift)).and(mask));
+            *out = map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask));
         }
     }
 }
@@ -334,11 +334,11 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     }
     let (row, lane) = (row_of::<L>(index), index % L::LANES);
     let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-    let place = word * L::LANES + lane;
+    let first = word * L::LANES + lane;
     // If the number ends in its first word, this is that word again, which avoids a branch: its bits come above those
     // of the number.
-    let next = place + if shift + width > L::BITS { L::LANES } else { 0 };
-    packed[place].down(shift).or(packed[next].up(L::BITS - 1 - shift).up(1)).and(mask(width))
+    let next = first + if shift + width > L::BITS { L::LANES } else { 0 };
+    packed[first].shr(shift).or(packed[next].shl(L::BITS - 1 - shift).shl(1)).and(mask(width))
 }
 
 #[cfg(test)]
@@ -352,7 +352,7 @@ mod tests {
         let mut state = 7_u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            L::from_i128((state >> 11).into()).or(L::from_i128((state >> 5).into()).up(L::BITS / 2))
+            L::from_i128((state >> 11).into()).or(L::from_i128((state >> 5).into()).shl(L::BITS / 2))
         };
         for width in 0..=L::BITS {
             let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| next());

@@ -33,21 +33,21 @@ pub(crate) fn compress<V: Compress>(values: &mut [V], bits: &[u64]) -> usize {
     V::compress_wide(values, bits).unwrap_or_else(|| compress_from(values, bits, 0, 0))
 }
 
-/// Like [`compress`], for the values from `from` on. `kept` values are in front already.
-fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut kept: usize) -> usize {
+/// Like [`compress`], for the values from `from` on. `count` values are in front already.
+fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut count: usize) -> usize {
     let end = values.len();
     for first in (from - from % 64..end).step_by(64) {
         let mut word = bits[first / 64];
         while word != 0 {
-            let place = first + word.trailing_zeros() as usize;
-            if (from..end).contains(&place) {
-                values[kept] = values[place];
-                kept += 1;
+            let index = first + word.trailing_zeros() as usize;
+            if (from..end).contains(&index) {
+                values[count] = values[index];
+                count += 1;
             }
             word &= word - 1;
         }
     }
-    kept
+    count
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -56,7 +56,7 @@ mod x86 {
 
     use super::{Compress, compress_from};
     use crate::kernels::Instructions;
-    use crate::kernels::positions::PLACES;
+    use crate::kernels::positions::BIT_POSITIONS;
 
     /// Declares the loop for one type of values and one set of instructions. `$moved` moves the values of a register.
     macro_rules! compress {
@@ -66,27 +66,27 @@ mod x86 {
                 /// Values of a register.
                 const LANES: usize = size_of::<$register>() / size_of::<$value>();
                 let whole = values.len() / LANES * LANES;
-                let mut kept = 0;
-                let mut step = |word: u64, first: usize, place: usize| {
-                    let $bits = word >> place & (u64::MAX >> (64 - LANES));
-                    // SAFETY: `first + place` is before `whole`, so the register's values end within the slice. At most
-                    // `first + place` values were kept so far, so the store ends no later than the load.
+                let mut count = 0;
+                let mut step = |word: u64, first: usize, offset: usize| {
+                    let $bits = word >> offset & (u64::MAX >> (64 - LANES));
+                    // SAFETY: `first + offset` is before `whole`, so the register's values end within the slice. At
+                    // most `first + offset` values were moved so far, so the store ends no later than the load.
                     unsafe {
                         let values = values.as_mut_ptr();
-                        let $values = values.add(first + place).cast::<$register>().read_unaligned();
-                        values.add(kept).cast::<$register>().write_unaligned($moved);
+                        let $values = values.add(first + offset).cast::<$register>().read_unaligned();
+                        values.add(count).cast::<$register>().write_unaligned($moved);
                     }
-                    kept += $bits.count_ones() as usize;
+                    count += $bits.count_ones() as usize;
                 };
                 for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
                     if first + 64 <= whole {
                         // The compiler knows this number of iterations, and unrolls them.
-                        (0..64).step_by(LANES).for_each(|place| step(*word, first, place));
+                        (0..64).step_by(LANES).for_each(|offset| step(*word, first, offset));
                     } else {
-                        (0..whole - first).step_by(LANES).for_each(|place| step(*word, first, place));
+                        (0..whole - first).step_by(LANES).for_each(|offset| step(*word, first, offset));
                     }
                 }
-                compress_from(values, bits, whole, kept)
+                compress_from(values, bits, whole, count)
             }
         };
     }
@@ -103,24 +103,24 @@ mod x86 {
         _mm512_maskz_compress_epi64(bits as u8, values)
     });
     compress!(compress_8_avx2, u8, u64, "avx2,popcnt", |bits, values| {
-        let places = _mm_cvtsi64_si128(places(bits) as i64);
-        _mm_cvtsi128_si64(_mm_shuffle_epi8(_mm_cvtsi64_si128(values as i64), places)) as u64
+        let positions = _mm_cvtsi64_si128(bit_positions(bits) as i64);
+        _mm_cvtsi128_si64(_mm_shuffle_epi8(_mm_cvtsi64_si128(values as i64), positions)) as u64
     });
     compress!(compress_16_avx2, i16, __m128i, "avx2,popcnt", |bits, values| {
         // Value `i` has the bytes `2 * i` and `2 * i + 1`.
-        let places = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(places(bits) as i64));
-        let bytes = _mm_add_epi16(_mm_mullo_epi16(places, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
+        let positions = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(bit_positions(bits) as i64));
+        let bytes = _mm_add_epi16(_mm_mullo_epi16(positions, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
         _mm_shuffle_epi8(values, bytes)
     });
     compress!(compress_32_avx2, i32, __m256i, "avx2,popcnt", |bits, values| {
-        let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(places(bits) as i64));
-        _mm256_permutevar8x32_epi32(values, places)
+        let positions = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bit_positions(bits) as i64));
+        _mm256_permutevar8x32_epi32(values, positions)
     });
 
     /// Positions of the set bits of a byte.
     #[inline]
-    fn places(bits: u64) -> u64 {
-        PLACES[bits as usize % PLACES.len()]
+    fn bit_positions(bits: u64) -> u64 {
+        BIT_POSITIONS[bits as usize % BIT_POSITIONS.len()]
     }
 
     macro_rules! moved {
@@ -160,12 +160,12 @@ mod tests {
         let bits: Vec<u64> = (0..4).flat_map(|_| [next(), next() & next() & next(), 0, u64::MAX, 1, 1 << 63]).collect();
         let values: Vec<N> = (0..64 * bits.len()).map(|_| N::from_number(next().into())).collect();
         for length in (0..130).chain([64 * bits.len() - 1, 64 * bits.len()]) {
-            let is_set = |place: &usize| bits[place / 64] >> (place % 64) & 1 != 0;
-            let expected: Vec<N> = (0..length).filter(is_set).map(|place| values[place]).collect();
+            let is_set = |index: &usize| bits[index / 64] >> (index % 64) & 1 != 0;
+            let expected: Vec<N> = (0..length).filter(is_set).map(|index| values[index]).collect();
             Instructions::each(|set| {
                 let mut values = values[..length].to_vec();
-                let kept = compress(&mut values, &bits);
-                assert_eq!(values[..kept], expected, "{set:?}, {length} values");
+                let count = compress(&mut values, &bits);
+                assert_eq!(values[..count], expected, "{set:?}, {length} values");
             });
         }
     }

@@ -3,25 +3,25 @@
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::Instructions;
 
-/// Deposits the low bits of `bits`, in order, at the set bits of `places`, from the lowest on. All other bits are zero.
+/// Deposits the low bits of `bits`, in order, at the set bits of `mask`, from the lowest on. All other bits are zero.
 #[inline]
-pub(crate) fn deposit(bits: u64, places: u64) -> u64 {
+pub(crate) fn deposit(bits: u64, mask: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if Instructions::current() == Instructions::Avx512 {
         // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. Machines with BMI2
         // but without that set may execute it slowly.
-        return unsafe { deposit_with_bmi2(bits, places) };
+        return unsafe { deposit_with_bmi2(bits, mask) };
     }
-    deposit_one_by_one(bits, places)
+    deposit_one_by_one(bits, mask)
 }
 
 #[inline]
-fn deposit_one_by_one(mut bits: u64, mut places: u64) -> u64 {
+fn deposit_one_by_one(mut bits: u64, mut mask: u64) -> u64 {
     let mut deposited = 0;
-    while places != 0 {
-        deposited |= (bits & 1) << places.trailing_zeros();
+    while mask != 0 {
+        deposited |= (bits & 1) << mask.trailing_zeros();
         bits >>= 1;
-        places &= places - 1;
+        mask &= mask - 1;
     }
     deposited
 }
@@ -29,8 +29,8 @@ fn deposit_one_by_one(mut bits: u64, mut places: u64) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "bmi2")]
-fn deposit_with_bmi2(bits: u64, places: u64) -> u64 {
-    std::arch::x86_64::_pdep_u64(bits, places)
+fn deposit_with_bmi2(bits: u64, mask: u64) -> u64 {
+    std::arch::x86_64::_pdep_u64(bits, mask)
 }
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
     use crate::kernels::Instructions;
 
     #[test]
-    fn places_take_bits_in_order() {
+    fn set_bits_of_the_mask_take_bits_in_order() {
         let mut state = 9_u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -49,8 +49,8 @@ mod tests {
         cases.extend((0..200).map(|_| (next(), next() & next())));
         assert_eq!(deposit_one_by_one(0b1101, 0b1010_0011), 0b1010_0001);
         Instructions::each(|set| {
-            for (bits, places) in &cases {
-                assert_eq!(deposit(*bits, *places), deposit_one_by_one(*bits, *places), "{set:?}, {bits:x} {places:x}");
+            for (bits, mask) in &cases {
+                assert_eq!(deposit(*bits, *mask), deposit_one_by_one(*bits, *mask), "{set:?}, {bits:x} {mask:x}");
             }
         });
     }

@@ -22,7 +22,7 @@ pub(crate) enum Source<'a, L> {
     },
     /// The lanes themselves. The last vector may be shorter.
     Plain(&'a [L]),
-    /// Bits of floating-point numbers, whose keys are the lanes. The last vector may be shorter.
+    /// Bits of floating-point numbers. The lanes are their ordered integers. The last vector may be shorter.
     Floats(&'a [L]),
 }
 

@@ -34,7 +34,7 @@ macro_rules! loops {
     (
         $features:literal, $module:ident, $lane:ident, $signed:ty, $cell:ty, widths $($width:literal)*;
         $splat:ident, $minus:ident, $range:ident, $in_range:ident, $equal:ident, $bits:ident,
-        $down:ident, $join:ident, $key:ident, $table:ident, $in_table:ident
+        $shr:ident, $join:ident, $ordered:ident, $table:ident, $in_table:ident
     ) => {
         /// Loops of one lane type, in a module of their own.
         pub(in crate::kernels) mod $module {
@@ -79,7 +79,7 @@ macro_rules! loops {
                     let joined = if is_split {
                         $join(low, load(&high[part * LANES..][..LANES]), shift)
                     } else {
-                        $down(low, shift)
+                        $shr(low, shift)
                     };
                     *lanes = and(joined, number);
                 }
@@ -203,7 +203,7 @@ macro_rules! loops {
                         }
                     }
                     Source::Plain(lanes) => keep_plain(lanes, flip, selected, predicate),
-                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| predicate($key(lanes))),
+                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| predicate($ordered(lanes))),
                 }
             }
 
@@ -240,8 +240,8 @@ macro_rules! loops {
                 selected: &mut [VectorBits],
             ) {
                 let mut registers = [splat(0); COUNT];
-                for (place, register) in registers.iter_mut().enumerate() {
-                    *register = splat(values[place.min(values.len() - 1)]);
+                for (index, register) in registers.iter_mut().enumerate() {
+                    *register = splat(values[index.min(values.len() - 1)]);
                 }
                 keep_where(source, negated, selected, |lanes| {
                     let mut equal = $equal(lanes, registers[0]);

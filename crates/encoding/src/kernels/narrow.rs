@@ -38,36 +38,36 @@ const EVEN_ROWS_FIRST: u64 = 0x8020_0802_4010_0401;
 
 /// An array with a byte for each byte of a register, computed from its position.
 macro_rules! bytes {
-    ($place:ident => $byte:expr) => {{
-        let (mut bytes, mut $place) = ([0; BYTES], 0);
-        while $place < BYTES {
-            bytes[$place] = ($byte) as u8;
-            $place += 1;
+    ($index:ident => $byte:expr) => {{
+        let (mut bytes, mut $index) = ([0; BYTES], 0);
+        while $index < BYTES {
+            bytes[$index] = ($byte) as u8;
+            $index += 1;
         }
         bytes
     }};
 }
 
 /// Reverses each eight bytes, because a product has the first byte of its matrix in its highest bits.
-static REVERSE: [u8; BYTES] = bytes!(place => (place % 16) ^ 7);
+static REVERSE: [u8; BYTES] = bytes!(index => (index % 16) ^ 7);
 
 /// Positions of the bytes of the mask's words in two registers of transposed bits, for eight words each. Word `w` has
 /// the lanes of register `w % 2` in row `w / 2`. Every eight of these lanes have eight bytes, one for each row.
-static PLACES: [[u8; BYTES]; 2] = [
-    bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16),
-    bytes!(place => place / 8 % 2 * BYTES + place % 8 * 8 + place / 16 + 4),
+static MASK_BYTE_POSITIONS: [[u8; BYTES]; 2] = [
+    bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16),
+    bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16 + 4),
 ];
 
 /// Second of two rows of three bits, looked up by their six bits.
-static SECONDS: [u8; BYTES] = bytes!(place => place / 8);
+static SECONDS: [u8; BYTES] = bytes!(index => index / 8);
 
 /// Two rows of three bits. The low four bits of the index come from the byte in which the rows end, the next two from
 /// the byte before it.
-static TWO_AND_FOUR: [u8; BYTES] = bytes!(place => place % 16 * 4 + place / 16);
+static TWO_AND_FOUR: [u8; BYTES] = bytes!(index => index % 16 * 4 + index / 16);
 
 /// Two rows of three bits. The low two bits of the index come from the byte in which the rows end, the next four from
 /// the byte before it.
-static FOUR_AND_TWO: [u8; BYTES] = bytes!(place => place % 4 * 16 + place / 4);
+static FOUR_AND_TWO: [u8; BYTES] = bytes!(index => index % 4 * 16 + index / 4);
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
@@ -116,7 +116,7 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
     selected: &mut [VectorBits],
 ) {
     let tables = if WIDTH == 3 { tables_of_two(passes) } else { tables_of_one(passes) };
-    let (places, reverse) = ([load(&PLACES[0]), load(&PLACES[1])], load(&REVERSE));
+    let (positions, reverse) = ([load(&MASK_BYTE_POSITIONS[0]), load(&MASK_BYTE_POSITIONS[1])], load(&REVERSE));
     // Transposing also puts rows of two bits in order.
     let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_ROWS_FIRST } else { IDENTITY } as i64);
     for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
@@ -141,9 +141,9 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
             };
             *transposed = _mm512_gf2p8affine_epi64_epi8::<0>(rows, _mm512_shuffle_epi8(passing, reverse));
         }
-        for ((words, before), places) in [low, high].into_iter().zip(before).zip(places) {
+        for ((words, before), positions) in [low, high].into_iter().zip(before).zip(positions) {
             store_words(
-                _mm512_and_si512(before, _mm512_permutex2var_epi8(transposed[0], places, transposed[1])),
+                _mm512_and_si512(before, _mm512_permutex2var_epi8(transposed[0], positions, transposed[1])),
                 words,
             );
         }

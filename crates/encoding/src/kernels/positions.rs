@@ -60,31 +60,31 @@ fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>
         let bytes = unsafe { _mm256_loadu_si256(line.as_ptr().cast::<__m256i>().add(half)) };
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) as u32
     };
-    let mut left = !(u64::from(zeros(0)) | u64::from(zeros(1)) << 32);
-    if left == 0 {
+    let mut remaining = !(u64::from(zeros(0)) | u64::from(zeros(1)) << 32);
+    if remaining == 0 {
         return;
     }
     positions.reserve(64 * LINE_WORDS + 8);
     let spare = positions.spare_capacity_mut();
     let mut written = 0;
     let mut write = |byte: u8, base: u32| {
-        let places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(PLACES[byte as usize] as i64));
-        let rows = _mm256_add_epi32(places, _mm256_set1_epi32(base as i32));
+        let offsets = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(BIT_POSITIONS[byte as usize] as i64));
+        let rows = _mm256_add_epi32(offsets, _mm256_set1_epi32(base as i32));
         let cells = &mut spare[written..written + 8];
         // SAFETY: the slice has the 32 bytes that are written, at any alignment.
         unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), rows) };
         written += byte.count_ones() as usize;
     };
     let bytes = line.to_byte_slice();
-    if left.count_ones() > DENSE {
+    if remaining.count_ones() > DENSE {
         for (byte, base) in bytes.iter().zip((first..).step_by(8)) {
             write(*byte, base);
         }
     } else {
-        while left != 0 {
-            let place = left.trailing_zeros();
-            write(bytes[place as usize], first + 8 * place);
-            left &= left - 1;
+        while remaining != 0 {
+            let index = remaining.trailing_zeros();
+            write(bytes[index as usize], first + 8 * index);
+            remaining &= remaining - 1;
         }
     }
     // SAFETY: as many positions were written one after the other as there are bits, all in the spare capacity.
@@ -93,21 +93,21 @@ fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>
 
 /// Positions of the set bits of each byte, one per byte, from the lowest on.
 #[cfg(target_arch = "x86_64")]
-pub(super) static PLACES: [u64; 256] = {
-    let mut places = [0; 256];
+pub(super) static BIT_POSITIONS: [u64; 256] = {
+    let mut positions = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        let (mut place, mut count) = (0, 0);
-        while place < 8 {
-            if byte >> place & 1 == 1 {
-                places[byte] |= place << (8 * count);
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                positions[byte] |= bit << (8 * count);
                 count += 1;
             }
-            place += 1;
+            bit += 1;
         }
         byte += 1;
     }
-    places
+    positions
 };
 
 /// Compacts the positions of the set bits of a word in a register of bytes, and widens them. Writes more cells than
@@ -119,25 +119,25 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
 
     /// Words that are checked for zero together.
     const WORDS: usize = 8;
-    let places: [u8; 64] = std::array::from_fn(|place| place as u8);
+    let all_bits: [u8; 64] = std::array::from_fn(|bit| bit as u8);
     // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
-    let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+    let all_bits = unsafe { _mm512_loadu_si512(all_bits.as_ptr().cast()) };
     for (words, first) in words.chunks(WORDS).zip((first..).step_by(64 * WORDS)) {
         let used = u8::MAX >> (WORDS - words.len());
         // SAFETY: as many words are loaded as the slice has.
         let loaded = unsafe { _mm512_maskz_loadu_epi64(used, words.as_ptr().cast()) };
-        let mut left = _mm512_test_epi64_mask(loaded, loaded);
-        positions.reserve(if left == 0 { 0 } else { 64 * WORDS + 64 });
+        let mut remaining = _mm512_test_epi64_mask(loaded, loaded);
+        positions.reserve(if remaining == 0 { 0 } else { 64 * WORDS + 64 });
         let spare = positions.spare_capacity_mut();
         let mut written = 0;
-        while left != 0 {
-            let index = left.trailing_zeros();
+        while remaining != 0 {
+            let index = remaining.trailing_zeros();
             let word = words[index as usize];
             let base = _mm512_set1_epi32((first + 64 * index) as i32);
-            let found = _mm512_maskz_compress_epi8(word, places);
+            let found = _mm512_maskz_compress_epi8(word, all_bits);
             let cells = &mut spare[written..written + 64];
-            let mut store = |part: usize, places| {
-                let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(places));
+            let mut store = |part: usize, offsets| {
+                let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(offsets));
                 let cells = &mut cells[part * 16..part * 16 + 16];
                 // SAFETY: the slice has the 64 bytes that are stored, at any alignment.
                 unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), rows) };
@@ -149,7 +149,7 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
                 store(3, _mm512_extracti32x4_epi32::<3>(found));
             }
             written += word.count_ones() as usize;
-            left &= left - 1;
+            remaining &= remaining - 1;
         }
         // SAFETY: as many positions were written one after the other as there are bits, all in the spare capacity.
         unsafe { positions.set_len(positions.len() + written) };
@@ -178,9 +178,9 @@ mod tests {
                 for words in [&random[..length], &random[random.len() - length..]] {
                     let mut found = vec![7];
                     append_positions(words, 640, &mut found);
-                    let is_set = |place: &usize| words[place / 64] >> (place % 64) & 1 != 0;
-                    let places = (0..64 * length).filter(is_set).map(|place| 640 + place as u32);
-                    assert_eq!(found, [7].into_iter().chain(places).collect::<Vec<_>>(), "{set:?}, {length} words");
+                    let is_set = |bit: &usize| words[bit / 64] >> (bit % 64) & 1 != 0;
+                    let expected = (0..64 * length).filter(is_set).map(|bit| 640 + bit as u32);
+                    assert_eq!(found, [7].into_iter().chain(expected).collect::<Vec<_>>(), "{set:?}, {length} words");
                 }
             }
         });

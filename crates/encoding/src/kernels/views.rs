@@ -72,15 +72,15 @@ impl Views {
 
     /// Appends the views of `table` at these indexes. `table` must have the same heap. An index past its last view
     /// gives the empty string.
-    pub(crate) fn append_from(&mut self, table: &Self, places: &[u16]) {
+    pub(crate) fn append_from(&mut self, table: &Self, indexes: &[u16]) {
         assert!(
             self.heap.as_ptr() == table.heap.as_ptr()
                 && self.heap.len() == table.heap.len()
                 && self.is_text == table.is_text,
             "views are only of use with their heap"
         );
-        let view = |place: &u16| table.views.get(usize::from(*place)).copied().unwrap_or(0);
-        self.views.extend(places.iter().map(view));
+        let view = |index: &u16| table.views.get(usize::from(*index)).copied().unwrap_or(0);
+        self.views.extend(indexes.iter().map(view));
     }
 
     /// Repeats the last view until there are `count` views in all.

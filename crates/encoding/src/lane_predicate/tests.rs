@@ -83,8 +83,8 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: L::default() },
         Kind::Range { low: L::MAX, span: L::from_u64(1) },
         // Ranges of half of all lanes, one more, and all but one.
-        Kind::Range { low, span: L::MAX.down(1) },
-        Kind::Range { low, span: L::MAX.minus(L::MAX.down(1)) },
+        Kind::Range { low, span: L::MAX.shr(1) },
+        Kind::Range { low, span: L::MAX.minus(L::MAX.shr(1)) },
         Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },
         Kind::Range { low: L::default(), span: L::MAX.minus(L::from_u64(1)) },
         Kind::Table { low, flags: flags(9) },
@@ -131,7 +131,7 @@ fn random<L: Lane>(width: usize, rows: usize) -> Vec<L> {
         let number = L::from_u64(state ^ state >> 31);
         // About half of the numbers are small, so that tables match some.
         let number = if state >> 40 & 1 == 0 { number } else { number.and(L::from_u64(0x3ff)) };
-        number.and(L::MAX.down(L::BITS - width))
+        number.and(L::MAX.shr(L::BITS - width))
     };
     (0..rows).map(|_| next()).collect()
 }
@@ -176,10 +176,10 @@ fn tables_are_looked_up_at_their_edges() {
     fn check<L: Lane>() {
         for low in [0, 7, u64::MAX - 100] {
             let low = L::from_u64(low);
-            let places =
+            let distances =
                 [0, 1, 254, 255, 256, 257, 1022, 1023, 1024, 1025, 1 << 16, 1 << 32, (1 << 32) + 1023, 1 << 63];
             let lanes: Vec<L> =
-                places.into_iter().map(|place| L::from_u64(place).minus(L::default().minus(low))).collect();
+                distances.into_iter().map(|distance| L::from_u64(distance).minus(L::default().minus(low))).collect();
             for length in [255, 256, 1023, 1024] {
                 for flags in [vec![1; length], (0..length).map(|index| u8::from(index % 2 == 1)).collect()] {
                     for negated in [false, true] {
@@ -210,11 +210,11 @@ fn tables_are_looked_up_at_their_edges() {
 fn floating_point_agrees_with_every_set_of_instructions() {
     for rows in [1, 1024, 2500] {
         let bits: Vec<u32> = random(32, rows);
-        let keys: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flipped() as u32).collect();
-        check_source(Source::Floats(&bits), &keys, "32 bits");
+        let ordered: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flipped() as u32).collect();
+        check_source(Source::Floats(&bits), &ordered, "32 bits");
         let bits: Vec<u64> = random(64, rows);
-        let keys: Vec<u64> = bits.iter().map(|bits| (*bits as i64).flipped() as u64).collect();
-        check_source(Source::Floats(&bits), &keys, "64 bits");
+        let ordered: Vec<u64> = bits.iter().map(|bits| (*bits as i64).flipped() as u64).collect();
+        check_source(Source::Floats(&bits), &ordered, "64 bits");
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! part: integers less `base` in `width` bits, as in `packed.rs`; base and integers lie within 2^51 of zero
-//! parts: exceptions by their keys, as in `exceptions.rs`; the head's `entries` counts them
+//! parts: exceptions as ordered integers, as in `exceptions.rs`; the head's `entries` counts them
 //!
 //! value = integer * 10^factor * 10^-exponent, each product rounded to a double, at last to a real
 //! ```
@@ -62,21 +62,21 @@ impl Scale {
         integer * POWERS[self.factor] * INVERSES[self.exponent]
     }
 
-    /// Key of an integer near zero.
+    /// Ordered integer of the floating-point number that a decimal integer near zero stands for.
     #[inline(always)]
-    fn key(self, integer: i64) -> i64 {
+    fn ordered(self, integer: i64) -> i64 {
         let value = self.double(integer);
         if self.is_real { f32_to_ordered(value as f32).into() } else { f64_to_ordered(value) }
     }
 
-    /// Integer of a key. Returns `None` if the integer does not decode to the key.
+    /// Decimal integer of an ordered integer. Returns `None` if it does not decode to the same number.
     #[inline(always)]
-    fn integer(self, key: i64) -> Option<i64> {
-        // A key of a real has 32 bits.
-        let value = if self.is_real { f32_from_ordered(key as i32).into() } else { f64_from_ordered(key) };
+    fn integer(self, ordered: i64) -> Option<i64> {
+        // The ordered integer of a real has 32 bits.
+        let value = if self.is_real { f32_from_ordered(ordered as i32).into() } else { f64_from_ordered(ordered) };
         let rounded = value * POWERS[self.exponent] * INVERSES[self.factor] + ROUNDING - ROUNDING;
         let integer = rounded as i64;
-        (rounded.abs() < WRITTEN_MAX && self.key(integer) == key).then_some(integer)
+        (rounded.abs() < WRITTEN_MAX && self.ordered(integer) == ordered).then_some(integer)
     }
 }
 
@@ -91,16 +91,16 @@ pub(crate) struct Decimals {
 }
 
 impl Decimals {
-    /// Integers of one or more keys, with the exponent and factor that are best for a sample. Returns `None` if the
+    /// Integers of one or more numbers, with the exponent and factor that are best for a sample. Returns `None` if the
     /// sample takes more than `bits_max` bits per row.
-    pub(crate) fn of<N: Native>(keys: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
-        // Keys have 64 bits at most.
-        let key = |key: &N| key.to_number() as i64;
-        let step = keys.len().div_ceil(SAMPLE_ROWS);
-        let sample: Vec<i64> = keys.iter().step_by(step).map(key).collect();
+    pub(crate) fn of<N: Native>(values: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
+        // Ordered integers have 64 bits at most.
+        let ordered = |value: &N| value.to_number() as i64;
+        let step = values.len().div_ceil(SAMPLE_ROWS);
+        let sample: Vec<i64> = values.iter().step_by(step).map(ordered).collect();
         let scale = best_scale(&sample, plain_bytes, bits_max)?;
-        let mut sample: Vec<i64> = sample.into_iter().filter_map(|key| scale.integer(key)).collect();
-        let found: Vec<Option<i64>> = keys.iter().map(|value| scale.integer(key(value))).collect();
+        let mut sample: Vec<i64> = sample.into_iter().filter_map(|ordered| scale.integer(ordered)).collect();
+        let found: Vec<Option<i64>> = values.iter().map(|value| scale.integer(ordered(value))).collect();
         let integers = || found.iter().copied().flatten();
         let bounds = (integers().min().unwrap_or(0), integers().max().unwrap_or(0));
         if sample.is_empty() {
@@ -129,8 +129,8 @@ fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Sca
         for factor in 0..=exponent {
             let scale = Scale { exponent, factor, is_real: plain_bytes == 4 };
             let (mut min, mut max, mut bits) = (i64::MAX, i64::MIN, 0);
-            for key in sample {
-                match scale.integer(*key) {
+            for ordered in sample {
+                match scale.integer(*ordered) {
                     Some(integer) => (min, max) = (min.min(integer), max.max(integer)),
                     None => bits += exception_bits,
                 }
@@ -156,12 +156,12 @@ pub(crate) struct Alp {
 }
 
 /// Writes the parts of values by their integers, and sets their fields of the head.
-pub(crate) fn write<N: Native>(keys: &[N], decimals: &Decimals, head: &mut Head, writer: &mut Writer) {
+pub(crate) fn write<N: Native>(values: &[N], decimals: &Decimals, head: &mut Head, writer: &mut Writer) {
     let Decimals { scale, window, integers, exceptions } = decimals;
     (head.base, head.width) = (window.base.into(), window.width);
     (head.exponent, head.factor) = (scale.exponent, scale.factor);
     packed::write(integers, window.base, window.width, writer);
-    exceptions::write(keys, exceptions, head, writer);
+    exceptions::write(values, exceptions, head, writer);
 }
 
 impl Alp {
@@ -186,7 +186,7 @@ impl Alp {
         format!("alp({exponent}-{factor}) of patched({width}) with {exceptions} exceptions")
     }
 
-    /// Appends the keys of a range of rows.
+    /// Appends the numbers of a range of rows.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let start = out.len();
         // `parse` has checked that integers are small.
@@ -194,21 +194,21 @@ impl Alp {
         let integer = move |distance: u64| base.wrapping_add(distance as i64);
         // Decided once here, not for each value.
         if scale.is_real {
-            let key = move |distance| O::from_number(f32_to_ordered(scale.double(integer(distance)) as f32).into());
-            self.integers.append_mapped(rows.clone(), out, key);
+            let ordered = move |distance| O::from_number(f32_to_ordered(scale.double(integer(distance)) as f32).into());
+            self.integers.append_mapped(rows.clone(), out, ordered);
         } else {
-            let key = move |distance| O::from_number(f64_to_ordered(scale.double(integer(distance))).into());
-            self.integers.append_mapped(rows.clone(), out, key);
+            let ordered = move |distance| O::from_number(f64_to_ordered(scale.double(integer(distance))).into());
+            self.integers.append_mapped(rows.clone(), out, ordered);
         }
         self.exceptions.correct(rows, &mut out[start..]);
     }
 
-    /// Appends the keys at ascending positions.
+    /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         let start = out.len();
         let mut integers: Vec<i64> = Vec::with_capacity(positions.len());
         self.integers.append_at(positions, &mut integers);
-        out.extend(integers.into_iter().map(|integer| O::from_number(self.scale.key(integer).into())));
+        out.extend(integers.into_iter().map(|integer| O::from_number(self.scale.ordered(integer).into())));
         self.exceptions.correct_at(positions, &mut out[start..]);
     }
 
@@ -222,21 +222,22 @@ impl Alp {
         self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
-    /// Predicate on integers that is equivalent to a predicate on keys. Rounding keeps the order of products with a
-    /// positive number, so that keys never fall as integers grow. A key that is written has exactly one integer.
+    /// Predicate on decimal integers that is equivalent to a predicate on ordered integers. Rounding keeps the order of
+    /// products with a positive number, so that ordered integers never fall as decimal integers grow. Each ordered
+    /// integer that is written has exactly one decimal integer.
     fn predicate_on_integers(&self, predicate: &DatumPredicate) -> DatumPredicate {
         match predicate {
             DatumPredicate::Range { low, high } => {
                 let end = high.checked_add(1).map_or(self.integers.domain().1 + 1, |end| self.lower_bound(end));
                 DatumPredicate::Range { low: self.lower_bound(*low), high: end - 1 }
             }
-            DatumPredicate::OneOf(keys) => {
-                let integer = |key: &i128| {
-                    let is_key = !self.scale.is_real || i32::try_from(*key).is_ok();
-                    let key = i64::try_from(*key).ok().filter(|_| is_key)?;
-                    self.scale.integer(key).map(i128::from)
+            DatumPredicate::OneOf(values) => {
+                let integer = |ordered: &i128| {
+                    let is_in_range = !self.scale.is_real || i32::try_from(*ordered).is_ok();
+                    let ordered = i64::try_from(*ordered).ok().filter(|_| is_in_range)?;
+                    self.scale.integer(ordered).map(i128::from)
                 };
-                let mut integers: Vec<i128> = keys.iter().filter_map(integer).collect();
+                let mut integers: Vec<i128> = values.iter().filter_map(integer).collect();
                 integers.sort_unstable();
                 integers.dedup();
                 DatumPredicate::OneOf(integers.into())
@@ -247,16 +248,16 @@ impl Alp {
         }
     }
 
-    /// Least integer that can be read whose key is not less than `key`. If there is none, one more than the greatest
-    /// integer.
-    fn lower_bound(&self, key: i128) -> i128 {
+    /// Least decimal integer that can be read whose ordered integer is not less than `ordered`. If there is none, one
+    /// more than the greatest decimal integer.
+    fn lower_bound(&self, ordered: i128) -> i128 {
         let (mut low, high) = self.integers.domain();
         let mut end = high + 1;
         while low < end {
             // `midpoint` rounds towards zero, and so could stay at the end.
             let middle = low + (end - low) / 2;
             // `parse` has checked that integers are small.
-            if i128::from(self.scale.key(middle as i64)) < key { low = middle + 1 } else { end = middle }
+            if i128::from(self.scale.ordered(middle as i64)) < ordered { low = middle + 1 } else { end = middle }
         }
         low
     }
@@ -270,10 +271,13 @@ mod tests {
     fn decimals_come_back_bit_for_bit_or_are_exceptions() {
         let scale = |is_real| Scale { exponent: 14, factor: 12, is_real };
         for cents in -100_000..100_000_i64 {
-            let key = f64_to_ordered(cents as f64 / 100.0);
-            assert!(scale(false).integer(key).is_none_or(|integer| scale(false).key(integer) == key), "{cents}");
-            let key = f32_to_ordered((cents as f64 / 100.0) as f32).into();
-            assert_eq!(scale(true).integer(key), Some(cents));
+            let ordered = f64_to_ordered(cents as f64 / 100.0);
+            assert!(
+                scale(false).integer(ordered).is_none_or(|integer| scale(false).ordered(integer) == ordered),
+                "{cents}"
+            );
+            let ordered = f32_to_ordered((cents as f64 / 100.0) as f32).into();
+            assert_eq!(scale(true).integer(ordered), Some(cents));
         }
         let none = [f64::NAN, -f64::NAN, -0.0, f64::INFINITY, f64::NEG_INFINITY, 5e-324, f64::MAX, 0.123, 1e300];
         for value in none {
@@ -285,25 +289,25 @@ mod tests {
 
     #[test]
     fn bounds_are_found_on_both_sides_of_zero() {
-        let keys: Vec<i64> = (-700..300).map(|tenths| f64_to_ordered(f64::from(tenths) / 10.0)).collect();
-        let decimals = Decimals::of(&keys, 8, usize::MAX).unwrap();
+        let values: Vec<i64> = (-700..300).map(|tenths| f64_to_ordered(f64::from(tenths) / 10.0)).collect();
+        let decimals = Decimals::of(&values, 8, usize::MAX).unwrap();
         let mut writer = Writer::with_capacity(0);
-        let mut head = Head { plain_bytes: 8, rows: keys.len(), ..Head::new(taut_types::Encoding::Alp) };
-        write(&keys, &decimals, &mut head, &mut writer);
-        let (head, mut parts) = Head::parse(writer.finish(head).into(), 8, keys.len()).unwrap();
+        let mut head = Head { plain_bytes: 8, rows: values.len(), ..Head::new(taut_types::Encoding::Alp) };
+        write(&values, &decimals, &mut head, &mut writer);
+        let (head, mut parts) = Head::parse(writer.finish(head).into(), 8, values.len()).unwrap();
         let alp = Alp::parse(&head, &mut parts).unwrap();
-        for (row, key) in keys.iter().enumerate() {
-            let found = alp.lower_bound((*key).into()) as i64;
+        for (row, ordered) in values.iter().enumerate() {
+            let found = alp.lower_bound((*ordered).into()) as i64;
             assert_eq!(
-                (alp.scale.key(found), alp.lower_bound(i128::from(*key) + 1) as i64),
-                (*key, found + 1),
+                (alp.scale.ordered(found), alp.lower_bound(i128::from(*ordered) + 1) as i64),
+                (*ordered, found + 1),
                 "{row}"
             );
         }
     }
 
     #[test]
-    fn keys_never_fall_as_integers_grow() {
+    fn ordered_integers_never_fall_as_decimals_grow() {
         let mut state = 1_u64;
         for exponent in 0..POWERS.len() {
             for factor in 0..=exponent {
@@ -312,8 +316,8 @@ mod tests {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let first = (state >> 12) as i64 - (1 << 51);
                     for start in [-50, first.clamp(-(1 << 51), (1 << 51) - 100), -(1 << 51), (1 << 51) - 100] {
-                        let keys: Vec<i64> = (start..=start + 100).map(|integer| scale.key(integer)).collect();
-                        assert!(keys.is_sorted(), "{scale:?} from {start}");
+                        let values: Vec<i64> = (start..=start + 100).map(|integer| scale.ordered(integer)).collect();
+                        assert!(values.is_sorted(), "{scale:?} from {start}");
                     }
                 }
             }

@@ -167,20 +167,20 @@ impl SetBits {
         let mut skip = rows.start.saturating_sub(rank);
         out.reserve(rows.len());
         for (index, word) in self.words.iter().enumerate().skip(first) {
-            let mut left = *word;
-            while skip > 0 && left != 0 {
-                left &= left - 1;
+            let mut remaining = *word;
+            while skip > 0 && remaining != 0 {
+                remaining &= remaining - 1;
                 skip -= 1;
             }
             let number = base.plus((index * WORD_BITS) as u64);
-            if left == u64::MAX && end - out.len() >= WORD_BITS {
+            if remaining == u64::MAX && end - out.len() >= WORD_BITS {
                 out.extend((0..WORD_BITS as u64).map(|bit| number.plus(bit)));
                 continue;
             }
-            let set = (left.count_ones() as usize).min(end - out.len());
+            let set = (remaining.count_ones() as usize).min(end - out.len());
             out.extend((0..set).map(|_| {
-                let bit = left.trailing_zeros();
-                left &= left.wrapping_sub(1);
+                let bit = remaining.trailing_zeros();
+                remaining &= remaining.wrapping_sub(1);
                 number.plus(bit.into())
             }));
             if out.len() == end {

@@ -1,7 +1,7 @@
 //! Differences of neighbours, bit-packed: encoding `delta`.
 //!
 //! ```text
-//! part: vectors * plain_bytes   the first number of each vector of 1,024 rows; floating point as keys
+//! part: vectors * plain_bytes   the first number of each vector of 1,024 rows; floating point as ordered integers
 //! part: packed steps, as in `packed.rs`: number - number before - base; zero in the first row of a vector
 //! parts: exceptions, as in `exceptions.rs`: steps that replace the packed ones; the head's `entries` counts them
 //! ```
@@ -143,9 +143,9 @@ pub(crate) fn sampled_steps<N: Native>(values: &[N], spread: Option<i128>) -> Op
 pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
     // Booleans, of one byte, have no sign; wider steps than 64 bits are not sampled.
     let bits = (8 * plain_bytes).min(64);
-    let fits = bits > 8 && steps.min >= i128::MIN >> (128 - bits) && steps.max <= i128::MAX >> (128 - bits);
+    let exceptions_fit = bits > 8 && steps.min >= i128::MIN >> (128 - bits) && steps.max <= i128::MAX >> (128 - bits);
     // Checked to fit.
-    (fits && !sample.is_empty())
+    (exceptions_fit && !sample.is_empty())
         .then(|| Window::of_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
 }
 
@@ -269,10 +269,10 @@ impl Delta {
         let mut numbers = [S::default(); VECTOR_ROWS];
         let vector_of = |row: u32| row as usize / VECTOR_ROWS;
         let vectors: Vec<&[u32]> = positions.chunk_by(|left, right| vector_of(*left) == vector_of(*right)).collect();
-        vectors.iter().take(VECTORS_AHEAD).for_each(|rows| self.steps.ask_for(vector_of(rows[0])));
-        for (place, these) in vectors.iter().enumerate() {
-            if let Some(ahead) = vectors.get(place + VECTORS_AHEAD) {
-                self.steps.ask_for(vector_of(ahead[0]));
+        vectors.iter().take(VECTORS_AHEAD).for_each(|rows| self.steps.prefetch_vector(vector_of(rows[0])));
+        for (index, these) in vectors.iter().enumerate() {
+            if let Some(ahead) = vectors.get(index + VECTORS_AHEAD) {
+                self.steps.prefetch_vector(vector_of(ahead[0]));
             }
             let vector = vector_of(these[0]);
             if these.len() <= FEW_ROWS && are_sums_narrow {
@@ -304,7 +304,7 @@ impl Delta {
             let row = *row as usize % VECTOR_ROWS;
             packed += sum_of_lanes(&lanes[summed + 1..=row]);
             summed = row;
-            while let Some((_, step)) = exceptions.next_if(|(place, _)| *place < row) {
+            while let Some((_, step)) = exceptions.next_if(|(offset, _)| *offset < row) {
                 sum = sum.sum(S::from_number(step.wrapping_sub(least)));
             }
             let steps = least.wrapping_mul(row as i128).wrapping_add(packed.into());

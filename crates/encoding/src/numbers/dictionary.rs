@@ -1,7 +1,7 @@
 //! Each distinct number once, and a code per row: encoding `dictionary` of numbers.
 //!
 //! ```text
-//! part: entries * plain_bytes   the distinct numbers, ascending; floating point as keys
+//! part: entries * plain_bytes   the distinct numbers, ascending; floating point as ordered integers
 //! parts: codes, as in `codes.rs`
 //! ```
 //!
@@ -101,8 +101,8 @@ impl NumberDictionary {
             }
             DatumPredicate::OneOf(numbers) => {
                 let is_entry = |number: i128| {
-                    let place = self.entries.lower_bound(number);
-                    (place < self.entries.len() && self.entries.value(place) == number).then_some(place as i128)
+                    let code = self.entries.lower_bound(number);
+                    (code < self.entries.len() && self.entries.value(code) == number).then_some(code as i128)
                 };
                 let mut codes: Vec<i128> = numbers.iter().filter_map(|number| is_entry(*number)).collect();
                 // Already sorted, unless damaged entries are out of order.

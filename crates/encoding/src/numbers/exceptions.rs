@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! part: entries * 2             u16 each: the rows of the exceptions, ascending
-//! part: entries * plain_bytes   their numbers; floating point as keys
+//! part: entries * plain_bytes   their numbers; floating point as ordered integers
 //! ```
 //!
 //! The packed numbers of their rows have distance zero, which is never used. Exceptions are found by binary search. If
@@ -76,8 +76,8 @@ impl Exceptions {
 
     /// Writes the exceptions of a range over its numbers.
     pub(crate) fn correct<O: Native>(&self, rows: Range<usize>, numbers: &mut [O]) {
-        for (place, number) in self.within(rows) {
-            if let Some(target) = numbers.get_mut(place) {
+        for (offset, number) in self.within(rows) {
+            if let Some(target) = numbers.get_mut(offset) {
                 *target = O::from_number(number);
             }
         }
@@ -115,8 +115,8 @@ impl Exceptions {
             while let Some(row) = self.rows[next..end].first().map(|row| usize::from(*row))
                 && row < first + VECTOR_ROWS
             {
-                if let Some(place) = row.checked_sub(first) {
-                    let (word, bit) = (&mut mask[place / 64], place % 64);
+                if let Some(offset) = row.checked_sub(first) {
+                    let (word, bit) = (&mut mask[offset / 64], offset % 64);
                     *word = *word & !(1 << bit) | u64::from(passing.get(next)) << bit;
                 }
                 next += 1;

@@ -32,7 +32,7 @@ use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 /// Bits of a key.
 const KEY_BITS: usize = 16;
 /// Bytes of the extremes of one row of a vector.
-const KEPT_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
+const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
 /// If more than one in this many rows of vectors is a candidate (its most extreme number may pass), a scan of all
 /// numbers is as fast.
 const CANDIDATES_MIN: usize = 5;
@@ -62,21 +62,21 @@ enum Candidate {
 }
 
 /// Extremes, split into their parts.
-struct Kept<'a> {
+struct ExtremeParts<'a> {
     firsts: &'a [u16],
     seconds: &'a [u16],
-    places: &'a [u8],
+    positions: &'a [u8],
 }
 
-impl<'a> Kept<'a> {
+impl<'a> ExtremeParts<'a> {
     /// Splits the extremes of `rows` rows of vectors. Returns `None` if the length does not match.
     fn new(extremes: &'a Buffer, rows: usize) -> Option<Self> {
-        if extremes.len() != rows * KEPT_BYTES {
+        if extremes.len() != rows * EXTREME_BYTES {
             return None;
         }
-        let (keys, places) = (extremes.typed_data::<u16>(), &extremes[2 * rows * size_of::<u16>()..]);
+        let (keys, positions) = (extremes.typed_data::<u16>(), &extremes[2 * rows * size_of::<u16>()..]);
         let (firsts, seconds) = keys[..2 * rows].split_at(rows);
-        Some(Self { firsts, seconds, places })
+        Some(Self { firsts, seconds, positions })
     }
 }
 
@@ -92,12 +92,12 @@ impl Packed {
     fn extremes_of_lanes<L: Lane>(&self, extreme: Extreme) -> Buffer {
         let (vectors, width) = (self.vectors_count(), self.width());
         let rows = vectors * L::BITS;
-        let (mut keys, mut seconds, mut places) =
+        let (mut keys, mut seconds, mut positions) =
             (Vec::with_capacity(2 * rows), Vec::with_capacity(rows), Vec::with_capacity(rows));
         let mut lanes = [L::default(); VECTOR_ROWS];
         for vector in 0..vectors {
             self.lanes_of(vector, &mut lanes);
-            let (lanes, keys, seconds, places) = (&lanes, &mut keys, &mut seconds, &mut places);
+            let (lanes, keys, seconds, positions) = (&lanes, &mut keys, &mut seconds, &mut positions);
             wide(move || {
                 for row in lanes.chunks_exact(L::LANES) {
                     let mut others = [L::default(); ROW_LANES_MAX];
@@ -105,22 +105,22 @@ impl Packed {
                     others.copy_from_slice(row);
                     let first = extreme.of(row);
                     // The first number is one of the row's.
-                    let place = row.iter().position(|lane| *lane == first).unwrap_or(0);
-                    others[place] = match extreme {
+                    let position = row.iter().position(|lane| *lane == first).unwrap_or(0);
+                    others[position] = match extreme {
                         Extreme::Least => L::MAX,
                         Extreme::Greatest => L::default(),
                     };
                     keys.push(key_of(first, width));
                     seconds.push(key_of(extreme.of(others), width));
-                    places.push(place as u8);
+                    positions.push(position as u8);
                 }
             });
         }
         keys.append(&mut seconds);
-        let mut kept = MutableBuffer::with_capacity(rows * KEPT_BYTES);
-        kept.extend_from_slice(&keys);
-        kept.extend_from_slice(&places);
-        kept.into()
+        let mut parts = MutableBuffer::with_capacity(rows * EXTREME_BYTES);
+        parts.extend_from_slice(&keys);
+        parts.extend_from_slice(&positions);
+        parts.into()
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
@@ -152,14 +152,14 @@ impl Packed {
         extremes: &Buffer,
         rows: &Range<usize>,
     ) -> Option<(Vec<Candidate>, usize)> {
-        let (width, kept) = (self.width(), Kept::new(extremes, self.vectors_count() * L::BITS)?);
+        let (width, parts) = (self.width(), ExtremeParts::new(extremes, self.vectors_count() * L::BITS)?);
         let (low_key, high_key) = (key_of(low, width), key_of(high, width));
         let (least, greatest) = match extreme {
             Extreme::Least => (0, high_key),
             Extreme::Greatest => (low_key, u16::MAX),
         };
         let first = rows.start / L::LANES;
-        let keys = &kept.firsts[first..rows.end.div_ceil(L::LANES)];
+        let keys = &parts.firsts[first..rows.end.div_ceil(L::LANES)];
         let mut bits = [0; KEYS_MAX / 64];
         for (keys, bits) in keys.chunks(VECTOR_ROWS).zip(bits.chunks_exact_mut(MASK_WORDS)) {
             let mut bytes = [0; VECTOR_ROWS];
@@ -176,7 +176,7 @@ impl Packed {
             return None;
         }
         // A key equal to the key of a bound proves nothing, unless the bound is the end of the domain.
-        let end = L::MAX.down(L::BITS - width);
+        let end = L::MAX.shr(L::BITS - width);
         let is_in = |key: u16| (key > low_key || low == L::default()) && (key < high_key || high >= end);
         let is_out = |key: u16| match extreme {
             Extreme::Least => key > high_key,
@@ -187,9 +187,9 @@ impl Packed {
             while word != 0 {
                 let candidate = first + word.trailing_zeros() as usize;
                 word &= word - 1;
-                if is_in(kept.firsts[candidate]) && is_out(kept.seconds[candidate]) {
+                if is_in(parts.firsts[candidate]) && is_out(parts.seconds[candidate]) {
                     // A chunk has at most 2^16 rows.
-                    let row = candidate * L::LANES + usize::from(kept.places[candidate]);
+                    let row = candidate * L::LANES + usize::from(parts.positions[candidate]);
                     candidates.push(Candidate::Only(row as u32));
                     continue;
                 }
@@ -250,5 +250,5 @@ impl Extreme {
 
 /// Highest [`KEY_BITS`] of a lane of `width` bits.
 fn key_of<L: Lane>(lane: L, width: usize) -> u16 {
-    lane.down(width - KEY_BITS).to_u64().min(u16::MAX.into()) as u16
+    lane.shr(width - KEY_BITS).to_u64().min(u16::MAX.into()) as u16
 }

@@ -49,7 +49,7 @@ pub(crate) struct MarkedPlan<N> {
 impl<N: Native> MarkedPlan<N> {
     /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking does not pay.
     pub(crate) fn of_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
-        let least = Least::of(sample, plain_bytes, depth.min(DEPTH_MAX));
+        let least = LeastCost::of(sample, plain_bytes, depth.min(DEPTH_MAX));
         let frames = 8 * FRAME_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
         // A sample misses some rare numbers.
         let whole = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
@@ -57,8 +57,8 @@ impl<N: Native> MarkedPlan<N> {
     }
 }
 
-/// Least cost of sorted numbers.
-struct Least<N> {
+/// LeastCost cost of sorted numbers.
+struct LeastCost<N> {
     bits: usize,
     cost: usize,
     /// Number of nested chunks of exceptions.
@@ -67,7 +67,7 @@ struct Least<N> {
     window: Option<Window<N>>,
 }
 
-impl<N: Native> Least<N> {
+impl<N: Native> LeastCost<N> {
     fn of(sorted: &[N], plain_bytes: usize, depth: usize) -> Self {
         let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
             return Self { bits: 0, cost: 0, chunks: 0, window: None };
@@ -87,7 +87,7 @@ impl<N: Native> Least<N> {
             if !sorted.windows(enough).any(|inside| inside[enough - 1].minus(inside[0]) <= reach) {
                 continue;
             }
-            let inside = fullest(sorted, reach.into());
+            let inside = densest_window(sorted, reach.into());
             if inside.len() < enough || inside.len() == sorted.len() {
                 continue;
             }
@@ -106,7 +106,7 @@ impl<N: Native> Least<N> {
 }
 
 /// Longest range of sorted numbers that are at most `reach` apart.
-fn fullest<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
+fn densest_window<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
     let (mut best, mut start) = (0..0, 0);
     for (end, number) in sorted.iter().enumerate() {
         while number.to_number().wrapping_sub(sorted[start].to_number()) as u128 > reach {
@@ -238,9 +238,9 @@ impl Marked {
         let mark = O::from_number(self.packed.domain().1);
         let mut marks = (usize::MAX, [0; MASK_WORDS]);
         // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, because the positions do.
-        let (mut places, mut wanted) = (vec![], vec![]);
-        for (place, position) in positions.iter().enumerate() {
-            if out[place] != mark {
+        let (mut cells, mut wanted) = (vec![], vec![]);
+        for (cell, position) in positions.iter().enumerate() {
+            if out[cell] != mark {
                 continue;
             }
             let (vector, index) = (*position as usize / VECTOR_ROWS, *position as usize % VECTOR_ROWS);
@@ -252,14 +252,14 @@ impl Marked {
             let these = self.of_vector(vector);
             let exception = these.start + count as usize;
             if exception < these.end {
-                places.push(place);
+                cells.push(cell);
                 // A chunk has at most 2^16 rows.
                 wanted.push(exception as u32);
             }
         }
         let numbers: Vec<O> = self.exceptions.gather(&wanted);
-        for (place, number) in places.into_iter().zip(numbers) {
-            out[place] = number;
+        for (cell, number) in cells.into_iter().zip(numbers) {
+            out[cell] = number;
         }
     }
 
@@ -290,18 +290,18 @@ fn correct<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[
     let mut numbers = numbers.iter();
     if part.len() == VECTOR_ROWS {
         for (target, marks) in target.as_chunks_mut::<64>().0.iter_mut().zip(marks) {
-            let mut left = *marks;
-            while left != 0 {
+            let mut remaining = *marks;
+            while remaining != 0 {
                 let Some(number) = numbers.next() else { return };
-                target[left.trailing_zeros() as usize % 64] = *number;
-                left &= left - 1;
+                target[remaining.trailing_zeros() as usize % 64] = *number;
+                remaining &= remaining - 1;
             }
         }
         return;
     }
     for row in (0..VECTOR_ROWS).filter(|row| marks[row / 64] >> (row % 64) & 1 != 0) {
         let Some(number) = numbers.next() else { return };
-        if let Some(target) = row.checked_sub(part.start).and_then(|place| target.get_mut(place)) {
+        if let Some(target) = row.checked_sub(part.start).and_then(|index| target.get_mut(index)) {
             *target = *number;
         }
     }

@@ -89,7 +89,7 @@ pub(crate) enum Numbers {
 /// Context of numbers: a chunk of a column, or a chunk of exceptions within one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nesting {
-    /// Whether the numbers are keys of floating point.
+    /// Whether the numbers are ordered integers of floating point.
     is_float: bool,
     /// Number of chunks of exceptions that may still nest within this chunk.
     depth: usize,
@@ -245,21 +245,21 @@ impl Numbers {
         }
     }
 
-    /// Numbers of a range of rows. Floating point is returned as keys.
+    /// Numbers of a range of rows. Floating point is returned as ordered integers.
     pub(crate) fn decode<O: Native>(&self, rows: Range<usize>) -> Vec<O> {
         let mut numbers = Vec::with_capacity(rows.len());
         self.append(rows, &mut numbers);
         numbers
     }
 
-    /// Numbers of the rows of selected runs. Floating point is returned as keys.
+    /// Numbers of the rows of selected runs. Floating point is returned as ordered integers.
     pub(crate) fn decode_runs<O: Native>(&self, runs: &SelectedRuns<'_>) -> Vec<O> {
         let mut numbers = Vec::with_capacity(runs.span().len());
         self.append_runs(runs, &mut numbers);
         numbers
     }
 
-    /// Appends the numbers of the rows of selected runs. Floating point is appended as keys.
+    /// Appends the numbers of the rows of selected runs. Floating point is appended as ordered integers.
     pub(crate) fn append_runs<O: Native>(&self, runs: &SelectedRuns<'_>, numbers: &mut Vec<O>) {
         if let Self::Plain(plain) = self {
             return runs.iter().for_each(|run| plain.append(run, numbers));
@@ -290,7 +290,7 @@ impl Numbers {
         }
     }
 
-    /// Appends the numbers of a range of rows. Floating point is appended as keys.
+    /// Appends the numbers of a range of rows. Floating point is appended as ordered integers.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.resize(numbers.len() + rows.len(), O::from_number(*number)),
@@ -328,7 +328,7 @@ impl Numbers {
     }
 
     /// Appends the numbers of the selected rows; `selected` is their number. Decodes all rows, some at a time, and
-    /// moves the selected numbers together. Floating point is appended as keys.
+    /// moves the selected numbers together. Floating point is appended as ordered integers.
     pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
         numbers.reserve(selected);
         let mut aside = vec![];
@@ -340,14 +340,14 @@ impl Numbers {
         }
     }
 
-    /// Numbers at ascending positions. Floating point is returned as keys.
+    /// Numbers at ascending positions. Floating point is returned as ordered integers.
     pub(crate) fn gather<O: Native>(&self, positions: &[u32]) -> Vec<O> {
         let mut numbers = Vec::with_capacity(positions.len());
         self.append_at(positions, &mut numbers);
         numbers
     }
 
-    /// Appends the numbers at ascending positions. Floating point is appended as keys.
+    /// Appends the numbers at ascending positions. Floating point is appended as ordered integers.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.resize(numbers.len() + positions.len(), O::from_number(*number)),
@@ -467,7 +467,7 @@ impl Numbers {
         }
     }
 
-    /// Appends the distinct numbers, if the encoding stores them. Floating point is appended as keys.
+    /// Appends the distinct numbers, if the encoding stores them. Floating point is appended as ordered integers.
     pub(crate) fn append_entries<O: Native>(&self, numbers: &mut Vec<O>) {
         match self {
             Self::Constant(number) => numbers.push(O::from_number(*number)),

@@ -30,7 +30,7 @@ const DENSITY_VECTORS: usize = 16;
 const EXTRACTED_ROWS_MAX: usize = 16;
 /// If at least one row per this many bytes is read, loading all bytes in order is faster than loading the cache line of
 /// each row.
-const ASKED_BYTES_PER_ROW: usize = 128;
+const PREFETCHED_BYTES_PER_ROW: usize = 128;
 /// Rows that are read between two prefetches.
 const BATCH_ROWS: usize = 48;
 /// Distance in bytes from the rows that are read to the lines that are prefetched.
@@ -205,7 +205,7 @@ impl Packed {
     }
 
     /// Prefetches a vector.
-    pub(crate) fn ask_for(&self, vector: usize) {
+    pub(crate) fn prefetch_vector(&self, vector: usize) {
         let bytes = packed_bytes(self.width);
         prefetch(&self.data[vector * bytes..][..bytes]);
     }
@@ -242,7 +242,7 @@ impl Packed {
         let vector_bytes = packed_bytes(width);
         let vectors = *first as usize / VECTOR_ROWS..*last as usize / VECTOR_ROWS + 1;
         let mut bytes = &self.data[vectors.start * vector_bytes..vectors.end * vector_bytes];
-        if positions.len() * ASKED_BYTES_PER_ROW < bytes.len() {
+        if positions.len() * PREFETCHED_BYTES_PER_ROW < bytes.len() {
             return append_extracted(width, packed, positions, out, |lane: L| base.plus(lane.to_u64()));
         }
         let batch_bytes = bytes.len().div_ceil(positions.len().div_ceil(BATCH_ROWS)).next_multiple_of(LINE_BYTES);
@@ -296,7 +296,7 @@ impl Packed {
     /// One bit per number of a vector: whether its distance is the greatest of the width. The width must not be zero.
     pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
-            LanePredicate::<L>::equal_to(<L as Lane>::MAX.down(<L as Lane>::BITS - self.width))
+            LanePredicate::<L>::equal_to(<L as Lane>::MAX.shr(<L as Lane>::BITS - self.width))
                 .mask_of(Source::Packed { width: self.width, packed: self.vector(vector) })
         })
     }

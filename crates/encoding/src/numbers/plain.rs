@@ -26,7 +26,8 @@ pub(crate) struct Plain {
     values: Buffer,
 }
 
-/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are keys of floating point.
+/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are ordered integers of floating
+/// point.
 pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
     if size_of::<N>() == bytes && !is_float {
         writer.part(values.to_byte_slice());

@@ -1,7 +1,8 @@
 //! Runs of equal numbers, each as its length and the step from the run before: encoding `run_length_delta`.
 //!
 //! ```text
-//! part: vectors * plain_bytes   the number of the first run of each vector of 1,024 words; floating point as keys
+//! part: vectors * plain_bytes   the number of the first run of each vector of 1,024 words; floating point as ordered
+//!                               integers
 //! part: vectors * 2             u16 each: the row at which that run begins
 //! part: words, packed as in `packed.rs`:
 //!         bits 0 .. run_bits        rows of the run - 1

@@ -22,8 +22,8 @@ use crate::numbers::packed;
 use crate::run_ends::RunEnds;
 
 /// Bits of the shorter words.
-const SHORT_BITS: usize = 32;
-const LONG_BITS: usize = 64;
+const SHORT_WORD_BITS: usize = 32;
+const LONG_WORD_BITS: usize = 64;
 /// Maximum bits of the length of a run. A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
 
@@ -32,11 +32,11 @@ const RUN_BITS_MAX: usize = 16;
 pub(crate) struct RunWords {
     base: i128,
     width: usize,
-    words: Words,
+    words: PackedWords,
 }
 
 #[derive(Clone, Debug)]
-enum Words {
+enum PackedWords {
     Short(ScalarBuffer<u32>),
     Long(ScalarBuffer<u64>),
 }
@@ -60,7 +60,7 @@ impl RunWordsPlan {
             let words = ends.zip(starts).map(|(end, start)| ((end - start - 1) >> run_bits) + 1).sum();
             (run_bits > 0).then_some(Self { width, word_bits, run_bits, words })
         };
-        [SHORT_BITS, LONG_BITS].into_iter().filter_map(plan).min_by_key(Self::bytes)
+        [SHORT_WORD_BITS, LONG_WORD_BITS].into_iter().filter_map(plan).min_by_key(Self::bytes)
     }
 
     /// Bytes of the part.
@@ -71,7 +71,7 @@ impl RunWordsPlan {
 
 /// Least bytes that `runs` runs can take.
 pub(crate) fn bytes_least(runs: usize) -> usize {
-    padded(runs * SHORT_BITS / 8)
+    padded(runs * SHORT_WORD_BITS / 8)
 }
 
 /// Writes the part of numbers whose runs begin at these rows, by their plan, and sets its fields of the head.
@@ -94,7 +94,7 @@ pub(crate) fn write<N: Native>(
             row += rows;
         }
     }
-    if plan.word_bits == SHORT_BITS {
+    if plan.word_bits == SHORT_WORD_BITS {
         // `RunWordsPlan::of` keeps all bits of a word within 32.
         let words: Vec<u32> = words.iter().map(|word| *word as u32).collect();
         writer.part(words.as_slice().to_byte_slice());
@@ -108,8 +108,8 @@ impl RunWords {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<(RunEnds, Self), CorruptChunk> {
         let at = parts.at();
         let words = match head.entries {
-            SHORT_BITS => Words::Short(ScalarBuffer::from(parts.take(4 * head.runs, "words of runs")?)),
-            LONG_BITS => Words::Long(ScalarBuffer::from(parts.take(8 * head.runs, "words of runs")?)),
+            SHORT_WORD_BITS => PackedWords::Short(ScalarBuffer::from(parts.take(4 * head.runs, "words of runs")?)),
+            LONG_WORD_BITS => PackedWords::Long(ScalarBuffer::from(parts.take(8 * head.runs, "words of runs")?)),
             _ => return Err(CorruptChunk { at: 12, expected: "words of 32 or 64 bits" }),
         };
         if head.width >= head.entries {
@@ -117,8 +117,10 @@ impl RunWords {
         }
         let width = head.width;
         let ends = match &words {
-            Words::Short(words) => RunEnds::of_lengths(words.iter().map(|word| u64::from(*word >> width)), head.rows),
-            Words::Long(words) => RunEnds::of_lengths(words.iter().map(|word| *word >> width), head.rows),
+            PackedWords::Short(words) => {
+                RunEnds::of_lengths(words.iter().map(|word| u64::from(*word >> width)), head.rows)
+            }
+            PackedWords::Long(words) => RunEnds::of_lengths(words.iter().map(|word| *word >> width), head.rows),
         };
         let ends = ends.ok_or(CorruptChunk { at, expected: "runs that make up the rows" })?;
         Ok((ends, Self { base: head.base, width, words }))
@@ -127,16 +129,16 @@ impl RunWords {
     /// Bits of a word.
     pub(crate) fn word_bits(&self) -> usize {
         match self.words {
-            Words::Short(_) => SHORT_BITS,
-            Words::Long(_) => LONG_BITS,
+            PackedWords::Short(_) => SHORT_WORD_BITS,
+            PackedWords::Long(_) => LONG_WORD_BITS,
         }
     }
 
     /// Number of a run.
     pub(crate) fn value(&self, run: usize) -> i128 {
         let word = match &self.words {
-            Words::Short(words) => words[run].into(),
-            Words::Long(words) => words[run],
+            PackedWords::Short(words) => words[run].into(),
+            PackedWords::Long(words) => words[run],
         };
         self.base.wrapping_add((word & ((1 << self.width) - 1)).into())
     }
@@ -145,8 +147,8 @@ impl RunWords {
     pub(crate) fn append<O: Native>(&self, runs: Range<usize>, out: &mut Vec<O>) {
         let (base, mask) = (O::from_number(self.base), (1_u64 << self.width) - 1);
         match &self.words {
-            Words::Short(words) => out.extend(words[runs].iter().map(|word| base.plus(u64::from(*word) & mask))),
-            Words::Long(words) => out.extend(words[runs].iter().map(|word| base.plus(*word & mask))),
+            PackedWords::Short(words) => out.extend(words[runs].iter().map(|word| base.plus(u64::from(*word) & mask))),
+            PackedWords::Long(words) => out.extend(words[runs].iter().map(|word| base.plus(*word & mask))),
         }
     }
 }

@@ -179,7 +179,8 @@ fn zones_that_tell_little_apart_are_joined() {
     assert_eq!(count(&wide[..1]), 1);
     assert_eq!(count(&[]), 0);
     // Long zones stay, and short ones are joined to the same length.
-    let long = |rows: u32| (1..=30_000 / rows).map(|place| zone(place * rows, 0, 0, 1000, false)).collect::<Vec<_>>();
+    let long =
+        |rows: u32| (1..=30_000 / rows).map(|ordinal| zone(ordinal * rows, 0, 0, 1000, false)).collect::<Vec<_>>();
     assert_eq!(join_alike(long(10_000)), long(10_000));
     let ends: Vec<u32> = join_alike(long(1000)).iter().map(|zone| zone.rows_end).collect();
     assert_eq!(ends, [9000, 18_000, 27_000, 30_000]);

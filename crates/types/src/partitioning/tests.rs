@@ -55,7 +55,7 @@ fn the_hash_is_of_the_value_not_of_its_type_or_array() {
     assert_eq!(rows, hash.of_rows(&bytes, LogicalType::Bytea));
     assert_eq!(rows[1], 1024);
     for (row, partition) in rows.into_iter().enumerate() {
-        assert_eq!(hash.of_key(datum_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
+        assert_eq!(hash.of_datum(datum_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
     }
 }
 
@@ -102,7 +102,7 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
 /// For every small value, partitioning and predicate: a partition is ruled out only if no row in it passes.
 #[test]
 fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
-    let key = |number: i128| Datum::Number(number);
+    let datum = |number: i128| Datum::Number(number);
     let text = |number: i128| Datum::Bytes(format!("{number:02}").into_bytes().into());
     let bytes = |number: i128| text(number).bytes().map(Box::<[u8]>::from).unwrap();
     let mut predicates = vec![
@@ -130,7 +130,7 @@ fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
     }
     let mut ruled_out = 0;
     for count in [1, 2, 5] {
-        let numbers = || (0..10).map(key).collect();
+        let numbers = || (0..10).map(datum).collect();
         let texts = || (0..10).map(text).collect();
         for (partitions, logical) in [
             (hash(count), LogicalType::BigInt),
@@ -158,11 +158,11 @@ fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
                 } else {
                     Datum::Number
                 };
-                for key in (-2..14).map(|number| Some(make(number))).chain([None]) {
-                    let partition = partitions.of_key(key.as_ref(), logical) as usize;
+                for datum in (-2..14).map(|number| Some(make(number))).chain([None]) {
+                    let partition = partitions.of_datum(datum.as_ref(), logical) as usize;
                     assert!(
-                        admitted[partition] || !predicate.admits(key.as_ref()),
-                        "{partitions:?} {predicate:?} {key:?}"
+                        admitted[partition] || !predicate.admits(datum.as_ref()),
+                        "{partitions:?} {predicate:?} {datum:?}"
                     );
                 }
             }

@@ -17,7 +17,7 @@ fn reversed(numbers: __m256i) -> __m256i {
 }
 
 /// Positions of the numbers of eight rows.
-struct Places {
+struct BitPositions {
     /// The word of the lane that the number begins in.
     words: __m256i,
     /// Bit of the lane's word at which the number begins.
@@ -31,7 +31,7 @@ struct Places {
 /// bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn places<const BITS: i32>(width: __m256i, rows: __m256i) -> Places {
+fn bit_positions<const BITS: i32>(width: __m256i, rows: __m256i) -> BitPositions {
     let all = |number: u32| _mm256_set1_epi32(number as i32);
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
     // 1,024 / BITS lanes of a vector.
@@ -44,7 +44,7 @@ fn places<const BITS: i32>(width: __m256i, rows: __m256i) -> Places {
     let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), width);
     let word = _mm256_srl_epi32(bit, by(BITS.trailing_zeros() as i32));
     let shifts = _mm256_and_si256(bit, all(BITS as u32 - 1));
-    Places { words: _mm256_add_epi32(vector, word), shifts, lanes: lane }
+    BitPositions { words: _mm256_add_epi32(vector, word), shifts, lanes: lane }
 }
 
 #[inline]
@@ -69,7 +69,7 @@ macro_rules! gather {
             let vectors = packed.len() / (VECTOR_ROWS / BITS * width);
             let last = rows.iter().fold(0, |last, row| last.max(*row));
             assert!((last as usize) < vectors * VECTOR_ROWS, "a row of the vectors");
-            assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
+            assert!(size_of_val(packed) <= i32::MAX as usize, "positions have 32 bits");
             assert_eq!(rows.len(), out.len(), "a cell for each row");
             let (eights, rest) = rows.as_chunks::<ROWS>();
             let (cells, rest_cells) = out.as_chunks_mut::<ROWS>();
@@ -100,8 +100,8 @@ gather!(gather_64, u64, eight_of_64);
 /// Four indexes of 32 bits each, as `usize`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four_of(places: __m128i) -> [usize; 4] {
-    let (low, high) = (_mm_cvtsi128_si64(places) as u64, _mm_extract_epi64::<1>(places) as u64);
+fn four_of(indexes: __m128i) -> [usize; 4] {
+    let (low, high) = (_mm_cvtsi128_si64(indexes) as u64, _mm_extract_epi64::<1>(indexes) as u64);
     [low as u32 as usize, (low >> 32) as usize, high as u32 as usize, (high >> 32) as usize]
 }
 
@@ -112,11 +112,11 @@ fn four_of(places: __m128i) -> [usize; 4] {
 /// There must be a word at each index.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn words_32(base: *const i32, places: __m256i) -> __m256i {
-    let [a, b, c, d] = four_of(_mm256_castsi256_si128(places));
-    let [e, f, g, h] = four_of(_mm256_extracti128_si256::<1>(places));
+unsafe fn words_32(base: *const i32, indexes: __m256i) -> __m256i {
+    let [a, b, c, d] = four_of(_mm256_castsi256_si128(indexes));
+    let [e, f, g, h] = four_of(_mm256_extracti128_si256::<1>(indexes));
     // SAFETY: the caller guarantees that there are words at these indexes.
-    let word = |place: usize| unsafe { base.add(place).read() };
+    let word = |index: usize| unsafe { base.add(index).read() };
     _mm256_setr_epi32(word(a), word(b), word(c), word(d), word(e), word(f), word(g), word(h))
 }
 
@@ -126,10 +126,10 @@ unsafe fn words_32(base: *const i32, places: __m256i) -> __m256i {
 /// Like [`words_32`].
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn words_64(base: *const i64, places: __m128i) -> __m256i {
-    let [a, b, c, d] = four_of(places);
+unsafe fn words_64(base: *const i64, indexes: __m128i) -> __m256i {
+    let [a, b, c, d] = four_of(indexes);
     // SAFETY: the caller guarantees that there are words at these indexes.
-    let word = |place: usize| unsafe { base.add(place).read() };
+    let word = |index: usize| unsafe { base.add(index).read() };
     _mm256_setr_epi64x(word(a), word(b), word(c), word(d))
 }
 
@@ -143,7 +143,7 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let all = |number: i32| _mm256_set1_epi32(number);
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
     let widths = all(width as i32);
-    let Places { words, shifts, lanes } = places::<BITS>(widths, rows);
+    let BitPositions { words, shifts, lanes } = bit_positions::<BITS>(widths, rows);
     // In words of 32 bits, and bits in them.
     let lanes_of_word = 32 / BITS;
     let lane_words = _mm256_srl_epi32(lanes, by(lanes_of_word.trailing_zeros() as i32));
@@ -176,7 +176,7 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
-    let Places { words, shifts, lanes } = places::<64>(_mm256_set1_epi32(width as i32), rows);
+    let BitPositions { words, shifts, lanes } = bit_positions::<64>(_mm256_set1_epi32(width as i32), rows);
     let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(words), lanes);
     let number = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
     let base = packed.as_ptr().cast();

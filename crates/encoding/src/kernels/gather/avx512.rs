@@ -9,7 +9,7 @@ use crate::VECTOR_ROWS;
 const ROWS: usize = 16;
 
 /// Positions of the numbers of sixteen rows, for lanes of up to 32 bits: words of 32 bits, and bits in them.
-struct Places {
+struct BitPositions {
     /// The word with the low bits.
     words: __m512i,
     /// Bit of that word at which the lane begins.
@@ -22,7 +22,7 @@ struct Places {
 /// of its row of lanes in reverse, plus its lane; see `bit_packing::first_index`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
+fn bit_positions<const BITS: u32>(width: __m512i, rows: __m512i) -> BitPositions {
     let all = |number: u32| _mm512_set1_epi32(number as i32);
     // 1,024 / BITS lanes of a vector, in words of 32 bits.
     let lanes = VECTOR_ROWS as u32 / BITS;
@@ -45,7 +45,7 @@ fn places<const BITS: u32>(width: __m512i, rows: __m512i) -> Places {
         16 => _mm512_slli_epi32::<4>(_mm512_and_si512(lane, all(1))),
         _ => _mm512_setzero_si512(),
     };
-    Places { words, lanes, shifts: _mm512_and_si512(bit, all(BITS - 1)) }
+    BitPositions { words, lanes, shifts: _mm512_and_si512(bit, all(BITS - 1)) }
 }
 
 macro_rules! gather {
@@ -64,14 +64,14 @@ macro_rules! gather {
                 "a row of the vectors"
             );
             assert_eq!(rows.len(), out.len(), "a cell for each row");
-            assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
+            assert!(size_of_val(packed) <= i32::MAX as usize, "positions have 32 bits");
             let all = |number: u32| _mm512_set1_epi32(number as i32);
             let (widths, number) = (all(width as u32), all(u32::MAX >> (32 - width)));
             for (rows, out) in rows.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
                 let used = u16::MAX >> (ROWS - rows.len());
                 // SAFETY: as many numbers are loaded as the slice has. The others are zero, which is an existing row.
                 let rows = unsafe { _mm512_maskz_loadu_epi32(used, rows.as_ptr().cast()) };
-                let Places { words, lanes, shifts } = places::<$bits>(widths, rows);
+                let BitPositions { words, lanes, shifts } = bit_positions::<$bits>(widths, rows);
                 let base = packed.as_ptr().cast();
                 // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a
                 // multiple of 128.
@@ -106,7 +106,7 @@ pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], 
     let vectors = packed.len() / (VECTOR_ROWS / 64 * width);
     assert!(rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
     assert_eq!(rows.len(), out.len(), "a cell for each row");
-    assert!(size_of_val(packed) <= i32::MAX as usize, "places are of 32 bits");
+    assert!(size_of_val(packed) <= i32::MAX as usize, "positions have 32 bits");
     let all = |number: u32| _mm256_set1_epi32(number as i32);
     let (widths, number) = (all(width as u32), _mm512_set1_epi64((u64::MAX >> (64 - width)) as i64));
     let order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
