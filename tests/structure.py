@@ -33,7 +33,6 @@ FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "
 CIRCLES = {
     "block": {"paths", "segment"},
     "cli": {"shell", "sql"},
-    "encoding": {"codes", "numbers", "kernels", "native"},
     "sql": {"parse", "statement"},
     "store": {
         *("backup", "catalog", "checkpoint", "directory", "incomplete", "log", "open", "read_only", "readers", "retention"),

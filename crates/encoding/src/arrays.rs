@@ -11,8 +11,7 @@ use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, ScalarBuffer};
 use taut_types::LogicalType;
 
-use crate::kernels::mask_of_bytes;
-use crate::native::Native;
+use crate::kernels::{Native, mask_of_bytes};
 use crate::numbers::Numbers;
 use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 

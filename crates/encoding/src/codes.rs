@@ -1,7 +1,7 @@
 //! Codes of a dictionary: one number per row, packed or in runs.
 //!
 //! ```text
-//! inner encoding bit_packed:   part: packed codes, as in `numbers/packed.rs`
+//! inner encoding bit_packed:   part: packed codes, as in `packed.rs`
 //! inner encoding run_length:   part: ends of runs, as in `run_ends.rs`
 //!                              part: one packed code per run
 //! ```
@@ -15,7 +15,7 @@ use taut_types::{DatumPredicate, Encoding};
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::lane_predicate::LanePredicate;
-use crate::numbers::packed::{self, Packed};
+use crate::packed::{self, Packed};
 use crate::run_ends::{self, RunEnds, run_starts};
 use crate::{Bitmap, VECTOR_ROWS};
 

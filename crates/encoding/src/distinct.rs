@@ -5,7 +5,7 @@
 
 use arrow_array::{Array, BinaryViewArray};
 
-use crate::native::Native;
+use crate::kernels::Native;
 
 /// Sorted distinct values, and for each row the index of its value.
 #[derive(Clone, Debug)]

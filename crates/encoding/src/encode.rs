@@ -13,8 +13,7 @@ use taut_types::{Encoding, LogicalType, f32_to_ordered, f64_to_ordered};
 
 use crate::choice::{Choice, EncodeError};
 use crate::head::{Head, Writer};
-use crate::kernels::wide;
-use crate::native::Native;
+use crate::kernels::{Native, wide};
 use crate::numbers::Nesting;
 use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! part: ceil(rows / 16) * 4   u32 each: offset in the heap of each sixteenth value, which is stored whole
-//! part: packed                per row, the bytes that it shares with the value before; as in `numbers/packed.rs`
+//! part: packed                per row, the bytes that it shares with the value before; as in `packed.rs`
 //! part: packed                per row, the bytes of its own that follow them, in the same width
 //! part: heap_bytes            the bytes of their own, end to end
 //!
@@ -23,7 +23,7 @@ use taut_types::DatumPredicate;
 use crate::bytes::predicate::BytesPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
-use crate::numbers::packed::{self, Packed};
+use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Distance between values that are stored whole.

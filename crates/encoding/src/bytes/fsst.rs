@@ -4,7 +4,7 @@
 //! part: entries * 8    symbols: up to 8 bytes each, padded by zeros
 //! part: entries        their lengths, 1 ..= 8
 //! part: vectors * 4    u32 each: offset in the heap of the first value of each 1,024
-//! part: packed         per row, the end of its value, counted from that offset; as in `numbers/packed.rs`
+//! part: packed         per row, the end of its value, counted from that offset; as in `packed.rs`
 //! part: heap_bytes     per value its codes: a byte below 255 stands for that symbol, 255 for the byte after it
 //! ```
 //!
@@ -23,7 +23,7 @@ use taut_types::DatumPredicate;
 use crate::bytes::predicate::BytesPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Views;
-use crate::numbers::packed::{self, Packed};
+use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
 const ESCAPE: u8 = 255;

@@ -18,8 +18,7 @@ use std::mem::MaybeUninit;
 use arrow_buffer::ArrowNativeType;
 
 use crate::VECTOR_ROWS;
-use crate::kernels::{Keep, wide};
-use crate::native::Native;
+use crate::kernels::{Keep, Native, wide};
 
 /// Unsigned integer that packed numbers are unpacked to.
 pub(crate) trait Lane: ArrowNativeType + Ord + Keep {

@@ -149,7 +149,7 @@ mod x86 {
 mod tests {
     use super::*;
     use crate::kernels::Instructions;
-    use crate::native::Native;
+    use crate::kernels::Native;
 
     fn check<N: Native + std::fmt::Debug>() {
         let mut state = 5_u64;

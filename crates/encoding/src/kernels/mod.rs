@@ -19,6 +19,7 @@ mod loops;
 mod masks;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
+mod native;
 mod positions;
 mod prefetch;
 mod views;
@@ -33,6 +34,7 @@ pub(crate) use deposit::deposit;
 pub use instructions::Instructions;
 pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes, word_of_bytes};
+pub(crate) use native::{Native, with_lane, with_native};
 pub(crate) use positions::append_positions;
 pub use prefetch::{LINE_BYTES, prefetch};
 pub(crate) use views::Views;

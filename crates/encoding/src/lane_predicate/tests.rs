@@ -1,8 +1,7 @@
 //! Compares predicates on lanes with their definition, for every instruction set.
 
 use super::*;
-use crate::kernels::{Instructions, pack};
-use crate::native::Native;
+use crate::kernels::{Instructions, Native, pack};
 use std::sync::Arc;
 use taut_types::Datum;
 

@@ -24,9 +24,9 @@ use taut_types::{DatumPredicate, f32_from_ordered, f32_to_ordered, f64_from_orde
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
-use crate::numbers::packed::{self, Packed};
+use crate::packed::{self, Packed};
 
 /// Powers of ten from 10^0 on, as the nearest doubles. The values of all files depend on them.
 const POWERS: [f64; 19] =

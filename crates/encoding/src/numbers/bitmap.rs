@@ -17,7 +17,7 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::delta::step;
 use crate::{Bitmap, VECTOR_ROWS};
 

@@ -4,14 +4,13 @@ use taut_types::Encoding;
 
 use crate::distinct::{self, Distinct};
 use crate::head::padded;
-use crate::kernels::wide;
-use crate::native::Native;
+use crate::kernels::{Native, wide};
 use crate::numbers::alp::Decimals;
 use crate::numbers::delta;
 use crate::numbers::exceptions::Window;
 use crate::numbers::order::{self, Before};
-use crate::numbers::packed::{self, width_of};
 use crate::numbers::{Nesting, marked, run_length};
+use crate::packed::{self, width_of};
 use crate::{VECTOR_ROWS, codes};
 
 /// Minimum average rows of a run. Shorter runs are not worth a binary search per lookup.

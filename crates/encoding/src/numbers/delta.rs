@@ -20,13 +20,12 @@ use std::ops::Range;
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::{Lane, MASK_WORDS, wide};
+use crate::kernels::{Lane, MASK_WORDS, Native, wide, with_lane};
 use crate::lane_predicate::{LanePredicate, filter_vectors};
-use crate::native::{Native, with_lane};
 use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps, mask_of};
 use crate::numbers::exceptions::{self, Exceptions, Window};
-use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
+use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Maximum rows of a vector whose numbers are computed by summing the packed steps up to each. For more rows, all

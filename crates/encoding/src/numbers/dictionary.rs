@@ -17,7 +17,7 @@ use crate::Bitmap;
 use crate::codes::{self, Codes};
 use crate::distinct::Distinct;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::plain::{self, Plain};
 
 /// Distinct numbers, and a code per row.

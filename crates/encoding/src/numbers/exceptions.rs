@@ -14,10 +14,9 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::kernels::{MASK_WORDS, wide};
-use crate::native::Native;
-use crate::numbers::packed::width_of;
+use crate::kernels::{MASK_WORDS, Native, wide};
 use crate::numbers::plain::{self, Plain};
+use crate::packed::width_of;
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Bits of an exception besides its number.

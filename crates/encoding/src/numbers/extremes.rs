@@ -23,10 +23,11 @@ use std::ops::Range;
 use arrow_buffer::{Buffer, MutableBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
-use super::packed::Packed;
-use crate::kernels::{Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, wide, word_of_bytes};
+use crate::kernels::{
+    Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, wide, with_lane, word_of_bytes,
+};
 use crate::lane_predicate::LanePredicate;
-use crate::native::with_lane;
+use crate::packed::Packed;
 use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 
 /// Bits of a key.

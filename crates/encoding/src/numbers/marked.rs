@@ -18,11 +18,10 @@ use taut_types::{DatumPredicate, Encoding};
 
 use crate::choice::{Choice, EncodeError};
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::kernels::{MASK_WORDS, deposit};
-use crate::native::Native;
+use crate::kernels::{MASK_WORDS, Native, deposit};
 use crate::numbers::exceptions::{self, Window};
-use crate::numbers::packed::{self, Packed, width_of};
 use crate::numbers::{self, Nesting, Numbers};
+use crate::packed::{self, Packed, width_of};
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Maximum number of nested chunks of exceptions.

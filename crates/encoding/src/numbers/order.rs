@@ -23,10 +23,11 @@
 
 use taut_types::Encoding;
 
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::choose::{Found, Profile};
 use crate::numbers::delta::{Steps, step};
-use crate::numbers::{bitmap, delta, packed, run_length, run_length_delta, two_byte_delta};
+use crate::numbers::{bitmap, delta, run_length, run_length_delta, two_byte_delta};
+use crate::packed;
 
 /// Maximum neighbours in a sample.
 const SAMPLE_ROWS: usize = 256;

@@ -15,9 +15,9 @@ use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
-use crate::numbers::packed::{self, Packed};
+use crate::packed::{self, Packed};
 
 /// Packed numbers, and exceptions.
 #[derive(Clone, Debug)]

@@ -14,9 +14,8 @@ use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Parts, Writer};
-use crate::kernels::{Lane, Source, wide};
+use crate::kernels::{Lane, Native, Source, wide, with_native};
 use crate::lane_predicate::LanePredicate;
-use crate::native::{Native, with_native};
 
 /// Native integers, one after the other.
 #[derive(Clone, Debug)]

@@ -16,11 +16,11 @@ use taut_types::{DatumPredicate, Encoding};
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
+use crate::kernels::Native;
 use crate::lane_predicate::LanePredicate;
-use crate::native::Native;
-use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
 use crate::numbers::run_words::{self, RunWords, RunWordsPlan};
+use crate::packed::{self, Packed};
 use crate::run_ends::{self, RunEnds, run_starts};
 
 /// Runs of equal numbers.

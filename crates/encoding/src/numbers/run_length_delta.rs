@@ -20,13 +20,12 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::wide;
+use crate::kernels::{Native, wide};
 use crate::lane_predicate::LanePredicate;
-use crate::native::Native;
 use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps};
 use crate::numbers::delta::{Steps, step};
-use crate::numbers::packed::{self, Packed};
 use crate::numbers::plain::{self, Plain};
+use crate::packed::{self, Packed};
 use crate::run_ends::run_starts;
 use crate::{Bitmap, VECTOR_ROWS};
 

@@ -16,9 +16,9 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::Encoding;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::native::Native;
+use crate::kernels::Native;
 use crate::numbers::delta::step;
-use crate::numbers::packed;
+use crate::packed;
 use crate::run_ends::RunEnds;
 
 /// Bits of the shorter words.

@@ -14,9 +14,8 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::wide;
+use crate::kernels::{Native, wide};
 use crate::lane_predicate::{LanePredicate, filter_vectors};
-use crate::native::Native;
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Bits of a distance.

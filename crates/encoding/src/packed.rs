@@ -16,11 +16,10 @@ use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    LINE_BYTES, Lane, MASK_WORDS, Source, append_extracted, append_sums, append_unpacked, extract, pack, packed_bytes,
-    prefetch, unpack, unpack_lanes, wide,
+    LINE_BYTES, Lane, MASK_WORDS, Native, Source, append_extracted, append_sums, append_unpacked, extract, pack,
+    packed_bytes, prefetch, unpack, unpack_lanes, wide, with_lane,
 };
 use crate::lane_predicate::{LanePredicate, filter_vectors};
-use crate::native::{Native, with_lane};
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Vectors whose rows are counted together to choose how to read them.
