@@ -17,6 +17,7 @@ use taut_types::Datum;
 use twox_hash::XxHash3_64;
 
 use crate::csb_tree::CorruptIndex;
+use crate::little_endian::u32_at;
 
 const HEAD_BYTES: usize = 64;
 const WORDS: usize = 8;
@@ -78,7 +79,7 @@ impl Bloom {
         let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
             return Err(CorruptIndex { at: 0, expected: "a head of 64 bytes" });
         };
-        let blocks = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let blocks = u32_at(head, 0) as usize;
         if !blocks.is_power_of_two() || blocks > BLOCKS_MAX {
             return Err(CorruptIndex { at: 0, expected: "a power of two of blocks" });
         }

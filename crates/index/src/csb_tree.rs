@@ -24,6 +24,8 @@ use std::ops::Range;
 
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 
+use crate::little_endian::u32_at;
+
 /// Bytes of a node, and alignment of the parts.
 const NODE_BYTES: usize = 64;
 /// Maximum rows of a tree, so that positions fit 16 bits.
@@ -112,8 +114,7 @@ impl CsbTree {
         let Some(head) = bytes.first_chunk::<NODE_BYTES>() else {
             return Err(corrupt(0, "a head of 64 bytes"));
         };
-        let count = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-        let (found, entries) = (count(0), count(4));
+        let (found, entries) = (u32_at(head, 0) as usize, u32_at(head, 4) as usize);
         if found != rows || !(1..=ROWS_MAX).contains(&rows) {
             return Err(corrupt(0, "as many rows as the segment has"));
         }

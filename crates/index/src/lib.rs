@@ -7,6 +7,7 @@
 
 mod bloom;
 mod csb_tree;
+mod little_endian;
 mod row_ranges;
 mod zone_map;
 

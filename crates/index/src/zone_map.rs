@@ -20,6 +20,7 @@ use std::ops::Range;
 use taut_types::{ColumnPredicate, Datum, DatumPredicate, LogicalType};
 
 use crate::RowRanges;
+use crate::little_endian::u32_at;
 
 /// Maximum bytes of a bound on text or bytes.
 pub const BYTES_PREFIX: usize = 16;
@@ -419,10 +420,6 @@ fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Datum, &'sta
     let mut number = [sign; BYTES_PREFIX];
     number[..field.len()].copy_from_slice(field);
     Ok(Datum::Number(i128::from_le_bytes(number)))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
