@@ -32,7 +32,7 @@ pub(crate) enum Codes {
 const RUN_ROWS_MIN: usize = 8;
 
 /// Bits of a code. A dictionary has at most 2^16 entries.
-fn width_of(entries: usize) -> usize {
+pub(crate) fn width_of(entries: usize) -> usize {
     packed::width_of(0, entries as i32 - 1).unwrap_or(16)
 }
 

@@ -115,8 +115,8 @@ impl Decimals {
         Some(Self { scale, window, integers: found.iter().copied().map(packed).collect(), exceptions })
     }
 
-    /// Bits of all rows, exceptions included.
-    pub(crate) fn bits(&self, plain_bytes: usize) -> usize {
+    /// Bits of the parts, without padding of the exceptions.
+    pub(crate) fn estimate_bits(&self, plain_bytes: usize) -> usize {
         self.window.bits(self.integers.len(), self.exceptions.len(), plain_bytes)
     }
 }

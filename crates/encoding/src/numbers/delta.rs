@@ -25,6 +25,7 @@ use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps, mask_of};
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::plain::{self, Plain};
+use crate::numbers::statistics::Statistics;
 use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
@@ -88,7 +89,7 @@ impl Steps {
 }
 
 /// Bytes of the parts, without exceptions.
-pub(crate) fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
+fn bytes(rows: usize, width: usize, plain_bytes: usize) -> usize {
     padded(rows.div_ceil(VECTOR_ROWS) * plain_bytes) + packed::bytes(rows, width)
 }
 
@@ -107,7 +108,10 @@ impl DeltaPlan {
     pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
         let steps = Steps::of(values, spread)?;
         let whole = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
-        let window = window(sampled_steps(values, spread)?, steps, plain_bytes);
+        // Steps that may need more than 64 bits are not sampled.
+        let is_sampled = spread.is_some_and(|spread| spread <= i64::MAX.into()) && !values.is_empty();
+        let sample = if is_sampled { sample_of_steps(values, PLAN_ROWS) } else { vec![] };
+        let window = window(sample, steps, plain_bytes);
         let patched = window.filter(|window| steps.width().is_none_or(|width| window.width < width)).map(|window| {
             let outside = (1..values.len()).filter(|row| !window.holds(step(values[row - 1], values[*row])));
             // A chunk has at most 2^16 rows.
@@ -124,22 +128,51 @@ impl DeltaPlan {
     }
 }
 
-/// Maximum steps in a sample.
-const SAMPLE_ROWS: usize = 1024;
+/// Maximum steps in the sample that decides whether a plan is made.
+const ESTIMATE_ROWS: usize = 256;
+/// Maximum steps in the sample that the window of a plan is found in.
+const PLAN_ROWS: usize = 1024;
 
-/// Sample of evenly spaced steps of numbers that are at most `spread` apart. Empty if a step may need more than 64
-/// bits.
-pub(crate) fn sampled_steps<N: Native>(values: &[N], spread: Option<i128>) -> Option<Vec<i64>> {
-    if spread.is_none_or(|spread| spread > i64::MAX.into()) {
-        return Some(vec![]);
-    }
-    let pairs = values.iter().zip(values.get(1..)?);
-    Some(pairs.step_by(values.len().div_ceil(SAMPLE_ROWS)).map(|(left, right)| step(*left, *right)).collect())
+/// Sample of at most `rows_max` evenly spaced steps, truncated to 64 bits.
+fn sample_of_steps<N: Native>(values: &[N], rows_max: usize) -> Vec<i64> {
+    let pairs = values.iter().zip(&values[1..]).step_by(values.len().div_ceil(rows_max));
+    pairs.map(|(left, right)| step(*left, *right)).collect()
+}
+
+/// Sample of steps for [`estimate_of_sample`]. The numbers must be at most 64 bits apart.
+pub(crate) fn estimate_sample<N: Native>(values: &[N]) -> Vec<i64> {
+    sample_of_steps(values, ESTIMATE_ROWS)
+}
+
+/// Bits of steps above the least of them. Returns `None` if 64 are not enough.
+pub(crate) fn width_of_steps(steps: impl Iterator<Item = i64>) -> Option<usize> {
+    let bounds = steps.fold(None, |bounds: Option<(i64, i64)>, step| {
+        Some(bounds.map_or((step, step), |(min, max)| (min.min(step), max.max(step))))
+    });
+    let (min, max) = bounds.unwrap_or((0, 0));
+    packed::width_of(min, max)
+}
+
+/// Bytes of the parts, with exceptions or without, from a sample of steps. A sample can only be narrower than all
+/// steps.
+pub(crate) fn estimate_of_sample<N: Native>(
+    sample: &[i64],
+    statistics: &Statistics<'_, N>,
+    spread: i128,
+) -> Option<usize> {
+    let (rows, plain_bytes) = (statistics.rows(), statistics.plain_bytes);
+    let whole = width_of_steps(sample.iter().copied()).map(|width| bytes(rows, width, plain_bytes));
+    let window = window(sample.to_vec(), Steps { min: -spread, max: spread }, plain_bytes);
+    let patched = window.map(|window| {
+        let exceptions = window.outside(sample) * rows / sample.len();
+        bytes(rows, window.width, plain_bytes) + exceptions * (2 + plain_bytes)
+    });
+    whole.into_iter().chain(patched).min()
 }
 
 /// Window of the steps that are packed, from a sample of steps. Returns `None` if an exception might not fit the plain
 /// width.
-pub(crate) fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
+fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
     // Booleans, of one byte, have no sign; wider steps than 64 bits are not sampled.
     let bits = (8 * plain_bytes).min(64);
     let exceptions_fit = bits > 8 && steps.min >= i128::MIN >> (128 - bits) && steps.max <= i128::MAX >> (128 - bits);

@@ -16,15 +16,27 @@ use taut_types::DatumPredicate;
 use crate::Bitmap;
 use crate::codes::{self, Codes};
 use crate::distinct::Distinct;
-use crate::head::{CorruptChunk, Head, Parts, Writer};
+use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::Native;
 use crate::numbers::plain::{self, Plain};
+use crate::numbers::statistics::Statistics;
+use crate::packed;
 
 /// Distinct numbers, and a code per row.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberDictionary {
     entries: Plain,
     codes: Codes,
+}
+
+/// Bytes of the parts of a dictionary of `entries` distinct numbers.
+pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>, entries: usize) -> usize {
+    padded(entries * statistics.plain_bytes) + codes::bytes(statistics.rows(), statistics.runs, entries)
+}
+
+/// Bits of the entries and of packed codes, without padding of the entries. Codes in runs may take fewer.
+pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, entries: usize) -> usize {
+    entries * statistics.plain_bits() + 8 * packed::bytes(statistics.rows(), codes::width_of(entries))
 }
 
 /// Writes the parts of numbers from their distinct ones, and sets their fields of the head.

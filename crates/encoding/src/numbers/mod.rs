@@ -12,12 +12,12 @@ mod dictionary;
 mod exceptions;
 mod extremes;
 mod marked;
-mod order;
 mod patched;
 mod plain;
 mod run_length;
 mod run_length_delta;
 mod run_words;
+mod statistics;
 mod two_byte_delta;
 
 use std::ops::Range;
@@ -35,7 +35,7 @@ use crate::{Bitmap, SelectedRuns, VECTOR_ROWS, distinct, search};
 
 use alp::{Alp, Decimals};
 use bitmap::SetBits;
-use choose::{Found, Profile};
+use choose::ChoiceScratch;
 use delta::Delta;
 use dictionary::NumberDictionary;
 use marked::{DEPTH_MAX, Marked};
@@ -43,6 +43,7 @@ use patched::Patched;
 use plain::Plain;
 use run_length::RunLength;
 use run_length_delta::RunLengthDelta;
+use statistics::Statistics;
 use two_byte_delta::TwoByteDelta;
 
 pub use extremes::Extreme;
@@ -114,41 +115,41 @@ pub(crate) fn encode<N: Native>(
     mut writer: Writer,
 ) -> Result<Vec<u8>, EncodeError> {
     let is_float = nesting.is_float;
-    let profile = Profile::of(values);
-    let mut found = Found::default();
+    let statistics = Statistics::of(values, head.plain_bytes);
+    let mut scratch = ChoiceScratch::default();
     head.encoding = match choice {
-        Choice::Auto => profile.choose(values, head.plain_bytes, nesting, &mut found),
-        Choice::Ordered => order::smallest(values, &profile, head.plain_bytes, &mut found),
+        Choice::Auto => choose::choose(&statistics, nesting, &mut scratch),
+        Choice::Ordered => choose::smallest_by_order(&statistics, &mut scratch),
         Choice::Plain => Encoding::Plain,
         Choice::Forced(encoding) => encoding,
     };
     let impossible = |reason| EncodeError::Impossible { encoding: head.encoding, reason };
     match head.encoding {
-        Encoding::Constant if profile.runs > 1 => return Err(impossible("values differ")),
-        Encoding::Constant => head.base = profile.min.to_number(),
+        Encoding::Constant if statistics.runs > 1 => return Err(impossible("values differ")),
+        Encoding::Constant => head.base = statistics.min.to_number(),
         Encoding::Plain => plain::write(values, head.plain_bytes, is_float, &mut writer),
-        Encoding::BitPacked if profile.min.to_number() < 0 => return Err(impossible("a number is negative")),
+        Encoding::BitPacked if statistics.min.to_number() < 0 => return Err(impossible("a number is negative")),
         Encoding::BitPacked | Encoding::FrameOfReference => {
-            let base = if head.encoding == Encoding::BitPacked { N::from_number(0) } else { profile.min };
-            let Some(width) = packed::width_of(base, profile.max) else {
+            let base = if head.encoding == Encoding::BitPacked { N::from_number(0) } else { statistics.min };
+            let Some(width) = packed::width_of(base, statistics.max) else {
                 return Err(impossible("numbers are more than 64 bits apart"));
             };
             (head.base, head.width) = (base.to_number(), width);
             packed::write(values, base, width, &mut writer);
         }
         Encoding::Dictionary => {
-            let Some(distinct) = found.distinct.or_else(|| distinct::of_numbers(values, values.len())) else {
+            let Some(distinct) = scratch.distinct.or_else(|| distinct::of_numbers(values, values.len())) else {
                 return Err(impossible("there are too many distinct values"));
             };
             dictionary::write(&distinct, &mut head, &mut writer);
         }
-        Encoding::RunLength => run_length::write(values, (profile.min, profile.max), &mut head, &mut writer),
+        Encoding::RunLength => run_length::write(values, (statistics.min, statistics.max), &mut head, &mut writer),
         Encoding::Fsst | Encoding::FrontCoded => return Err(impossible("it is for text and bytes")),
         Encoding::Patched => {
             if choice != Choice::Auto {
-                profile.find_windows(values, head.plain_bytes, nesting, usize::MAX, &mut found);
+                choose::find_windows(&statistics, nesting, usize::MAX, &mut scratch);
             }
-            match (found.marked, found.window) {
+            match (scratch.marked, scratch.window) {
                 (Some(plan), _) => marked::write(values, plan.window, nesting, &mut head, &mut writer)?,
                 (None, Some(window)) => patched::write(values, window, &mut head, &mut writer),
                 (None, None) => return Err(impossible("it has no window")),
@@ -156,36 +157,37 @@ pub(crate) fn encode<N: Native>(
         }
         Encoding::Alp if !is_float => return Err(impossible("it is for floating point")),
         Encoding::Alp => {
-            let Some(decimals) = found.decimals.or_else(|| Decimals::of(values, head.plain_bytes, usize::MAX)) else {
+            let Some(decimals) = scratch.decimals.or_else(|| Decimals::of(values, head.plain_bytes, usize::MAX)) else {
                 return Err(impossible("no exponent is better than another"));
             };
             alp::write(values, &decimals, &mut head, &mut writer);
         }
         Encoding::Delta => {
-            let plan = found.delta.or_else(|| delta::DeltaPlan::of(values, profile.spread(), head.plain_bytes));
+            let plan = scratch.delta.or_else(|| delta::DeltaPlan::of(values, statistics.spread(), head.plain_bytes));
             let Some(plan) = plan else {
                 return Err(impossible("differences of neighbours are more than 64 bits apart"));
             };
             delta::write(values, &plan, &mut head, &mut writer);
         }
         Encoding::RunLengthDelta => {
-            let Some(plan) = run_length_delta::RunLengthDeltaPlan::of(values, profile.spread()) else {
+            let plan = || run_length_delta::RunLengthDeltaPlan::of(values, statistics.spread());
+            let Some(plan) = scratch.run_length_delta.or_else(plan) else {
                 return Err(impossible("differences of runs are too many bits apart"));
             };
             run_length_delta::write(values, plan, &mut head, &mut writer);
         }
         Encoding::Bitmap => {
             let ascend = values.is_sorted_by(|left, right| left < right);
-            let Some(bits) = bitmap::bits_of(values.len(), profile.spread()).filter(|_| ascend) else {
+            let Some(bits) = bitmap::bits_of(values.len(), statistics.spread()).filter(|_| ascend) else {
                 return Err(impossible("numbers do not ascend strictly and tightly"));
             };
             bitmap::write(values, bits, &mut head, &mut writer);
         }
         Encoding::TwoByteDelta => {
-            if profile.spread().is_none_or(|spread| spread > u16::MAX.into()) {
+            if two_byte_delta::estimate(&statistics).is_none() {
                 return Err(impossible("numbers are more than 65,535 apart"));
             }
-            two_byte_delta::write(values, profile.min, &mut head, &mut writer);
+            two_byte_delta::write(values, statistics.min, &mut head, &mut writer);
         }
     }
     Ok(writer.finish(head))

@@ -17,6 +17,7 @@ use crate::Bitmap;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
 use crate::kernels::Native;
 use crate::numbers::exceptions::{self, Exceptions, Window};
+use crate::numbers::statistics::Statistics;
 use crate::packed::{self, Packed};
 
 /// Packed numbers, and exceptions.
@@ -24,6 +25,11 @@ use crate::packed::{self, Packed};
 pub(crate) struct Patched {
     packed: Packed,
     exceptions: Exceptions,
+}
+
+/// Bits of the parts of numbers of which `exceptions` are outside the window, without padding of the exceptions.
+pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, window: Window<N>, exceptions: usize) -> usize {
+    window.bits(statistics.rows(), exceptions, statistics.plain_bytes)
 }
 
 /// Writes the parts of numbers, packed if they are in the window, and sets their fields of the head.

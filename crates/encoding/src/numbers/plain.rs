@@ -13,9 +13,10 @@ use arrow_buffer::{Buffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::Bitmap;
-use crate::head::{CorruptChunk, Parts, Writer};
+use crate::head::{CorruptChunk, Parts, Writer, padded};
 use crate::kernels::{Lane, Native, Source, wide, with_native};
 use crate::lane_predicate::LanePredicate;
+use crate::numbers::statistics::Statistics;
 
 /// Native integers, one after the other.
 #[derive(Clone, Debug)]
@@ -23,6 +24,11 @@ pub(crate) struct Plain {
     bytes: usize,
     is_float: bool,
     values: Buffer,
+}
+
+/// Bytes of the part.
+pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
+    padded(statistics.rows() * statistics.plain_bytes)
 }
 
 /// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are ordered integers of floating

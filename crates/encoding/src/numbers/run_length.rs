@@ -20,6 +20,7 @@ use crate::kernels::Native;
 use crate::lane_predicate::LanePredicate;
 use crate::numbers::plain::{self, Plain};
 use crate::numbers::run_words::{self, RunWords, RunWordsPlan};
+use crate::numbers::statistics::Statistics;
 use crate::packed::{self, Packed};
 use crate::run_ends::{self, RunEnds, run_starts};
 
@@ -39,14 +40,21 @@ enum RunValues {
 }
 
 /// Bytes of the parts of ends and numbers.
-pub(crate) fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
+fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
     let plain = padded(runs * plain_bytes);
     padded(2 * runs) + width.filter(|width| *width < 8 * plain_bytes).map_or(plain, |width| packed::bytes(runs, width))
 }
 
-/// Least bytes that `runs` runs take in either form.
-pub(crate) fn bytes_least(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
-    bytes(runs, width, plain_bytes).min(run_words::bytes_least(runs))
+/// Least bytes of the parts, in either form. How many words the runs need is known only once they are written.
+pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
+    let bytes = bytes(statistics.runs, statistics.width(), statistics.plain_bytes);
+    bytes.min(run_words::bytes_least(statistics.runs))
+}
+
+/// Bits of the ends and numbers of runs, without padding.
+pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>) -> usize {
+    let plain_bits = statistics.plain_bits();
+    statistics.runs * (16 + statistics.width().map_or(plain_bits, |width| width.min(plain_bits)))
 }
 
 /// Writes the parts of numbers in runs, and sets their fields of the head. `min` and `max` are the least and greatest

@@ -23,8 +23,9 @@ use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::{Native, wide};
 use crate::lane_predicate::LanePredicate;
 use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps};
-use crate::numbers::delta::{Steps, step};
+use crate::numbers::delta::{Steps, step, width_of_steps};
 use crate::numbers::plain::{self, Plain};
+use crate::numbers::statistics::Statistics;
 use crate::packed::{self, Packed};
 use crate::run_ends::run_starts;
 use crate::{Bitmap, VECTOR_ROWS};
@@ -89,6 +90,12 @@ impl RunLengthDeltaPlan {
         let vectors = self.words.div_ceil(VECTOR_ROWS);
         padded(vectors * plain_bytes) + padded(2 * vectors) + packed::bytes(self.words, self.width)
     }
+}
+
+/// Bytes of the words, from a sample of the steps of neighbours. Each run has at least one bit for its length.
+pub(crate) fn estimate_of_sample<N: Native>(sample: Vec<i64>, statistics: &Statistics<'_, N>) -> Option<usize> {
+    let width = width_of_steps(sample.into_iter().filter(|step| *step != 0))?;
+    Some(statistics.runs * (width + 1) / 8)
 }
 
 /// Writes the parts of numbers by their plan, and sets their fields of the head.

@@ -16,6 +16,7 @@ use taut_types::DatumPredicate;
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
 use crate::kernels::{Native, wide};
 use crate::lane_predicate::{LanePredicate, filter_vectors};
+use crate::numbers::statistics::Statistics;
 use crate::{Bitmap, VECTOR_ROWS};
 
 /// Bits of a distance.
@@ -28,9 +29,10 @@ pub(crate) struct TwoByteDelta {
     distances: ScalarBuffer<u16>,
 }
 
-/// Bytes of the part.
-pub(crate) fn bytes(rows: usize) -> usize {
-    padded(2 * rows)
+/// Bytes of the part. Returns `None` if the numbers are too far apart.
+pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> Option<usize> {
+    let spread = statistics.spread()?;
+    (spread <= u16::MAX.into()).then(|| padded(2 * statistics.rows()))
 }
 
 /// Writes the part of numbers, and sets its fields of the head. The numbers must be at most 65,535 above `min`.

@@ -1,0 +1,79 @@
+//! Statistics of the numbers of a chunk, from one pass over them. The choice and the estimates read them.
+
+use crate::kernels::{Native, wide};
+use crate::packed;
+
+/// Numbers of a chunk, with the results of one pass over them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statistics<'v, N> {
+    pub(crate) values: &'v [N],
+    /// Bytes of a plain number.
+    pub(crate) plain_bytes: usize,
+    pub(crate) min: N,
+    pub(crate) max: N,
+    /// Number of runs of equal numbers.
+    pub(crate) runs: usize,
+}
+
+impl<'v, N: Native> Statistics<'v, N> {
+    /// Statistics of at least one number.
+    pub(crate) fn of(values: &'v [N], plain_bytes: usize) -> Self {
+        let first = values.first().copied().unwrap_or_default();
+        wide(move || {
+            let (mut min, mut max, mut runs) = (first, first, 1);
+            for value in values {
+                min = min.min(*value);
+                max = max.max(*value);
+            }
+            // Counted in parts, so that each count fits the lanes of a vector.
+            for part in 0..values.len().div_ceil(128) {
+                let left = &values[part * 128..values.len().min(part * 128 + 128)];
+                let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];
+                runs += left.iter().zip(right).map(|(left, right)| u8::from(left != right)).sum::<u8>() as usize;
+            }
+            Self { values, plain_bytes, min, max, runs }
+        })
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Bits of a plain number.
+    pub(crate) fn plain_bits(&self) -> usize {
+        8 * self.plain_bytes
+    }
+
+    /// Distance of the greatest number from the least. Returns `None` if it overflows 128 bits.
+    pub(crate) fn spread(&self) -> Option<i128> {
+        self.max.to_number().checked_sub(self.min.to_number())
+    }
+
+    /// Bits of a number's distance from the least. Returns `None` if 64 are not enough.
+    pub(crate) fn width(&self) -> Option<usize> {
+        packed::width_of(self.min, self.max)
+    }
+
+    /// Bits of a number's distance from zero. Returns `None` if 64 are not enough, or if a number is negative.
+    pub(crate) fn width_from_zero(&self) -> Option<usize> {
+        packed::width_of(N::from_number(0), self.max).filter(|_| self.min.to_number() >= 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted() {
+        for rows in [1, 2, 127, 128, 129, 130, 1000] {
+            for length in [1, 2, 3, 64, 128, 500] {
+                let values: Vec<i32> = (0..rows).map(|row| row / length).collect();
+                let statistics = Statistics::of(&values, 4);
+                assert_eq!(statistics.runs, (rows as usize).div_ceil(length as usize), "{rows} rows, runs of {length}");
+                assert_eq!((statistics.min, statistics.max), (0, (rows - 1) / length));
+            }
+        }
+    }
+}
