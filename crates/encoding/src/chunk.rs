@@ -343,8 +343,8 @@ impl Chunk {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
-    /// null, and the predicate must not be [`DatumPredicate::Null`]. Returns `None` if the encoding does not gain from binary
-    /// search, or the predicate is a long list.
+    /// null, and the predicate must not be [`DatumPredicate::Null`]. Returns `None` if the encoding does not gain from
+    /// binary search, or the predicate is a long list.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.

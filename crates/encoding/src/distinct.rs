@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_lead_back_to_numbers() {
+    fn codes_of_numbers_round_trip() {
         let values: Vec<i64> = (0..20_000).map(|row: i64| (row * 7919) % 3001 - 1500).collect();
         let distinct = of_numbers(&values, 3001).unwrap();
         assert_eq!(distinct.entries, (-1500..=1500).collect::<Vec<i64>>());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_lead_back_to_bytes() {
+    fn codes_of_bytes_round_trip() {
         let text = |row: usize| format!("{}{}", "long enough not to be inline "[..row % 29].to_owned(), row % 37);
         let values: Vec<Option<Vec<u8>>> =
             (0..9000).map(|row| (row % 11 != 0).then(|| text(row).into_bytes())).collect();

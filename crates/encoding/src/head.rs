@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_parts_lead_back() {
+    fn heads_and_parts_round_trip() {
         let (head, mut parts) = Head::parse(Buffer::from(chunk()), 8, 9).unwrap();
         assert_eq!((head.encoding, head.inner), (Encoding::Dictionary, Some(Encoding::BitPacked)));
         assert_eq!((head.rows, head.nulls, head.base, head.heap_bytes, head.width), (9, 3, -5, 70, 64));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_lead_back() {
+    fn runs_round_trip() {
         let values = [7, 7, 8, 7, 7, 7, 9];
         let starts = run_starts(&values);
         assert_eq!(starts, [0, 2, 3, 6]);

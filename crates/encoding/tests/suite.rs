@@ -520,7 +520,7 @@ fn a_chunk_without_nulls_has_no_null_mask() {
 }
 
 #[test]
-fn text_that_shares_its_beginnings_is_front_coded() {
+fn text_with_shared_prefixes_is_front_coded() {
     let encoding = |text: &dyn Fn(usize) -> String| {
         let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values((0..9000).map(text)));
         let bytes = encode(&array, LogicalType::Varchar, Choice::Auto).unwrap();
@@ -535,7 +535,7 @@ fn text_that_shares_its_beginnings_is_front_coded() {
 }
 
 #[test]
-fn front_coded_text_that_is_none_spoils_no_value_past_the_next_whole_one() {
+fn invalid_front_coded_text_spoils_no_value_past_the_next_whole_one() {
     let texts: Vec<String> = (0..2000).map(|row| format!("some text {row:04}")).collect();
     let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));
     let mut bytes = encode(&array, LogicalType::Varchar, Choice::Forced(Encoding::FrontCoded)).unwrap();
@@ -553,7 +553,7 @@ fn front_coded_text_that_is_none_spoils_no_value_past_the_next_whole_one() {
 }
 
 #[test]
-fn text_that_is_none_is_found_and_reads_as_empty() {
+fn invalid_utf8_is_found_and_reads_as_empty() {
     let texts: Vec<String> = (0..2000).map(|row| format!("{:03} some text that repeats itself", row % 300)).collect();
     let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));
     for encoding in [Encoding::Plain, Encoding::Dictionary] {
@@ -571,7 +571,7 @@ fn text_that_is_none_is_found_and_reads_as_empty() {
 }
 
 #[test]
-fn arrays_that_are_none_of_the_type_are_refused() {
+fn arrays_of_another_type_are_rejected() {
     let numbers: ArrayRef = std::sync::Arc::new(arrow_array::Int32Array::from(vec![1, 2]));
     assert!(matches!(encode(&numbers, LogicalType::BigInt, Choice::Auto), Err(EncodeError::WrongType { .. })));
     assert_eq!(encode(&numbers.slice(0, 0), LogicalType::Integer, Choice::Auto), Err(EncodeError::Rows { found: 0 }));

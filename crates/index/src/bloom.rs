@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_head_is_refused() {
+    fn a_damaged_head_is_rejected() {
         let good = Bloom::build(&[1, 2, 3]);
         for (at, value) in [(0, 0), (0, 3), (0, 8), (3, 0x80), (9, 1)] {
             let mut bytes = good.clone();

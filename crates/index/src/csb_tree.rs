@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_are_refused_or_harmless() {
+    fn hostile_bytes_are_rejected_or_harmless() {
         let good = CsbTree::build(&(0..300).map(|row| row % 70 * 1000).collect::<Vec<_>>());
         for length in 0..good.len() {
             assert!(CsbTree::parse(&Buffer::from(&good[..length]), 300).is_err());

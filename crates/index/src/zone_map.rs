@@ -34,7 +34,7 @@ const HAS_BOUNDS: u32 = 1 << 28;
 const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
 /// Minimum share of the range of all numbers that a zone must exclude on average to be worth its bytes.
-const RULED_OUT_MIN: f64 = 1.0 / 32.0;
+const EXCLUDED_SHARE_MIN: f64 = 1.0 / 32.0;
 /// Minimum rows of joined zones, which exclude little. For fifty columns they take 0.15 % of the bytes of packed rows.
 /// They still rule out most of a segment if only extreme values pass.
 const ALIKE_ROWS: u32 = 8192;
@@ -175,7 +175,7 @@ pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
     let Some(spans) = spans.filter(|_| zones.len() > 1 && zones.iter().all(is_alike)) else { return zones };
     let hull = zones.iter().cloned().reduce(Zone::joined);
     let is_wide =
-        |hull: &Zone| hull.span().is_some_and(|span| spans >= (1.0 - RULED_OUT_MIN) * span * zones.len() as f64);
+        |hull: &Zone| hull.span().is_some_and(|span| spans >= (1.0 - EXCLUDED_SHARE_MIN) * span * zones.len() as f64);
     if !hull.as_ref().is_some_and(is_wide) {
         return zones;
     }

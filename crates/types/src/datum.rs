@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordered_integers_keep_the_total_order_and_lead_back() {
+    fn ordered_integers_keep_the_total_order_and_round_trip() {
         let ordered = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, f64::MIN_POSITIVE, 1.5, f64::INFINITY, f64::NAN];
         for pair in ordered.windows(2) {
             assert!(f64_to_ordered(pair[0]) < f64_to_ordered(pair[1]), "{pair:?}");

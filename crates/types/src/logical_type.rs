@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_arrow_types_lead_back() {
+    fn codes_and_arrow_types_round_trip() {
         let all = [
             LogicalType::Boolean,
             LogicalType::SmallInt,

@@ -186,7 +186,8 @@ fn below(high: &Bound<Box<[u8]>>, bytes: &[u8]) -> bool {
 /// It must be deterministic, and its result for a row must depend on that row alone: a predicate on one column is
 /// evaluated once per dictionary entry.
 pub trait RowPredicate: Debug + Send + Sync {
-    /// Columns that the predicate reads, without duplicates, in the order in which [`RowPredicate::evaluate`] takes them.
+    /// Columns that the predicate reads, without duplicates, in the order in which [`RowPredicate::evaluate`] takes
+    /// them.
     fn columns(&self) -> &[ColumnIndex];
 
     /// Evaluates the predicate on each row. A null in the result counts as false.

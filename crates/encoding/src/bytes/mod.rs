@@ -164,8 +164,8 @@ impl Bytes {
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number of all
-    /// rows. Returns `false`, and changes nothing, if [`Bytes::filter`] is as fast.
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number
+    /// of all rows. Returns `false`, and changes nothing, if [`Bytes::filter`] is as fast.
     pub(crate) fn select(
         &self,
         predicate: &DatumPredicate,

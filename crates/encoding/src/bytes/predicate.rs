@@ -82,7 +82,7 @@ mod tests {
 
     /// Compares predicates with their definition, on strings whose lengths are near those of prefixes.
     #[test]
-    fn prefixes_decide_rightly() {
+    fn prefixes_agree_with_whole_values() {
         let mut values: Vec<Vec<u8>> = vec![vec![]];
         for length in [1, 2, 7, 8, 9, 10] {
             for end in [0, 1, 255] {

@@ -218,7 +218,7 @@ fn floating_point_agrees_with_every_set_of_instructions() {
 }
 
 #[test]
-fn a_range_turned_round_is_a_range() {
+fn a_negated_range_is_a_range() {
     for (low, high) in [(0, 0), (0, 254), (1, 255), (3, 9), (255, 255), (0, 255)] {
         let predicate = LanePredicate::<u8>::new(&DatumPredicate::Range { low, high }, true, (0, 255), 0);
         assert!(

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_fields_are_rejected() {
         let values: Vec<i64> = (0..3_000).map(skewed).collect();
         let bytes = chunk(&values);
         let damaged = |at: usize, value: u8| {

@@ -265,28 +265,29 @@ impl Numbers {
             return runs.iter().for_each(|run| plain.append(run, numbers));
         }
         numbers.reserve(runs.len());
-        self.append_kept(runs.span(), numbers, &mut vec![], |decoded| runs.close_gaps(decoded));
+        self.append_compacted(runs.span(), numbers, &mut vec![], |decoded| runs.close_gaps(decoded));
     }
 
-    /// Appends the numbers of a range that `keep` moves to the front; `keep` returns their count. If `numbers` has no
-    /// capacity for the whole range, the range is decoded to `aside`, so that the numbers already there need not move.
-    fn append_kept<O: Native>(
+    /// Appends the numbers of a range that `compact` moves to the front; `compact` returns their count. If `numbers`
+    /// has no capacity for the whole range, the range is decoded to `buffer`, so that the numbers already there need
+    /// not move.
+    fn append_compacted<O: Native>(
         &self,
         rows: Range<usize>,
         numbers: &mut Vec<O>,
-        aside: &mut Vec<O>,
-        keep: impl FnOnce(&mut [O]) -> usize,
+        buffer: &mut Vec<O>,
+        compact: impl FnOnce(&mut [O]) -> usize,
     ) {
         let known = numbers.len();
         if numbers.capacity() - known >= rows.len() {
             self.append(rows, numbers);
-            let kept = keep(&mut numbers[known..]);
-            numbers.truncate(known + kept);
+            let count = compact(&mut numbers[known..]);
+            numbers.truncate(known + count);
         } else {
-            aside.clear();
-            self.append(rows, aside);
-            let kept = keep(aside);
-            numbers.extend_from_slice(&aside[..kept]);
+            buffer.clear();
+            self.append(rows, buffer);
+            let count = compact(buffer);
+            numbers.extend_from_slice(&buffer[..count]);
         }
     }
 
@@ -331,11 +332,11 @@ impl Numbers {
     /// moves the selected numbers together. Floating point is appended as ordered integers.
     pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
         numbers.reserve(selected);
-        let mut aside = vec![];
+        let mut buffer = vec![];
         for (words, first) in selection.words().chunks(SELECT_ROWS / 64).zip((0..).step_by(SELECT_ROWS)) {
             if words.iter().any(|word| *word != 0) {
                 let rows = first..selection.len().min(first + SELECT_ROWS);
-                self.append_kept(rows, numbers, &mut aside, |decoded| compress(decoded, words));
+                self.append_compacted(rows, numbers, &mut buffer, |decoded| compress(decoded, words));
             }
         }
     }
@@ -402,8 +403,8 @@ impl Numbers {
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number of all
-    /// rows. Returns `false`, and changes nothing, if [`Numbers::filter`] is as fast.
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number
+    /// of all rows. Returns `false`, and changes nothing, if [`Numbers::filter`] is as fast.
     pub(crate) fn select(
         &self,
         predicate: &DatumPredicate,
@@ -418,8 +419,9 @@ impl Numbers {
         }
     }
 
-    /// Clears the selected rows that fail a predicate other than [`DatumPredicate::Null`], reading them one by one; `selected` is
-    /// their number. Returns `false`, and changes nothing, if that is never faster than [`Numbers::filter`].
+    /// Clears the selected rows that fail a predicate other than [`DatumPredicate::Null`], reading them one by one;
+    /// `selected` is their number. Returns `false`, and changes nothing, if that is never faster than
+    /// [`Numbers::filter`].
     pub(crate) fn filter_selected(
         &self,
         predicate: &DatumPredicate,

@@ -31,8 +31,8 @@ pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
     padded(statistics.rows() * statistics.plain_bytes)
 }
 
-/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are ordered integers of floating
-/// point.
+/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are ordered integers of
+/// floating point.
 pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
     if size_of::<N>() == bytes && !is_float {
         writer.part(values.to_byte_slice());

@@ -158,7 +158,7 @@ proptest! {
 }
 
 #[test]
-fn zones_that_tell_little_apart_are_joined() {
+fn similar_neighbouring_zones_are_joined() {
     let zone = |rows_end, nulls, min, max, is_ascending| {
         let bounds = Some((Datum::Number(min), Some(Datum::Number(max))));
         Zone { rows_end, nulls, bounds, is_ascending }
@@ -187,7 +187,7 @@ fn zones_that_tell_little_apart_are_joined() {
 }
 
 #[test]
-fn prefixes_bound_what_they_cut() {
+fn prefixes_bound_the_values_they_truncate() {
     assert_eq!(upper_prefix(b"short").as_deref(), Some(&b"short"[..]));
     assert_eq!(upper_prefix(b"0123456789abcdefg").as_deref(), Some(&b"0123456789abcdeg"[..]));
     assert_eq!(upper_prefix(&[0xff; 17]), None);

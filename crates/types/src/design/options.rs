@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn options_lead_back() {
+    fn options_round_trip() {
         let cases: [&[(&str, &str)]; 14] = [
             &[],
             &[("LAYOUT", "Packed_Row"), ("sort_by", "a desc, \"B b\" nulls first, C")],
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_named_with_what_is_allowed() {
+    fn wrong_options_are_reported_with_the_allowed_values() {
         let cases = [
             ("layot", "row", "unknown table option \"layot\"; allowed are layout, groups"),
             ("layout", "rows", "'row', 'packed_row', 'column' or 'groups'"),

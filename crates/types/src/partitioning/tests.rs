@@ -32,7 +32,7 @@ fn bytes_of(values: &[&str]) -> Vec<Datum> {
 /// The partitions of these values must never change, because files on disk depend on them. The expected hashes are XXH3
 /// of the 16 bytes of a number, or of the bytes. The reference implementation computed them (python-xxhash).
 #[test]
-fn hashes_are_what_they_have_always_been() {
+fn hashes_are_stable() {
     let hash = hash(1000);
     let of = |number| hash.of_number(number, LogicalType::BigInt);
     assert_eq!([0, 1, -1, 42, i128::from(i64::MAX)].map(of), [848, 945, 259, 341, 178]);
@@ -101,7 +101,7 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
 
 /// For every small value, partitioning and predicate: a partition is ruled out only if no row in it passes.
 #[test]
-fn partitions_that_are_ruled_out_hold_no_row_that_passes() {
+fn excluded_partitions_have_no_row_that_passes() {
     let datum = |number: i128| Datum::Number(number);
     let text = |number: i128| Datum::Bytes(format!("{number:02}").into_bytes().into());
     let bytes = |number: i128| text(number).bytes().map(Box::<[u8]>::from).unwrap();
@@ -204,7 +204,7 @@ fn partitions_of_a_range_lie_in_the_sort_order_of_their_column() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_partitions_are_rejected() {
     let check = |change: fn(&mut Partitioning), logical| {
         let mut partitions = range(4, LogicalType::BigInt, numbers_of(0..100));
         change(&mut partitions);
