@@ -47,7 +47,7 @@ impl Seen {
 
 impl PredicateHistory {
     /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its ordinal.
-    pub(crate) fn saw_column_predicate(&mut self, predicate: usize, rows: usize, passed: usize) {
+    pub(crate) fn record(&mut self, predicate: usize, rows: usize, passed: usize) {
         if self.columns.len() <= predicate {
             self.columns.resize(predicate + 1, Seen::default());
         }

@@ -15,7 +15,7 @@ use taut_index::{RowRanges, Zone};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexKind};
 
 use crate::indexes::{Asked, Found, INTERVALS_MAX, TreeIndex, bloom_rules_out, codes_that_pass};
-use crate::segment::{IndexUse, Planned, SegmentReader};
+use crate::segment::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
 /// Nanoseconds of a search in an index, including the lookup of its section.
@@ -68,7 +68,7 @@ fn list_cost(kind: GroupKind, predicate: &DatumPredicate) -> f64 {
 
 impl SegmentReader<'_> {
     /// Whether a Bloom filter proves that no row of this segment passes one of the column predicates.
-    pub(crate) fn bloom_rules_out(&self, planned: &[Planned<'_>]) -> Result<bool, BlockError> {
+    pub(crate) fn bloom_rules_out(&self, planned: &[PlannedPredicate<'_>]) -> Result<bool, BlockError> {
         let header = &self.block.header;
         for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
             let columns = header.index(index).1;
@@ -92,7 +92,7 @@ impl SegmentReader<'_> {
     /// the predicate for all rows of these zones.
     pub(crate) fn search_sorted(
         &mut self,
-        planned: &mut [Planned<'_>],
+        planned: &mut [PlannedPredicate<'_>],
         ranges: &mut RowRanges,
         report: &mut ScanReport,
     ) -> Result<(), BlockError> {
@@ -118,7 +118,7 @@ impl SegmentReader<'_> {
     /// zone.
     fn search_zones(
         &mut self,
-        planned: &mut Planned<'_>,
+        planned: &mut PlannedPredicate<'_>,
         (mut start, zones): (u32, &[Zone]),
         ranges: &mut RowRanges,
     ) -> Result<bool, BlockError> {
@@ -158,7 +158,7 @@ impl SegmentReader<'_> {
     }
 
     /// Chooses the CSB+-tree index with the lowest cost. Returns `None` if testing the rows costs less than each index.
-    pub(crate) fn choose_index(&mut self, planned: &[Planned<'_>]) -> Result<Option<Choice>, BlockError> {
+    pub(crate) fn choose_index(&mut self, planned: &[PlannedPredicate<'_>]) -> Result<Option<Choice>, BlockError> {
         let mut best: Option<(f64, Choice)> = None;
         for index in 0..self.block.header.indexes() {
             let (kind, columns) = self.block.header.index(index);

@@ -63,20 +63,40 @@ scan_report! {
 
 impl ScanReport {
     /// Counts the evaluation of a column predicate that compared `values` encoded values.
-    pub(crate) fn saw_column_scan(&mut self, values: u64) {
+    pub(crate) fn count_column_scan(&mut self, values: u64) {
         self.column_scans += 1;
         self.values_tested += values;
         self.paths |= AccessPaths::ENCODED_SCAN;
     }
 
-    /// Counts a search in a CSB+-tree index that found no row.
-    pub(crate) fn saw_index_find_none(&mut self) {
-        self.saw_index_search();
+    /// Counts column predicates that zone maps decided for all remaining rows.
+    pub(crate) fn count_zone_answers(&mut self, predicates: usize) {
+        if predicates > 0 {
+            self.zone_answers += predicates as u64;
+            self.paths |= AccessPaths::ZONE_MAP;
+        }
+    }
+
+    /// Counts a segment in which zone maps ruled out all rows.
+    pub(crate) fn count_skip_by_zone_maps(&mut self) {
+        self.segments_skipped += 1;
+        self.paths |= AccessPaths::ZONE_MAP;
+    }
+
+    /// Counts a segment in which a Bloom filter ruled out all rows.
+    pub(crate) fn count_skip_by_bloom(&mut self) {
+        self.segments_skipped_by_bloom += 1;
+        self.paths |= AccessPaths::BLOOM;
+    }
+
+    /// Counts a segment in which a CSB+-tree index found no row.
+    pub(crate) fn count_skip_by_csb(&mut self) {
+        self.count_index_search();
         self.segments_skipped_by_csb += 1;
     }
 
     /// Counts a search in a CSB+-tree index that determined the rows to read.
-    pub(crate) fn saw_index_search(&mut self) {
+    pub(crate) fn count_index_search(&mut self) {
         self.index_searches += 1;
         self.paths |= AccessPaths::CSB_TREE;
     }

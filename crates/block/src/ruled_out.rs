@@ -13,7 +13,7 @@ use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, IndexKind};
 
 use crate::indexes::{Asked, HEAD_BYTES, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
-use crate::{AccessPaths, Block, BlockError, ScanReport, Sections};
+use crate::{Block, BlockError, ScanReport, Sections};
 
 /// Maximum length of a list that is searched here. Longer lists are left to each segment.
 const KEYS_MAX: usize = 64;
@@ -53,11 +53,8 @@ impl RuledOut {
         for kind in self.segments.iter().filter_map(|(_, by)| *by) {
             report.segments += 1;
             match kind {
-                IndexKind::Bloom => {
-                    report.segments_skipped_by_bloom += 1;
-                    report.paths |= AccessPaths::BLOOM;
-                }
-                IndexKind::CsbTree => report.saw_index_find_none(),
+                IndexKind::Bloom => report.count_skip_by_bloom(),
+                IndexKind::CsbTree => report.count_skip_by_csb(),
             }
         }
     }

@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use arrow_buffer::BooleanBuffer;
 use roaring::RoaringBitmap;
 use taut_encoding::{Bitmap, SelectedRuns};
-use taut_index::RowRanges;
 
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub enum Selection {
 }
 
 /// A selection is stored as bits if at least one row in this many is selected.
-pub(crate) const BITS_MIN: usize = 16;
+const BITS_MIN: usize = 16;
 /// Bits are read in runs only if a run has at least this many rows on average.
 const RUN_ROWS_MIN: usize = 12;
 /// Bits are read in runs only if, from the first to the last selected row, at least one row in this many is selected. A
@@ -240,18 +239,9 @@ impl Selection {
         }
     }
 
-    /// Selection of the rows in ranges, except left-out rows. Equals what [`Selection::of`] returns for these rows.
-    /// Returns `None` if the ranges have too many rows to be stored as positions.
-    pub(crate) fn of_ranges(
-        ranges: &RowRanges,
-        segment_rows: usize,
-        is_left_out: impl Fn(u32) -> bool,
-    ) -> Option<Self> {
-        // A segment has at most 65,536 rows.
-        if ranges.rows() as usize * BITS_MIN >= segment_rows {
-            return None;
-        }
-        Some(Self::of_few(ranges.iter().flatten().filter(|row| !is_left_out(*row)).collect()))
+    /// Whether a selection of `rows` rows is stored as positions, unless they are consecutive.
+    pub(crate) fn are_few(rows: usize, segment_rows: usize) -> bool {
+        rows * BITS_MIN < segment_rows
     }
 
     /// Selection of the rows whose bits are set.
@@ -270,7 +260,7 @@ impl Selection {
             // A segment has at most 65,536 rows.
             return Self::Range(first as u32..(first + count) as u32);
         }
-        match count * BITS_MIN < bitmap.len() {
+        match Self::are_few(count, bitmap.len()) {
             true => Self::Positions(bitmap.positions_counted(count)),
             false => Self::Bits(SelectedBits::new(bitmap, count)),
         }
@@ -465,6 +455,8 @@ impl PageRows<'_> {
 
 #[cfg(test)]
 mod tests {
+    use taut_index::RowRanges;
+
     use super::*;
 
     #[test]
@@ -510,12 +502,11 @@ mod tests {
                 ranges.push(start..end);
             }
             left_out.iter().for_each(|row| bits.clear(*row as usize));
-            let few = Selection::of_ranges(&ranges, 1_000, |row| left_out.contains(&row));
-            assert_eq!(few, Some(Selection::of(bits)), "{ranges:?} without {left_out:?}");
+            assert!(Selection::are_few(ranges.rows() as usize, 1_000), "{ranges:?}");
+            let few = ranges.iter().flatten().filter(|row| !left_out.contains(row)).collect();
+            assert_eq!(Selection::of_few(few), Selection::of(bits), "{ranges:?} without {left_out:?}");
         }
-        let mut many = RowRanges::none();
-        many.push(0..63);
-        assert_eq!(Selection::of_ranges(&many, 1_000, |_| false), None);
+        assert!(!Selection::are_few(63, 1_000));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use taut_encoding::{Bitmap, Extreme};
 use taut_types::DatumPredicate;
 
-use super::{Planned, SegmentReader};
+use super::{PlannedPredicate, SegmentReader};
 use crate::section::Beside;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
@@ -27,9 +27,9 @@ type KeptExtremes = Option<(Extreme, Beside)>;
 impl SegmentReader<'_> {
     /// Rows that pass a column predicate, when no other predicate is left to evaluate and no row is excluded. Builds no
     /// bitmap if extremes find the rows.
-    pub(super) fn select_by_predicate(
+    pub(super) fn select_on_column(
         &mut self,
-        planned: &Planned<'_>,
+        planned: &PlannedPredicate<'_>,
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         let kept = self.kept_extremes(planned)?;
@@ -53,7 +53,7 @@ impl SegmentReader<'_> {
     /// rows that stay selected.
     pub(super) fn evaluate_on_column(
         &mut self,
-        planned: &Planned<'_>,
+        planned: &PlannedPredicate<'_>,
         before: usize,
         selection: &mut Bitmap,
         report: &mut ScanReport,
@@ -64,7 +64,7 @@ impl SegmentReader<'_> {
             && let Some(chunk) = piece.chunk(place)
             && chunk.filter_selected(predicate, before, selection)
         {
-            report.saw_column_scan(before as u64);
+            report.count_column_scan(before as u64);
             return Ok(selection.count());
         }
         let kept = self.kept_extremes(planned)?;
@@ -79,7 +79,7 @@ impl SegmentReader<'_> {
 
     /// Looks up cached extremes for a predicate. Returns `None` unless it passes only the greatest or only the least
     /// numbers of a column that is stored alone.
-    fn kept_extremes(&mut self, planned: &Planned<'_>) -> Result<KeptExtremes, BlockError> {
+    fn kept_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<KeptExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
         let (piece, _) = self.piece(planned.predicate.column)?;
         let kept = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
@@ -90,7 +90,7 @@ impl SegmentReader<'_> {
     /// decide the predicate.
     fn find_by_extremes(
         &mut self,
-        planned: &Planned<'_>,
+        planned: &PlannedPredicate<'_>,
         kept: &KeptExtremes,
         report: &mut ScanReport,
     ) -> Result<Option<Vec<u32>>, BlockError> {
@@ -106,7 +106,7 @@ impl SegmentReader<'_> {
             all_looked_at += looked_at as u64;
             if all.is_empty() { all = found } else { all.extend(found) }
         }
-        report.saw_column_scan(all_looked_at);
+        report.count_column_scan(all_looked_at);
         report.paths |= AccessPaths::EXTREMES;
         Ok(Some(all))
     }
@@ -115,7 +115,7 @@ impl SegmentReader<'_> {
     /// made this scan faster.
     fn scan_column(
         &mut self,
-        planned: &Planned<'_>,
+        planned: &PlannedPredicate<'_>,
         before: usize,
         kept: &KeptExtremes,
         selection: &mut Bitmap,
@@ -130,13 +130,13 @@ impl SegmentReader<'_> {
     /// Returns the number of selected rows.
     fn scanned(
         &mut self,
-        planned: &Planned<'_>,
+        planned: &PlannedPredicate<'_>,
         before: usize,
         kept: &KeptExtremes,
         selection: &Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        report.saw_column_scan(planned.uncertain.rows());
+        report.count_column_scan(planned.uncertain.rows());
         let (sections, rows, left) = (self.sections, self.rows, selection.count());
         let (piece, _) = self.piece(planned.predicate.column)?;
         if let Some((extreme, Beside::Missed)) = kept
@@ -152,7 +152,7 @@ impl SegmentReader<'_> {
 
     /// Whether a predicate passes the greatest or the least numbers of the segment. Returns `None` if it passes neither
     /// or both.
-    fn extreme_of(&self, planned: &Planned<'_>) -> Result<Option<Extreme>, BlockError> {
+    fn extreme_of(&self, planned: &PlannedPredicate<'_>) -> Result<Option<Extreme>, BlockError> {
         let DatumPredicate::Range { low, high } = planned.predicate.condition else { return Ok(None) };
         if self.ignore_zones || planned.predicate.negated {
             return Ok(None);

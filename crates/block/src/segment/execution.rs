@@ -1,0 +1,183 @@
+//! Runs the plan of a selection: one function for each kind of plan.
+
+use taut_encoding::Bitmap;
+use taut_index::RowRanges;
+
+use super::SegmentReader;
+use super::plan::{BitmapFilter, NoRows, SelectionPlan};
+use super::planned_predicate::PlannedPredicate;
+use crate::order::PredicateHistory;
+use crate::paths::Choice;
+use crate::{BlockError, ScanReport, Selection};
+
+/// Maximum number of rows from an index that are put in order by sorting. More rows are put in order by setting bits in
+/// a bitmap of the segment.
+const SORTED_MAX: usize = 200;
+
+impl SegmentReader<'_> {
+    /// Runs a plan. Returns the selected rows.
+    pub(super) fn run(
+        &mut self,
+        plan: SelectionPlan<'_>,
+        history: &mut PredicateHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
+        match plan {
+            SelectionPlan::Everything => Ok(self.select_everything()),
+            SelectionPlan::Nothing(reason) => Ok(select_nothing(reason, report)),
+            SelectionPlan::Ranges(ranges) => Ok(self.select_ranges(&ranges)),
+            SelectionPlan::Index(index, ranges) => Ok(self.select_by_index(&index, &ranges, report)),
+            SelectionPlan::ColumnPredicate(planned) => self.select_by_predicate(&planned, history, report),
+            SelectionPlan::Bitmap(filter) => self.select_by_bitmap(filter, history, report),
+        }
+    }
+
+    /// All rows except excluded ones.
+    fn select_everything(&self) -> Selection {
+        self.kept().map_or(Selection::All(self.rows), Selection::of)
+    }
+
+    /// Rows of `ranges`, which are few, except excluded ones.
+    fn select_ranges(&self, ranges: &RowRanges) -> Selection {
+        Selection::of_few(ranges.iter().flatten().filter(|row| !self.is_left_out(*row)).collect())
+    }
+
+    /// Rows of `ranges` that an index found, except excluded ones. The index must decide all predicates.
+    fn select_by_index(&self, index: &Choice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
+        report.count_index_search();
+        if index.found.rows <= SORTED_MAX && Selection::are_few(index.found.rows, self.rows) {
+            let mut rows = Vec::with_capacity(index.found.rows);
+            index.tree.visit(&index.found, |row| {
+                if ranges.contains(row) && !self.is_left_out(row) {
+                    rows.push(row);
+                }
+            });
+            rows.sort_unstable();
+            // A damaged index may find a row twice.
+            rows.dedup();
+            return Selection::of_few(rows);
+        }
+        let mut selection = self.found_bits(index);
+        if ranges.rows() < self.rows as u64 {
+            selection.intersect(&self.bits_of(ranges));
+        }
+        self.leave_out(&mut selection, ranges);
+        Selection::of(selection)
+    }
+
+    /// Rows that pass one column predicate on all rows that are left.
+    fn select_by_predicate(
+        &mut self,
+        planned: &PlannedPredicate<'_>,
+        history: &mut PredicateHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
+        let selection = self.select_on_column(planned, report)?;
+        history.record(planned.ordinal, planned.uncertain.rows() as usize, selection.len());
+        Ok(selection)
+    }
+
+    /// Rows that pass all predicates of a filter. Excluded rows are deselected before row predicates run, and before
+    /// column predicates if they are the majority.
+    fn select_by_bitmap(
+        &mut self,
+        filter: BitmapFilter<'_>,
+        history: &mut PredicateHistory,
+        report: &mut ScanReport,
+    ) -> Result<Selection, BlockError> {
+        let BitmapFilter { ranges, excluded, mut column_predicates, row_predicates, index } = filter;
+        let mut selection = self.bits_of(&ranges);
+        let is_left_out_first = excluded > ranges.rows() / 2;
+        if is_left_out_first {
+            self.leave_out(&mut selection, &ranges);
+        }
+        if let Some(index) = &index {
+            self.look_up(index, &mut column_predicates, &mut selection, report);
+        }
+        // If no row of the ranges has been deselected, the number of selected rows is known without counting bits.
+        let is_complete = excluded == 0 && index.is_none();
+        let rows = if is_complete { ranges.rows() as usize } else { selection.count() };
+        let Some(rows) = self.evaluate_on_columns(&column_predicates, rows, &mut selection, history, report)? else {
+            return Ok(Selection::none());
+        };
+        let must_leave_out = excluded > 0 && !is_left_out_first;
+        if !must_leave_out && row_predicates.is_empty() {
+            return Ok(Selection::of_counted(selection, rows));
+        }
+        if must_leave_out {
+            self.leave_out(&mut selection, &ranges);
+        }
+        // Row predicates run in the order in which they were written. A later one may fail with an error on a row that
+        // an earlier one rules out.
+        for predicate in row_predicates {
+            self.evaluate_on_rows(predicate, &ranges, &mut selection, report)?;
+        }
+        Ok(Selection::of(selection))
+    }
+
+    /// Deselects the rows that fail one of some column predicates. `rows` is the number of selected rows. Returns the
+    /// number of rows that stay selected, or `None` as soon as a predicate leaves none.
+    fn evaluate_on_columns(
+        &mut self,
+        column_predicates: &[PlannedPredicate<'_>],
+        mut rows: usize,
+        selection: &mut Bitmap,
+        history: &mut PredicateHistory,
+        report: &mut ScanReport,
+    ) -> Result<Option<usize>, BlockError> {
+        for planned in column_predicates.iter().filter(|planned| !planned.is_answered()) {
+            let passed = self.evaluate_on_column(planned, rows, selection, report)?;
+            history.record(planned.ordinal, rows, passed);
+            if passed == 0 {
+                return Ok(None);
+            }
+            rows = passed;
+        }
+        Ok(Some(rows))
+    }
+
+    /// Deselects the rows that an index did not find. Marks the predicates that the index decides as answered.
+    fn look_up(
+        &self,
+        index: &Choice,
+        column_predicates: &mut [PlannedPredicate<'_>],
+        selection: &mut Bitmap,
+        report: &mut ScanReport,
+    ) {
+        report.count_index_search();
+        selection.intersect(&self.found_bits(index));
+        for (ordinal, planned) in column_predicates.iter_mut().enumerate() {
+            if index.answers(ordinal) {
+                planned.uncertain = RowRanges::none();
+            }
+        }
+    }
+
+    /// Bitmap of the segment with the rows that an index found.
+    fn found_bits(&self, index: &Choice) -> Bitmap {
+        let mut found = Bitmap::none(self.rows);
+        index.tree.visit(&index.found, |row| found.set(row as usize));
+        found
+    }
+
+    /// Bitmap of the segment with the rows of some ranges.
+    pub(super) fn bits_of(&self, ranges: &RowRanges) -> Bitmap {
+        if ranges.rows() == self.rows as u64 {
+            return Bitmap::all_set(self.rows);
+        }
+        let mut bits = Bitmap::none(self.rows);
+        ranges.iter().for_each(|rows| bits.set_range(rows.start as usize..rows.end as usize));
+        bits
+    }
+}
+
+/// Reports why no row is selected.
+fn select_nothing(reason: NoRows, report: &mut ScanReport) -> Selection {
+    match reason {
+        NoRows::Excluded => {}
+        NoRows::ZoneMaps => report.count_skip_by_zone_maps(),
+        NoRows::Bloom => report.count_skip_by_bloom(),
+        NoRows::CsbTree => report.count_skip_by_csb(),
+    }
+    Selection::none()
+}

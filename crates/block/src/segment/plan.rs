@@ -1,0 +1,140 @@
+//! How a reader finds the rows of its segment that pass a predicate.
+//!
+//! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. It evaluates no predicate on the
+//! values of the other rows: that is left to the plan (see `execution`).
+
+use std::sync::Arc;
+
+use taut_index::RowRanges;
+use taut_types::{Predicate, RowPredicate};
+
+use super::planned_predicate::PlannedPredicate;
+use super::{IndexUse, SegmentReader};
+use crate::order::PredicateHistory;
+use crate::paths::Choice;
+use crate::{BlockError, ScanReport, Selection};
+
+/// What a reader does to find the rows that pass a predicate. The variants are in the order in which planning prefers
+/// them.
+pub(super) enum SelectionPlan<'t> {
+    /// Select every row that is not excluded. The predicate is always true.
+    Everything,
+    /// Select no row.
+    Nothing(NoRows),
+    /// Select rows that zone maps and binary search have decided: all rows of some ranges that are not excluded. They
+    /// are few.
+    Ranges(RowRanges),
+    /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all predicates
+    /// that are left.
+    Index(Choice, RowRanges),
+    /// Evaluate one column predicate on all rows that are left. None of these rows is excluded.
+    ColumnPredicate(PlannedPredicate<'t>),
+    /// Evaluate predicates one after the other on a bitmap of the segment.
+    Bitmap(BitmapFilter<'t>),
+}
+
+/// Why no row of a segment is selected.
+#[derive(Clone, Copy)]
+pub(super) enum NoRows {
+    /// All rows that could pass are excluded.
+    Excluded,
+    /// Zone maps rule out all rows.
+    ZoneMaps,
+    /// A Bloom filter rules out all rows.
+    Bloom,
+    /// A CSB+-tree index has no row that passes.
+    CsbTree,
+}
+
+/// Predicates to evaluate on the rows that access paths have left.
+pub(super) struct BitmapFilter<'t> {
+    /// Rows that may pass.
+    pub ranges: RowRanges,
+    /// Number of excluded rows in the ranges.
+    pub excluded: u64,
+    /// Column predicates in the order in which they run.
+    pub column_predicates: Vec<PlannedPredicate<'t>>,
+    /// Row predicates in the order in which they were written.
+    pub row_predicates: Vec<&'t Arc<dyn RowPredicate>>,
+    /// Search in an index that deselects rows before predicates run.
+    pub index: Option<Choice>,
+}
+
+impl<'t> BitmapFilter<'t> {
+    /// The simplest plan that selects the same rows.
+    fn simplified(mut self) -> SelectionPlan<'t> {
+        match self.index {
+            Some(index) if index.found.rows == 0 => SelectionPlan::Nothing(NoRows::CsbTree),
+            Some(index) if self.row_predicates.is_empty() && answers_all(&index, &self.column_predicates) => {
+                SelectionPlan::Index(index, self.ranges)
+            }
+            None if self.excluded == 0 && self.row_predicates.is_empty() => match self.take_only_predicate() {
+                Some(predicate) => SelectionPlan::ColumnPredicate(predicate),
+                None => SelectionPlan::Bitmap(self),
+            },
+            _ => SelectionPlan::Bitmap(self),
+        }
+    }
+
+    /// Removes the only column predicate that is not answered, if it must be evaluated on all rows of the ranges. Returns
+    /// `None`, and removes nothing, if there is no such predicate.
+    fn take_only_predicate(&mut self) -> Option<PlannedPredicate<'t>> {
+        let is_open = |planned: &PlannedPredicate<'_>| !planned.is_answered();
+        let first = self.column_predicates.iter().position(is_open)?;
+        let is_only = !self.column_predicates[first + 1..].iter().any(is_open);
+        let is_on_all = self.column_predicates[first].uncertain.rows() == self.ranges.rows();
+        (is_only && is_on_all).then(|| self.column_predicates.swap_remove(first))
+    }
+}
+
+/// Whether every row that an index found passes all column predicates.
+fn answers_all(index: &Choice, column_predicates: &[PlannedPredicate<'_>]) -> bool {
+    let mut numbered = column_predicates.iter().enumerate();
+    numbered.all(|(ordinal, planned)| planned.is_answered() || index.answers(ordinal))
+}
+
+impl SegmentReader<'_> {
+    /// Plans how to find the rows that pass a predicate, and reports what zone maps, Bloom filters and binary search
+    /// have decided.
+    pub(super) fn plan_selection<'t>(
+        &mut self,
+        predicate: &'t Predicate,
+        history: &PredicateHistory,
+        report: &mut ScanReport,
+    ) -> Result<SelectionPlan<'t>, BlockError> {
+        if predicate.is_always_true() {
+            return Ok(SelectionPlan::Everything);
+        }
+        if self.excludes_all() {
+            return Ok(SelectionPlan::Nothing(NoRows::Excluded));
+        }
+        // A segment has at most 65,536 rows.
+        let mut ranges = RowRanges::full(self.rows as u32);
+        let (column_predicates, row_predicates) = self.segment_predicates(predicate)?;
+        let mut column_predicates = self.plan_predicates(&column_predicates, history, &mut ranges, report)?;
+        if ranges.is_empty() {
+            return Ok(SelectionPlan::Nothing(NoRows::ZoneMaps));
+        }
+        report.count_zone_answers(column_predicates.iter().filter(|planned| planned.is_answered()).count());
+        if self.index_use != IndexUse::Never {
+            if self.bloom_rules_out(&column_predicates)? {
+                return Ok(SelectionPlan::Nothing(NoRows::Bloom));
+            }
+            self.search_sorted(&mut column_predicates, &mut ranges, report)?;
+        }
+        for planned in &mut column_predicates {
+            planned.uncertain = ranges.without(&planned.certain);
+        }
+        let excluded = self.excluded_count(&ranges);
+        if excluded == ranges.rows() {
+            return Ok(SelectionPlan::Nothing(NoRows::Excluded));
+        }
+        report.rows_in += ranges.rows() - excluded;
+        let is_decided = row_predicates.is_empty() && column_predicates.iter().all(PlannedPredicate::is_answered);
+        if is_decided && Selection::are_few(ranges.rows() as usize, self.rows) {
+            return Ok(SelectionPlan::Ranges(ranges));
+        }
+        let index = if self.index_use == IndexUse::Never { None } else { self.choose_index(&column_predicates)? };
+        Ok(BitmapFilter { ranges, excluded, column_predicates, row_predicates, index }.simplified())
+    }
+}
