@@ -31,7 +31,6 @@ STORAGE = ["taut-types", "taut-encoding", "taut-index", "taut-block", "taut-stor
 FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "exec", "plan", "mover", "session"]
 # Modules of a crate that still import each other. No other circle is allowed.
 CIRCLES = {
-    "block": {"paths", "segment"},
     "cli": {"shell", "sql"},
     "sql": {"parse", "statement"},
     "store": {

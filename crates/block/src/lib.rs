@@ -46,7 +46,6 @@ mod groups;
 mod header;
 mod indexes;
 mod order;
-mod paths;
 mod report;
 pub mod rows;
 mod ruled_out;

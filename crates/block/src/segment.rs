@@ -2,7 +2,7 @@
 //!
 //! `filter` first plans (see `plan`), then runs the plan (see `execution`). The cheapest filters come first. Zone maps
 //! rule out rows, or prove that rows pass, without reading values. Binary search and indexes narrow the remaining rows
-//! where that pays (see `paths`). Column predicates run on encoded values (see `column_predicate`). The one that rules
+//! where that pays (see `sorted_search` and `index_choice`). Column predicates run on encoded values (see `column_predicate`). The one that rules
 //! out most rows for its cost runs first (see `order`). Row predicates run last, on rows that are not excluded (see
 //! `row_predicate`).
 //!
@@ -12,11 +12,14 @@ mod aggregate;
 mod column_predicate;
 mod excluded;
 mod execution;
+mod index_choice;
 mod pieces;
 mod plan;
 mod planned_predicate;
 mod projection;
 mod row_predicate;
+mod scan_cost;
+mod sorted_search;
 
 use std::borrow::Cow;
 
@@ -27,26 +30,26 @@ use taut_types::Predicate;
 use crate::groups::Piece;
 use crate::order::PredicateHistory;
 use crate::{Block, BlockError, ScanReport, Sections, Selection};
+use planned_predicate::PlannedPredicate;
 
 pub use aggregate::NumberSummary;
-pub(crate) use planned_predicate::PlannedPredicate;
 
 /// Reader of one segment of a block.
 pub struct SegmentReader<'a> {
-    pub(crate) block: &'a Block,
-    pub(crate) sections: &'a dyn Sections,
-    pub(crate) segment: usize,
-    pub(crate) rows: usize,
+    block: &'a Block,
+    sections: &'a dyn Sections,
+    segment: usize,
+    rows: usize,
     /// Excluded rows, if there are any.
     excluded: Option<Cow<'a, RoaringBitmap>>,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
-    pub(crate) index_use: IndexUse,
+    index_use: IndexUse,
 }
 
 /// Whether a reader uses indexes and binary search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IndexUse {
+enum IndexUse {
     Never,
     WhereCheaper,
     Always,

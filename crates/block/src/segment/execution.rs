@@ -3,11 +3,10 @@
 use taut_encoding::Bitmap;
 use taut_index::RowRanges;
 
-use super::SegmentReader;
+use super::index_choice::IndexChoice;
 use super::plan::{BitmapFilter, NoRows, SelectionPlan};
-use super::planned_predicate::PlannedPredicate;
+use super::{PlannedPredicate, SegmentReader};
 use crate::order::PredicateHistory;
-use crate::paths::Choice;
 use crate::{BlockError, ScanReport, Selection};
 
 /// Maximum number of rows from an index that are put in order by sorting. More rows are put in order by setting bits in
@@ -43,7 +42,7 @@ impl SegmentReader<'_> {
     }
 
     /// Rows of `ranges` that an index found, except excluded ones. The index must decide all predicates.
-    fn select_by_index(&self, index: &Choice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
+    fn select_by_index(&self, index: &IndexChoice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
         report.count_index_search();
         if index.found.rows <= SORTED_MAX && Selection::are_few(index.found.rows, self.rows) {
             let mut rows = Vec::with_capacity(index.found.rows);
@@ -139,7 +138,7 @@ impl SegmentReader<'_> {
     /// Deselects the rows that an index did not find. Marks the predicates that the index decides as answered.
     fn look_up(
         &self,
-        index: &Choice,
+        index: &IndexChoice,
         column_predicates: &mut [PlannedPredicate<'_>],
         selection: &mut Bitmap,
         report: &mut ScanReport,
@@ -154,7 +153,7 @@ impl SegmentReader<'_> {
     }
 
     /// Bitmap of the segment with the rows that an index found.
-    fn found_bits(&self, index: &Choice) -> Bitmap {
+    fn found_bits(&self, index: &IndexChoice) -> Bitmap {
         let mut found = Bitmap::none(self.rows);
         index.tree.visit(&index.found, |row| found.set(row as usize));
         found

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use taut_index::RowRanges;
 use taut_types::{Predicate, RowPredicate};
 
-use super::planned_predicate::PlannedPredicate;
-use super::{IndexUse, SegmentReader};
+use super::index_choice::IndexChoice;
+use super::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::order::PredicateHistory;
-use crate::paths::Choice;
 use crate::{BlockError, ScanReport, Selection};
 
 /// What a reader does to find the rows that pass a predicate. The variants are in the order in which planning prefers
@@ -26,7 +25,7 @@ pub(super) enum SelectionPlan<'t> {
     Ranges(RowRanges),
     /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all predicates
     /// that are left.
-    Index(Choice, RowRanges),
+    Index(IndexChoice, RowRanges),
     /// Evaluate one column predicate on all rows that are left. None of these rows is excluded.
     ColumnPredicate(PlannedPredicate<'t>),
     /// Evaluate predicates one after the other on a bitmap of the segment.
@@ -57,7 +56,7 @@ pub(super) struct BitmapFilter<'t> {
     /// Row predicates in the order in which they were written.
     pub row_predicates: Vec<&'t Arc<dyn RowPredicate>>,
     /// Search in an index that deselects rows before predicates run.
-    pub index: Option<Choice>,
+    pub index: Option<IndexChoice>,
 }
 
 impl<'t> BitmapFilter<'t> {
@@ -88,7 +87,7 @@ impl<'t> BitmapFilter<'t> {
 }
 
 /// Whether every row that an index found passes all column predicates.
-fn answers_all(index: &Choice, column_predicates: &[PlannedPredicate<'_>]) -> bool {
+fn answers_all(index: &IndexChoice, column_predicates: &[PlannedPredicate<'_>]) -> bool {
     let mut numbered = column_predicates.iter().enumerate();
     numbered.all(|(ordinal, planned)| planned.is_answered() || index.answers(ordinal))
 }

@@ -14,7 +14,7 @@ use crate::{BlockError, ScanReport};
 type SegmentPredicates<'t> = (Vec<(usize, &'t ColumnPredicate)>, Vec<&'t Arc<dyn RowPredicate>>);
 
 /// A column predicate, and what zone maps and searches prove about its rows.
-pub(crate) struct PlannedPredicate<'t> {
+pub(super) struct PlannedPredicate<'t> {
     pub predicate: &'t ColumnPredicate,
     /// Ordinal in the [`PredicateHistory`] of the scan.
     pub ordinal: usize,
