@@ -34,7 +34,7 @@ impl SegmentReader<'_> {
     ) -> Result<Selection, BlockError> {
         let kept = self.kept_extremes(planned)?;
         if let Some(found) = self.find_by_extremes(planned, &kept, report)? {
-            return Ok(Selection::of_few(found));
+            return Ok(Selection::from_positions(found));
         }
         let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
         let (piece, place) = self.piece(planned.predicate.column)?;
@@ -42,11 +42,11 @@ impl SegmentReader<'_> {
             let mut selection = Bitmap::none(0);
             chunk.select_passing(planned.predicate, &mut selection);
             let left = self.scanned(planned, rows, &kept, &selection, report)?;
-            return Ok(Selection::of_counted(selection, left));
+            return Ok(Selection::from_counted_bitmap(selection, left));
         }
         let mut selection = self.bits_of(&planned.uncertain);
         let left = self.scan_column(planned, rows, &kept, &mut selection, report)?;
-        Ok(Selection::of_counted(selection, left))
+        Ok(Selection::from_counted_bitmap(selection, left))
     }
 
     /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number of

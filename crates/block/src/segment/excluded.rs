@@ -40,7 +40,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Whether a row is excluded.
-    pub(super) fn is_left_out(&self, row: u32) -> bool {
+    pub(super) fn is_excluded(&self, row: u32) -> bool {
         self.excluded.as_deref().is_some_and(|excluded| excluded.contains(row))
     }
 
@@ -51,7 +51,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// All rows except excluded ones. Returns `None` if no rows are excluded.
-    pub(super) fn kept(&self) -> Option<Bitmap> {
+    pub(super) fn not_excluded(&self) -> Option<Bitmap> {
         let excluded = self.excluded.as_deref()?;
         let mut kept = Bitmap::all_set(self.rows);
         clear(&mut kept, excluded.range(..self.end()), is_in_runs(excluded, self.rows));
@@ -59,7 +59,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Deselects excluded rows. All selected rows must be in `ranges`.
-    pub(super) fn leave_out(&self, selection: &mut Bitmap, ranges: &RowRanges) {
+    pub(super) fn deselect_excluded(&self, selection: &mut Bitmap, ranges: &RowRanges) {
         let Some(excluded) = self.excluded.as_deref() else { return };
         if selection.count() as u64 * LOOKED_UP < excluded.len() {
             let mut next = selection.next_set(0);

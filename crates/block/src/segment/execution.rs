@@ -33,12 +33,12 @@ impl SegmentReader<'_> {
 
     /// All rows except excluded ones.
     fn select_everything(&self) -> Selection {
-        self.kept().map_or(Selection::All(self.rows), Selection::of)
+        self.not_excluded().map_or(Selection::All(self.rows), Selection::from_bitmap)
     }
 
     /// Rows of `ranges`, which are few, except excluded ones.
     fn select_ranges(&self, ranges: &RowRanges) -> Selection {
-        Selection::of_few(ranges.iter().flatten().filter(|row| !self.is_left_out(*row)).collect())
+        Selection::from_positions(ranges.iter().flatten().filter(|row| !self.is_excluded(*row)).collect())
     }
 
     /// Rows of `ranges` that an index found, except excluded ones. The index must decide all predicates.
@@ -47,21 +47,21 @@ impl SegmentReader<'_> {
         if index.found.rows <= SORTED_MAX && Selection::are_few(index.found.rows, self.rows) {
             let mut rows = Vec::with_capacity(index.found.rows);
             index.tree.visit(&index.found, |row| {
-                if ranges.contains(row) && !self.is_left_out(row) {
+                if ranges.contains(row) && !self.is_excluded(row) {
                     rows.push(row);
                 }
             });
             rows.sort_unstable();
             // A damaged index may find a row twice.
             rows.dedup();
-            return Selection::of_few(rows);
+            return Selection::from_positions(rows);
         }
         let mut selection = self.found_bits(index);
         if ranges.rows() < self.rows as u64 {
             selection.intersect(&self.bits_of(ranges));
         }
-        self.leave_out(&mut selection, ranges);
-        Selection::of(selection)
+        self.deselect_excluded(&mut selection, ranges);
+        Selection::from_bitmap(selection)
     }
 
     /// Rows that pass one column predicate on all rows that are left.
@@ -86,9 +86,9 @@ impl SegmentReader<'_> {
     ) -> Result<Selection, BlockError> {
         let BitmapFilter { ranges, excluded, mut column_predicates, row_predicates, index } = filter;
         let mut selection = self.bits_of(&ranges);
-        let is_left_out_first = excluded > ranges.rows() / 2;
-        if is_left_out_first {
-            self.leave_out(&mut selection, &ranges);
+        let is_deselected_first = excluded > ranges.rows() / 2;
+        if is_deselected_first {
+            self.deselect_excluded(&mut selection, &ranges);
         }
         if let Some(index) = &index {
             self.look_up(index, &mut column_predicates, &mut selection, report);
@@ -99,19 +99,19 @@ impl SegmentReader<'_> {
         let Some(rows) = self.evaluate_on_columns(&column_predicates, rows, &mut selection, history, report)? else {
             return Ok(Selection::none());
         };
-        let must_leave_out = excluded > 0 && !is_left_out_first;
-        if !must_leave_out && row_predicates.is_empty() {
-            return Ok(Selection::of_counted(selection, rows));
+        let has_excluded = excluded > 0 && !is_deselected_first;
+        if !has_excluded && row_predicates.is_empty() {
+            return Ok(Selection::from_counted_bitmap(selection, rows));
         }
-        if must_leave_out {
-            self.leave_out(&mut selection, &ranges);
+        if has_excluded {
+            self.deselect_excluded(&mut selection, &ranges);
         }
         // Row predicates run in the order in which they were written. A later one may fail with an error on a row that
         // an earlier one rules out.
         for predicate in row_predicates {
             self.evaluate_on_rows(predicate, &ranges, &mut selection, report)?;
         }
-        Ok(Selection::of(selection))
+        Ok(Selection::from_bitmap(selection))
     }
 
     /// Deselects the rows that fail one of some column predicates. `rows` is the number of selected rows. Returns the

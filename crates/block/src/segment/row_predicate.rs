@@ -38,7 +38,7 @@ impl SegmentReader<'_> {
         report.row_predicates += 1;
         report.paths |= AccessPaths::DECODED_SCAN;
         let columns = predicate.columns().to_vec();
-        let selected = Selection::of(selection.clone());
+        let selected = Selection::from_bitmap(selection.clone());
         for first in (0..selected.len()).step_by(BATCH_ROWS) {
             let rows = selected.slice(first..selected.len().min(first + BATCH_ROWS));
             let arrays = self.read(&rows, &columns)?;

@@ -166,7 +166,7 @@ impl<'a> Segment<'a> {
         let reader = &mut self.reader;
         let selection = reader.filter_in_order(predicate, history, scan.report());
         let selection = selection.map_err(|error| block_error(self.block, error))?;
-        let deleted = subtracted.map(|deleted| selection.places(deleted)).unwrap_or_default();
+        let deleted = subtracted.map(|deleted| selection.ordinals(deleted)).unwrap_or_default();
         let Table { keys, states, deleted: deleted_states, .. } = table;
         let into = Into { keys, states, deleted: deleted_states };
         aggregate(self.plan, reader, (&selection, &deleted), into, (scan.report(), counts)).map_err(error_of)?;
