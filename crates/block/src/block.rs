@@ -159,7 +159,7 @@ impl Block {
     /// # Panics
     /// If there is no such segment or column.
     pub fn sections_of(&self, segment: usize, column: ColumnIndex) -> std::ops::Range<u32> {
-        self.header.piece(segment, self.header.place(column.index()).0)
+        self.header.piece(segment, self.header.group_and_ordinal(column.index()).0)
     }
 
     /// Whether the columns of a schema have the types of this block's columns. Names are not compared. Nor is
@@ -257,11 +257,11 @@ impl Block {
         sections: &dyn Sections,
         column: ColumnIndex,
     ) -> Result<Vec<PieceStorage>, BlockError> {
-        let (group, place) = self.header.place(column.index());
+        let (group, ordinal) = self.header.group_and_ordinal(column.index());
         let summary = self.summary(sections, column)?;
         (0..self.segments())
             .map(|segment| {
-                let (encoding, description, stored_bytes) = self.open_piece(sections, segment, group)?.storage(place);
+                let (encoding, description, stored_bytes) = self.open_piece(sections, segment, group)?.storage(ordinal);
                 let known = summary.segment(segment);
                 Ok(PieceStorage {
                     segment,
@@ -290,8 +290,8 @@ impl Block {
                 let columns = self.header.group(group).columns;
                 let mut piece = self.open_piece(sections, segment, group)?;
                 piece.check(self.segment_rows(segment))?;
-                for (place, column) in columns.iter().enumerate() {
-                    let arrays = piece.read(&[place], &Rows::Range(0..self.segment_rows(segment)))?;
+                for (ordinal, column) in columns.iter().enumerate() {
+                    let arrays = piece.read(&[ordinal], &Rows::Range(0..self.segment_rows(segment)))?;
                     let summary = self.summary(sections, *column)?;
                     for array in arrays {
                         let agrees = ColumnValues::new(array, self.column_type(*column)).is_ok_and(|values| {

@@ -166,7 +166,7 @@ pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&first.to_le_bytes());
     }
     for index in source.indexes {
-        let column = |place: usize| index.columns.get(place).map_or(0, |column| column.0 as u16);
+        let column = |ordinal: usize| index.columns.get(ordinal).map_or(0, |column| column.0 as u16);
         bytes.extend_from_slice(&[index.kind as u8, index.columns.len() as u8, 0, 0]);
         bytes.extend_from_slice(&column(0).to_le_bytes());
         bytes.extend_from_slice(&column(1).to_le_bytes());
@@ -187,18 +187,18 @@ pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
 }
 
 fn write_columns(source: &HeaderSource<'_>, bytes: &mut Vec<u8>) {
-    let mut places = vec![(0u16, 0u16); source.schema.len()];
+    let mut locations = vec![(0u16, 0u16); source.schema.len()];
     for (group, members) in source.groups.iter().enumerate() {
-        for (place, column) in members.columns.iter().enumerate() {
+        for (ordinal, column) in members.columns.iter().enumerate() {
             // A schema has at most 16,384 columns, so both fit 16 bits.
-            places[column.index()] = (group as u16, place as u16);
+            locations[column.index()] = (group as u16, ordinal as u16);
         }
     }
-    for (column, (group, place)) in source.schema.columns().iter().zip(places) {
+    for (column, (group, ordinal)) in source.schema.columns().iter().zip(locations) {
         bytes.extend_from_slice(&column.logical_type.code());
         bytes.push(u8::from(column.nullable));
         bytes.extend_from_slice(&group.to_le_bytes());
-        bytes.extend_from_slice(&place.to_le_bytes());
+        bytes.extend_from_slice(&ordinal.to_le_bytes());
     }
     let mut members_end = 0u32;
     for group in source.groups {
@@ -270,11 +270,11 @@ impl Header {
             if end <= start || end > self.counts.columns || (kind == GroupKind::Column && end != start + 1) {
                 return Err(wrong(at + 4, "the end of the group's members"));
             }
-            for (place, member) in (start..end).enumerate() {
+            for (ordinal, member) in (start..end).enumerate() {
                 let member_at = self.offsets.members + member * MEMBER_BYTES;
                 let column = u32_at(&self.bytes, member_at) as usize;
-                if column >= self.counts.columns || self.place(column) != (group, place) {
-                    return Err(wrong(member_at, "a column that names this group and place"));
+                if column >= self.counts.columns || self.group_and_ordinal(column) != (group, ordinal) {
+                    return Err(wrong(member_at, "a column that names this group and ordinal"));
                 }
             }
             start = end;
@@ -408,7 +408,7 @@ impl Header {
     }
 
     /// The group of a column, and the ordinal of the column in the group.
-    pub fn place(&self, column: usize) -> (usize, usize) {
+    pub fn group_and_ordinal(&self, column: usize) -> (usize, usize) {
         let at = FIXED_BYTES + column * COLUMN_BYTES;
         (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)))
     }
@@ -419,7 +419,7 @@ impl Header {
     }
 
     pub fn group(&self, group: usize) -> Group {
-        let columns = self.members(group).map(|place| self.member(place)).collect();
+        let columns = self.members(group).map(|index| self.member(index)).collect();
         Group { kind: self.kind(group), columns }
     }
 
@@ -434,8 +434,8 @@ impl Header {
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
     }
 
-    fn member(&self, place: usize) -> ColumnIndex {
-        ColumnIndex(u32_at(&self.bytes, self.offsets.members + place * MEMBER_BYTES))
+    fn member(&self, index: usize) -> ColumnIndex {
+        ColumnIndex(u32_at(&self.bytes, self.offsets.members + index * MEMBER_BYTES))
     }
 
     /// Rows of a segment, as a range of rows of the block.
@@ -470,7 +470,7 @@ impl Header {
         let at = self.offsets.indexes + index * INDEX_BYTES;
         // Parsing has checked every kind.
         let kind = IndexKind::from_code(self.bytes[at]).unwrap_or(IndexKind::CsbTree);
-        let column = |place: usize| ColumnIndex(u16_at(&self.bytes, at + 4 + 2 * place).into());
+        let column = |ordinal: usize| ColumnIndex(u16_at(&self.bytes, at + 4 + 2 * ordinal).into());
         (kind, (0..usize::from(self.bytes[at + 1])).map(column).collect())
     }
 

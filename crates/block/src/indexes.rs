@@ -117,7 +117,7 @@ struct Source {
 
 impl Source {
     fn read(block: &Block, sections: &dyn Sections, segment: usize, column: ColumnIndex) -> Result<Self, BlockError> {
-        let (group, place) = block.header.place(column.index());
+        let (group, place) = block.header.group_and_ordinal(column.index());
         let logical = block.column_type(column);
         let mut piece = block.open_piece(sections, segment, group)?;
         let array = piece.read(&[place], &Rows::Range(0..block.segment_rows(segment)))?.swap_remove(0);

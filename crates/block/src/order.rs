@@ -22,17 +22,17 @@ const ROWS_MAX: f64 = 1_048_576.0;
 /// The scan of a predicate begins with a new history. A history must not be reused for another predicate.
 #[derive(Clone, Debug, Default)]
 pub struct PredicateHistory {
-    columns: Vec<Seen>,
+    columns: Vec<PredicateCounts>,
 }
 
 /// Number of rows on which a column predicate ran, and the number that passed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PredicateCounts {
     rows: f64,
     passed: f64,
 }
 
-impl Seen {
+impl PredicateCounts {
     fn add(&mut self, rows: usize, passed: usize) {
         if self.rows > ROWS_MAX {
             (self.rows, self.passed) = (self.rows / 2.0, self.passed / 2.0);
@@ -49,7 +49,7 @@ impl PredicateHistory {
     /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its ordinal.
     pub(crate) fn record(&mut self, predicate: usize, rows: usize, passed: usize) {
         if self.columns.len() <= predicate {
-            self.columns.resize(predicate + 1, Seen::default());
+            self.columns.resize(predicate + 1, PredicateCounts::default());
         }
         self.columns[predicate].add(rows, passed);
     }

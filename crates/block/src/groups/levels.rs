@@ -14,7 +14,7 @@
 //!
 //! record
 //! offset  size  field
-//! 0       4     place         ordinal of the column in the group
+//! 0       4     ordinal       ordinal of the column in the group
 //! 4       4     chunk_at      offset in the head
 //! 8       4     chunk_length
 //! 12      4     zero
@@ -39,7 +39,7 @@ const LEVEL_BYTES_MAX: usize = 2 * PAGE_BYTES;
 /// A column of a piece that is stored as a level.
 pub(crate) struct Level {
     /// Ordinal of the column in its group.
-    pub place: usize,
+    pub ordinal: usize,
     chunk: Vec<u8>,
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn choose(
 ) -> Result<Vec<Level>, BuildError> {
     let mut levels = vec![];
     let mut room = LEVEL_BYTES_MAX;
-    for place in &candidates.positions {
-        let (values, choice, name) = columns[*place];
+    for ordinal in &candidates.positions {
+        let (values, choice, name) = columns[*ordinal];
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,
             GroupKind::PackedRows => packed::field_bytes(values, choice, name)?,
@@ -71,7 +71,7 @@ pub(crate) fn choose(
             }
             room -= chunk.len();
         }
-        levels.push(Level { place: *place, chunk });
+        levels.push(Level { ordinal: *ordinal, chunk });
     }
     Ok(levels)
 }
@@ -91,7 +91,7 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
     head[LEVELS_AT..LEVELS_AT + 4].copy_from_slice(&word(levels.len())?);
     head[LEVELS_AT + 4..LEVELS_AT + 8].copy_from_slice(&word(levels_at)?);
     for level in &levels {
-        for field in [level.place, chunk_at, level.chunk.len(), 0] {
+        for field in [level.ordinal, chunk_at, level.chunk.len(), 0] {
             head.extend_from_slice(&word(field)?);
         }
         chunk_at = (chunk_at + level.chunk.len()).next_multiple_of(64);
@@ -109,11 +109,11 @@ pub(crate) enum Levels {
     /// The only column of a column group. This variant avoids an allocation.
     Single(ColumnPiece),
     /// A row layout: the columns that are stored alone, if any, and for each column of the group where it is stored.
-    OfRows { columns: Vec<ColumnPiece>, places: Vec<Place> },
+    OfRows { columns: Vec<ColumnPiece>, storage: Vec<ColumnStorageIndex> },
 }
 
 /// Storage of one column of a piece, by reference.
-pub(crate) enum Stored<'l> {
+pub(crate) enum ColumnStorage<'l> {
     /// Stored alone: the column of a column group, or a level.
     Column(&'l ColumnPiece),
     /// Stored in tuples, as the field with this ordinal.
@@ -122,7 +122,7 @@ pub(crate) enum Stored<'l> {
 
 /// Storage of one column in a row layout, by ordinal.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum ColumnStorageIndex {
     Column(usize),
     Field(usize),
 }
@@ -147,28 +147,28 @@ impl Levels {
         for level in 0..count {
             let at = levels_at + level * RECORD_BYTES;
             let word = |field: usize| u32_at(head, at + 4 * field) as usize;
-            let (place, chunk_at, length) = (word(0), word(1), word(2));
-            let free = level_of.get_mut(place).filter(|other| other.is_none());
+            let (ordinal, chunk_at, length) = (word(0), word(1), word(2));
+            let free = level_of.get_mut(ordinal).filter(|other| other.is_none());
             *free.ok_or(wrong(at, "a column of the group that is no other level"))? = Some(level);
             let is_inside = chunk_at >= records_end && chunk_at.is_multiple_of(64) && chunk_at + length <= head.len();
             if !is_inside || word(3) != 0 {
                 return Err(wrong(at + 4, "the chunk of a level inside the head"));
             }
-            let chunk = Chunk::parse(head.slice_with_length(chunk_at, length), types[place], rows)
+            let chunk = Chunk::parse(head.slice_with_length(chunk_at, length), types[ordinal], rows)
                 .map_err(|corrupt| Corrupt::from(corrupt).behind(chunk_at))?;
             columns.push(ColumnPiece::of_level(chunk, level, section, chunk_at, length as u64));
         }
         let mut fields = 0..;
-        let place_of = |level: Option<usize>| match level {
-            Some(level) => Some(Place::Column(level)),
-            None => fields.next().map(Place::Field),
+        let storage_of = |level: Option<usize>| match level {
+            Some(level) => Some(ColumnStorageIndex::Column(level)),
+            None => fields.next().map(ColumnStorageIndex::Field),
         };
-        Ok(Self::OfRows { columns, places: level_of.into_iter().filter_map(place_of).collect() })
+        Ok(Self::OfRows { columns, storage: level_of.into_iter().filter_map(storage_of).collect() })
     }
 
     /// Types of the columns that are fields. `types` has the types of all columns.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
-        let is_field = |(place, _): &(usize, _)| matches!(self.at(*place), Stored::Field(_));
+        let is_field = |(ordinal, _): &(usize, _)| matches!(self.at(*ordinal), ColumnStorage::Field(_));
         types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()
     }
 
@@ -188,13 +188,13 @@ impl Levels {
         }
     }
 
-    /// Storage of the column with ordinal `place` in the group.
-    pub fn at(&self, place: usize) -> Stored<'_> {
+    /// Storage of the column with this ordinal in the group.
+    pub fn at(&self, ordinal: usize) -> ColumnStorage<'_> {
         match self {
-            Self::Single(column) => Stored::Column(column),
-            Self::OfRows { columns, places } => match places[place] {
-                Place::Column(column) => Stored::Column(&columns[column]),
-                Place::Field(field) => Stored::Field(field),
+            Self::Single(column) => ColumnStorage::Column(column),
+            Self::OfRows { columns, storage } => match storage[ordinal] {
+                ColumnStorageIndex::Column(column) => ColumnStorage::Column(&columns[column]),
+                ColumnStorageIndex::Field(field) => ColumnStorage::Field(field),
             },
         }
     }
@@ -215,7 +215,8 @@ mod tests {
             let array: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
             ColumnValues::new(array, LogicalType::Integer).unwrap()
         };
-        let level = |place, numbers| Level { place, chunk: encode_level(&values(numbers), Choice::Auto, "a").unwrap() };
+        let level =
+            |ordinal, numbers| Level { ordinal, chunk: encode_level(&values(numbers), Choice::Auto, "a").unwrap() };
         let mut head = vec![0; 70];
         append(&mut head, vec![level(2, [7, 7, 7]), level(1, [1, 1, 2])]).unwrap();
         head
@@ -226,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn levels_lead_back_and_leave_the_other_places_to_fields() {
+    fn levels_lead_back_and_leave_the_other_columns_to_fields() {
         let levels = parse(&head()).unwrap();
         assert_eq!(levels.field_types(&TYPES), [LogicalType::BigInt]);
-        assert!(matches!(levels.at(0), Stored::Field(0)));
-        let stored = |place| match levels.at(place) {
-            Stored::Column(column) => column.storage().1,
-            Stored::Field(_) => String::new(),
+        assert!(matches!(levels.at(0), ColumnStorage::Field(0)));
+        let stored = |ordinal| match levels.at(ordinal) {
+            ColumnStorage::Column(column) => column.storage().1,
+            ColumnStorage::Field(_) => String::new(),
         };
         assert!(stored(1).starts_with("level 2: run_length"), "{}", stored(1));
         assert_eq!(stored(2), "level 1: constant");

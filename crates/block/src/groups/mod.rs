@@ -27,7 +27,7 @@ use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, DatumPredicate, Encoding, GroupKind, LevelColumns, LogicalType};
 
 use self::column::ColumnPiece;
-use self::levels::{Levels, Stored};
+use self::levels::{ColumnStorage, Levels};
 use self::packed::PackedPiece;
 use self::pages::Pages;
 use self::slotted::SlottedPiece;
@@ -50,8 +50,8 @@ pub(crate) fn build(
         return column::build(values, *choice, name, candidates);
     }
     let levels = levels::choose(kind, columns, candidates)?;
-    let is_field = |place: &usize| levels.iter().all(|level| level.place != *place);
-    let fields: Vec<_> = (0..columns.len()).filter(is_field).map(|place| columns[place]).collect();
+    let is_field = |ordinal: &usize| levels.iter().all(|level| level.ordinal != *ordinal);
+    let fields: Vec<_> = (0..columns.len()).filter(is_field).map(|ordinal| columns[ordinal]).collect();
     let (mut sections, page_ends) = match kind {
         GroupKind::PackedRows => packed::build(&fields, rows)?,
         GroupKind::SlottedRows | GroupKind::Column => slotted::build(&fields, rows)?,
@@ -107,11 +107,11 @@ impl<'a> Piece<'a> {
         Ok(Self { levels: Levels::Single(column), tuples: TupleColumns::None })
     }
 
-    /// Chunk of the column with ordinal `place`. Returns `None` if the column is stored in tuples.
-    pub fn chunk(&self, place: usize) -> Option<&Chunk> {
-        match self.levels.at(place) {
-            Stored::Column(column) => Some(&column.chunk),
-            Stored::Field(_) => None,
+    /// Chunk of the column with this ordinal. Returns `None` if the column is stored in tuples.
+    pub fn chunk(&self, ordinal: usize) -> Option<&Chunk> {
+        match self.levels.at(ordinal) {
+            ColumnStorage::Column(column) => Some(&column.chunk),
+            ColumnStorage::Field(_) => None,
         }
     }
 
@@ -123,31 +123,33 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with this ordinal.
     pub fn filter(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match (self.levels.at(place), &mut self.tuples) {
-            (Stored::Column(column), _) => column.filter(predicate, ranges, selection),
-            (Stored::Field(_), TupleColumns::None) => {}
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.filter(field, predicate, ranges, selection)?,
-            (Stored::Field(field), TupleColumns::Slotted(piece)) => {
+        match (self.levels.at(ordinal), &mut self.tuples) {
+            (ColumnStorage::Column(column), _) => column.filter(predicate, ranges, selection),
+            (ColumnStorage::Field(_), TupleColumns::None) => {}
+            (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => {
+                piece.filter(field, predicate, ranges, selection)?
+            }
+            (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => {
                 piece.filter(field, predicate, ranges, selection)?
             }
         }
         Ok(())
     }
 
-    /// Distinct values of the column with ordinal `place`. Returns `None` if it has no dictionary.
-    pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
-        match (self.levels.at(place), &self.tuples) {
-            (Stored::Column(column), _) => column.chunk.dictionary(),
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.dictionary(field),
-            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
+    /// Distinct values of the column with this ordinal. Returns `None` if it has no dictionary.
+    pub fn dictionary(&self, ordinal: usize) -> Option<ArrayRef> {
+        match (self.levels.at(ordinal), &self.tuples) {
+            (ColumnStorage::Column(column), _) => column.chunk.dictionary(),
+            (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.dictionary(field),
+            (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
         }
     }
 
@@ -155,62 +157,62 @@ impl<'a> Piece<'a> {
     /// piece cannot be searched.
     pub fn search(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &DatumPredicate,
         rows: Range<usize>,
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
-        match (self.levels.at(place), &mut self.tuples) {
-            (Stored::Column(column), _) => Ok(column.chunk.search(predicate, rows)),
-            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, predicate, rows),
+        match (self.levels.at(ordinal), &mut self.tuples) {
+            (ColumnStorage::Column(column), _) => Ok(column.chunk.search(predicate, rows)),
+            (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, predicate, rows),
             // In packed rows, columns that are sorted are levels.
-            (Stored::Field(_), TupleColumns::None | TupleColumns::Packed(_)) => Ok(None),
+            (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Packed(_)) => Ok(None),
         }
     }
 
     /// Ranges of the codes of text whose dictionary entries pass a predicate, which must not be a null test. Returns
     /// `None` without a dictionary.
-    pub fn codes_that_pass(&self, place: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
-        match (self.levels.at(place), &self.tuples) {
-            (Stored::Column(column), _) => column.chunk.codes_that_pass(predicate),
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, predicate),
-            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
+    pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
+        match (self.levels.at(ordinal), &self.tuples) {
+            (ColumnStorage::Column(column), _) => column.chunk.codes_that_pass(predicate),
+            (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, predicate),
+            (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
         }
     }
 
     /// Deselects rows whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
     pub fn filter_codes(
         &mut self,
-        place: usize,
+        ordinal: usize,
         flags: &BooleanBuffer,
         null_passes: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match (self.levels.at(place), &mut self.tuples) {
-            (Stored::Column(column), _) => column.filter_codes(flags, null_passes, ranges, selection),
-            (Stored::Field(field), TupleColumns::Packed(piece)) => {
+        match (self.levels.at(ordinal), &mut self.tuples) {
+            (ColumnStorage::Column(column), _) => column.filter_codes(flags, null_passes, ranges, selection),
+            (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => {
                 piece.filter_codes(field, flags, null_passes, ranges, selection)?;
             }
-            (Stored::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => {}
+            (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => {}
         }
         Ok(())
     }
 
-    /// Reads the columns with the ordinals `places`, for some rows.
-    pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
-        let field = |place: &usize| match self.levels.at(*place) {
-            Stored::Column(_) => None,
-            Stored::Field(field) => Some(field),
+    /// Reads the columns with these ordinals, for some rows.
+    pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
+        let field = |ordinal: &usize| match self.levels.at(*ordinal) {
+            ColumnStorage::Column(_) => None,
+            ColumnStorage::Field(field) => Some(field),
         };
-        let fields: Vec<usize> = places.iter().filter_map(field).collect();
+        let fields: Vec<usize> = ordinals.iter().filter_map(field).collect();
         // Levels are read without loading a page.
         let read = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
         let mut read = read.into_iter();
-        let array = |place: &usize| match self.levels.at(*place) {
-            Stored::Column(column) => Some(column.read(rows)),
-            Stored::Field(_) => read.next(),
+        let array = |ordinal: &usize| match self.levels.at(*ordinal) {
+            ColumnStorage::Column(column) => Some(column.read(rows)),
+            ColumnStorage::Field(_) => read.next(),
         };
-        Ok(places.iter().filter_map(array).collect())
+        Ok(ordinals.iter().filter_map(array).collect())
     }
 
     fn read_fields(&mut self, fields: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
@@ -228,13 +230,13 @@ impl<'a> Piece<'a> {
         self.levels.columns().iter().try_for_each(ColumnPiece::check)
     }
 
-    /// Storage of the column with ordinal `place`: outermost encoding, its description, and bytes.
-    pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
-        match (self.levels.at(place), &self.tuples) {
-            (Stored::Column(column), _) => column.storage(),
-            (Stored::Field(field), TupleColumns::Packed(piece)) => piece.storage(field),
-            (Stored::Field(field), TupleColumns::Slotted(piece)) => piece.storage(field),
-            (Stored::Field(_), TupleColumns::None) => (Encoding::Plain, String::new(), 0),
+    /// Storage of the column with this ordinal: outermost encoding, its description, and bytes.
+    pub fn storage(&self, ordinal: usize) -> (Encoding, String, u64) {
+        match (self.levels.at(ordinal), &self.tuples) {
+            (ColumnStorage::Column(column), _) => column.storage(),
+            (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.storage(field),
+            (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => piece.storage(field),
+            (ColumnStorage::Field(_), TupleColumns::None) => (Encoding::Plain, String::new(), 0),
         }
     }
 

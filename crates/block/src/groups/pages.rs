@@ -267,7 +267,7 @@ impl<'a> Pages<'a> {
     /// would wait for memory once per row.
     ///
     /// `slot` returns the offset in a page of the slot of a row. If the layout has no slots, it returns any offset.
-    /// `place` returns the offset of the row in the page. `bytes` is the range of the row that will be read. Both
+    /// `row_offset` returns the offset of the row in the page. `bytes` is the range of the row that will be read. Both
     /// closures get pages that are not checked yet.
     pub fn fetch(
         &mut self,
@@ -275,7 +275,7 @@ impl<'a> Pages<'a> {
         page_ends: &[u32],
         bytes: Range<usize>,
         slot: impl Fn(&[u8], usize) -> usize,
-        place: impl Fn(&[u8], usize) -> Option<usize>,
+        row_offset: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
         if rows.len() > FETCHED_ROWS_MAX * page_ends.len() {
             return Ok(false);
@@ -293,7 +293,7 @@ impl<'a> Pages<'a> {
         let fetch_rows = |pages: &Self, number: usize, part: &PageRows<'_>| {
             let Some(page) = &pages.loaded[1 + number] else { return };
             part.each(|row| {
-                let Some(row) = place(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
+                let Some(row) = row_offset(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
                 let row = &row[..bytes.len().min(row.len())];
                 prefetch(&row[..row.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
                 // The cache line of the last byte, because rows begin anywhere in a line.

@@ -37,8 +37,8 @@ impl SegmentReader<'_> {
     /// # Errors
     /// If a section cannot be read or parsed.
     pub fn code_count(&mut self, column: ColumnIndex) -> Result<Option<usize>, BlockError> {
-        let (piece, place) = self.piece(column)?;
-        Ok(piece.chunk(place).and_then(Chunk::code_count))
+        let (piece, ordinal) = self.piece(column)?;
+        Ok(piece.chunk(ordinal).and_then(Chunk::code_count))
     }
 
     /// Values of the codes of a column of text or bytes, ascending in the order of the codes. The code after the last
@@ -50,8 +50,8 @@ impl SegmentReader<'_> {
         if !self.block.column_type(column).is_bytes() {
             return Ok(None);
         }
-        let (piece, place) = self.piece(column)?;
-        Ok(piece.chunk(place).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
+        let (piece, ordinal) = self.piece(column)?;
+        Ok(piece.chunk(ordinal).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
     }
 
     /// Codes of the selected rows with the ordinals `rows`, each below [`SegmentReader::code_count`].
@@ -67,8 +67,8 @@ impl SegmentReader<'_> {
         rows: Range<usize>,
         column: ColumnIndex,
     ) -> Result<Option<Vec<u16>>, BlockError> {
-        let (piece, place) = self.piece(column)?;
-        Ok(piece.chunk(place).and_then(|chunk| match selection.slice(rows) {
+        let (piece, ordinal) = self.piece(column)?;
+        Ok(piece.chunk(ordinal).and_then(|chunk| match selection.slice(rows) {
             Rows::Range(rows) => chunk.codes_of(rows),
             Rows::Runs(runs) => chunk.codes_of_runs(&runs),
             Rows::Positions(positions) => chunk.codes_at(positions),
@@ -90,8 +90,8 @@ impl SegmentReader<'_> {
         rows: Range<usize>,
         column: ColumnIndex,
     ) -> Result<Option<Vec<(u16, usize)>>, BlockError> {
-        let (piece, place) = self.piece(column)?;
-        let Some(chunk) = piece.chunk(place) else { return Ok(None) };
+        let (piece, ordinal) = self.piece(column)?;
+        let Some(chunk) = piece.chunk(ordinal) else { return Ok(None) };
         Ok(match selection.slice(rows) {
             Rows::Range(rows) => code_runs(chunk, std::iter::once(rows)),
             Rows::Runs(runs) => code_runs(chunk, runs.iter()),
@@ -115,13 +115,13 @@ impl SegmentReader<'_> {
     ) -> Result<Option<NullableNumbers>, BlockError> {
         let logical = self.block.column_type(column);
         let rows = selection.slice(rows);
-        let (piece, place) = self.piece(column)?;
-        match (piece.chunk(place), &rows) {
+        let (piece, ordinal) = self.piece(column)?;
+        match (piece.chunk(ordinal), &rows) {
             (Some(chunk), Rows::Range(rows)) => Ok(chunk.numbers(rows.clone())),
             (Some(chunk), Rows::Runs(runs)) => Ok(chunk.numbers_of_runs(runs)),
             (Some(chunk), Rows::Positions(positions)) => Ok(chunk.numbers_at(positions)),
             (Some(chunk), Rows::Bits(bits)) => Ok(chunk.numbers_at(bits.positions())),
-            (None, rows) => Ok(piece.read(&[place], rows)?.first().and_then(|array| numbers_of(array, logical))),
+            (None, rows) => Ok(piece.read(&[ordinal], rows)?.first().and_then(|array| numbers_of(array, logical))),
         }
     }
 
@@ -134,8 +134,8 @@ impl SegmentReader<'_> {
         if self.excluded.is_some() {
             return Ok(None);
         }
-        let (piece, place) = self.piece(column)?;
-        Ok(piece.chunk(place).and_then(Chunk::sum_of_runs))
+        let (piece, ordinal) = self.piece(column)?;
+        Ok(piece.chunk(ordinal).and_then(Chunk::sum_of_runs))
     }
 
     /// Statistics of a column of numbers from its zones, including excluded rows. Returns `None` for text, bytes and

@@ -37,8 +37,8 @@ impl SegmentReader<'_> {
             return Ok(Selection::from_positions(found));
         }
         let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
-        let (piece, place) = self.piece(planned.predicate.column)?;
-        if let Some(chunk) = piece.chunk(place).filter(|_| rows == all) {
+        let (piece, ordinal) = self.piece(planned.predicate.column)?;
+        if let Some(chunk) = piece.chunk(ordinal).filter(|_| rows == all) {
             let mut selection = Bitmap::none(0);
             chunk.select_passing(planned.predicate, &mut selection);
             let left = self.scanned(planned, rows, &kept, &selection, report)?;
@@ -59,9 +59,9 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         let (predicate, uncertain) = (planned.predicate, &planned.uncertain);
-        let (piece, place) = self.piece(predicate.column)?;
+        let (piece, ordinal) = self.piece(predicate.column)?;
         if before * LEFT <= uncertain.rows() as usize
-            && let Some(chunk) = piece.chunk(place)
+            && let Some(chunk) = piece.chunk(ordinal)
             && chunk.filter_selected(predicate, before, selection)
         {
             report.count_column_scan(before as u64);
@@ -95,8 +95,8 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<Option<Vec<u32>>, BlockError> {
         let Some((extreme, Beside::Kept(extremes))) = kept else { return Ok(None) };
-        let (piece, place) = self.piece(planned.predicate.column)?;
-        let Some(chunk) = piece.chunk(place) else { return Ok(None) };
+        let (piece, ordinal) = self.piece(planned.predicate.column)?;
+        let Some(chunk) = piece.chunk(ordinal) else { return Ok(None) };
         let (mut all, mut all_looked_at) = (vec![], 0);
         for rows in planned.uncertain.iter() {
             let rows = rows.start as usize..rows.end as usize;
@@ -121,8 +121,8 @@ impl SegmentReader<'_> {
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
-        let (piece, place) = self.piece(planned.predicate.column)?;
-        piece.filter(place, planned.predicate, &planned.uncertain, selection)?;
+        let (piece, ordinal) = self.piece(planned.predicate.column)?;
+        piece.filter(ordinal, planned.predicate, &planned.uncertain, selection)?;
         self.scanned(planned, before, kept, selection, report)
     }
 

@@ -159,7 +159,7 @@ impl SegmentReader<'_> {
         second: Option<&ColumnPredicate>,
         keys_max: usize,
     ) -> Result<Option<Found>, BlockError> {
-        let mut codes = |place: usize, predicate: &ColumnPredicate| match tree.takes_codes(place)
+        let mut codes = |ordinal: usize, predicate: &ColumnPredicate| match tree.takes_codes(ordinal)
             && predicate.condition != DatumPredicate::Null
         {
             true => self.piece(predicate.column).map(|(piece, at)| codes_that_pass(piece, at, &predicate.condition)),
@@ -177,8 +177,8 @@ impl SegmentReader<'_> {
         let mut kind = self.kind(predicate);
         if kind != GroupKind::Column {
             // An abstraction level of a row layout is tested like a column.
-            let (piece, place) = self.piece(predicate.column)?;
-            kind = if piece.chunk(place).is_some() { GroupKind::Column } else { kind };
+            let (piece, ordinal) = self.piece(predicate.column)?;
+            kind = if piece.chunk(ordinal).is_some() { GroupKind::Column } else { kind };
         }
         Ok(cost_in(kind, &predicate.condition, has_codes))
     }
@@ -191,7 +191,7 @@ impl SegmentReader<'_> {
     }
 
     fn kind(&self, predicate: &ColumnPredicate) -> GroupKind {
-        self.block.header.kind(self.block.header.place(predicate.column.index()).0)
+        self.block.header.kind(self.block.header.group_and_ordinal(predicate.column.index()).0)
     }
 }
 

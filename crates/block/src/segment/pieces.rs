@@ -33,8 +33,8 @@ impl<'a> SegmentReader<'a> {
     }
 
     pub(crate) fn piece(&mut self, column: ColumnIndex) -> Result<(&mut Piece<'a>, usize), BlockError> {
-        let (group, place) = self.block.header.place(column.index());
-        Ok((self.piece_of(group)?, place))
+        let (group, ordinal) = self.block.header.group_and_ordinal(column.index());
+        Ok((self.piece_of(group)?, ordinal))
     }
 
     pub(super) fn piece_of(&mut self, group: usize) -> Result<&mut Piece<'a>, BlockError> {

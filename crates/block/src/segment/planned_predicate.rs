@@ -119,7 +119,7 @@ impl SegmentReader<'_> {
     /// Bytes that a scan of a column reads per row, including columns that are stored together with it.
     fn row_bytes(&self, column: ColumnIndex) -> f64 {
         let header = &self.block.header;
-        let (group, _) = header.place(column.index());
+        let (group, _) = header.group_and_ordinal(column.index());
         // A piece has one or more sections, which are consecutive.
         let sections = header.piece(self.segment, group);
         let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));

@@ -53,7 +53,8 @@ impl SegmentReader<'_> {
         arrays: &mut [ArrayBuilder],
         report: &mut ScanReport,
     ) -> Result<bool, BlockError> {
-        let groups: Vec<usize> = columns.iter().map(|column| self.block.header.place(column.index()).0).collect();
+        let groups: Vec<usize> =
+            columns.iter().map(|column| self.block.header.group_and_ordinal(column.index()).0).collect();
         if groups.iter().any(|group| self.block.header.kind(*group) != GroupKind::Column) {
             return Ok(false);
         }
@@ -90,24 +91,24 @@ impl SegmentReader<'_> {
         // Group, ordinals of columns in the group, and their indexes in the result.
         let mut groups: Vec<(usize, Vec<usize>, Vec<usize>)> = vec![];
         for (output, column) in columns.iter().enumerate() {
-            let (group, place) = header.place(column.index());
+            let (group, ordinal) = header.group_and_ordinal(column.index());
             // Only groups of row layouts have more than one column.
             let known = match header.kind(group) {
                 GroupKind::Column => None,
                 _ => groups.iter_mut().find(|(other, ..)| *other == group),
             };
             match known {
-                Some((_, places, outputs)) => {
-                    places.push(place);
+                Some((_, ordinals, outputs)) => {
+                    ordinals.push(ordinal);
                     outputs.push(output);
                 }
-                None => groups.push((group, vec![place], vec![output])),
+                None => groups.push((group, vec![ordinal], vec![output])),
             }
         }
         self.open_columns(&groups.iter().map(|(group, ..)| *group).collect::<Vec<_>>())?;
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; columns.len()];
-        for (group, places, outputs) in groups {
-            let read = self.piece_of(group)?.read(&places, rows)?;
+        for (group, ordinals, outputs) in groups {
+            let read = self.piece_of(group)?.read(&ordinals, rows)?;
             for (output, array) in outputs.into_iter().zip(read) {
                 arrays[output] = Some(array);
             }

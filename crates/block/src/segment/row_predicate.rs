@@ -25,14 +25,14 @@ impl SegmentReader<'_> {
     ) -> Result<(), BlockError> {
         if let [column] = predicate.columns() {
             let selected = selection.count();
-            let (piece, place) = self.piece(*column)?;
-            if let Some(dictionary) = piece.dictionary(place)
+            let (piece, ordinal) = self.piece(*column)?;
+            if let Some(dictionary) = piece.dictionary(ordinal)
                 && dictionary.len() <= selected
                 && let Some((flags, null_passes)) = evaluate_on_entries(predicate, &dictionary)
             {
                 report.dictionary_predicates += 1;
                 report.paths |= AccessPaths::DICTIONARY;
-                return piece.filter_codes(place, &flags, null_passes, ranges, selection);
+                return piece.filter_codes(ordinal, &flags, null_passes, ranges, selection);
             }
         }
         report.row_predicates += 1;

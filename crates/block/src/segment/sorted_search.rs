@@ -48,8 +48,8 @@ impl SegmentReader<'_> {
             let rows = start..zone.rows_end;
             start = rows.end;
             let found = if zone.is_ascending && uncertain.overlaps(&rows) {
-                let (piece, place) = self.piece(predicate.column)?;
-                piece.search(place, &predicate.condition, rows.start as usize..rows.end as usize)?
+                let (piece, ordinal) = self.piece(predicate.column)?;
+                piece.search(ordinal, &predicate.condition, rows.start as usize..rows.end as usize)?
             } else {
                 None
             };

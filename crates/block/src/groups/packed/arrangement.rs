@@ -73,28 +73,28 @@ impl Heap {
 
 /// Size of the pages of a piece, and of their tuples and anchors.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct PageGeometry {
     pub page_bytes: usize,
     pub tuple_bits: usize,
     /// Anchors, if inline values are found by lengths.
     pub anchors: Option<Anchors>,
 }
 
-impl Shape {
+impl PageGeometry {
     /// Bytes of `rows` tuples in a page, without the values in its heap.
     pub fn bytes_of(self, rows: usize) -> usize {
         (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows))
     }
 }
 
-/// Shape of the pages of a piece, and the rows at which they end.
+/// Geometry of the pages of a piece, and the rows at which they end.
 pub(super) struct Arrangement {
-    pub shape: Shape,
+    pub geometry: PageGeometry,
     pub page_ends: Vec<u32>,
 }
 
-/// Assigns each field its bits in the tuple, and chooses the shape of pages.
-pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> Shape {
+/// Assigns each field its bits in the tuple, and chooses the geometry of pages.
+pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> PageGeometry {
     let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
     let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
     let lengths: Vec<Range<usize>> = heaps.iter().flatten().map(|heap| heap.lengths(rows)).collect();
@@ -126,31 +126,31 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
         let bits = bit as usize;
         let whole = bits.next_multiple_of(8);
         let tuple_bits = if (whole - bits) * 32 <= bits + heap_bits { whole } else { bits };
-        let shape = Shape { page_bytes, tuple_bits, anchors };
+        let geometry = PageGeometry { page_bytes, tuple_bits, anchors };
         let needed = PAGE_HEAD_BYTES
             + PADDING
             + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest)
             + anchors.map_or(0, |anchors| anchors.bytes_of(PAGE_ROWS_MIN));
         let is_long = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_WANTED * tuple_bits <= page_bytes * 8;
         if needed <= page_bytes && is_long {
-            return shape;
+            return geometry;
         }
         page_bytes *= 2;
     }
 }
 
 /// Returns the rows at which pages end. Each page takes as many rows as fit.
-pub(super) fn cut(shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
-    let room = shape.page_bytes - PAGE_HEAD_BYTES - PADDING;
+pub(super) fn cut(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
+    let room = geometry.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     if heaps.is_empty() {
-        let per_page = (room * 8).checked_div(shape.tuple_bits).unwrap_or(rows).min(rows);
+        let per_page = (room * 8).checked_div(geometry.tuple_bits).unwrap_or(rows).min(rows);
         return (1..=rows.div_ceil(per_page)).map(|page| (page * per_page).min(rows) as u32).collect();
     }
     let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
     for row in 0..rows {
         let more: usize = heaps.iter().map(|heap| heap.length(row)).sum();
-        if shape.bytes_of(row - first + 1) + heap_bytes + more > room {
+        if geometry.bytes_of(row - first + 1) + heap_bytes + more > room {
             ends.push(row as u32);
             (first, heap_bytes) = (row, 0);
         }

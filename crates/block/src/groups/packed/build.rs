@@ -5,7 +5,7 @@ use std::ops::Range;
 use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
-use super::arrangement::{Arrangement, Heap, Shape, arrange, cut};
+use super::arrangement::{Arrangement, Heap, PageGeometry, arrange, cut};
 use super::bits::{PADDING, put, put_wide};
 use super::field::{FIELD_BYTES, LENGTHS, NULLABLE, OVERFLOW};
 use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
@@ -36,22 +36,22 @@ pub(crate) fn build(
         plan.record.stored_bytes = heap.as_ref().map_or(0, |heap| heap.stored_bytes);
         heaps.push(heap);
     }
-    let shape = arrange(&mut plans, &heaps, rows);
-    let mut arrangement = Arrangement { shape, page_ends: cut(shape, &heaps, rows) };
+    let geometry = arrange(&mut plans, &heaps, rows);
+    let mut arrangement = Arrangement { geometry, page_ends: cut(geometry, &heaps, rows) };
     let sharing = Sharing::choose(columns, &mut plans, &heaps, &mut arrangement);
-    let Arrangement { shape, page_ends } = arrangement;
+    let Arrangement { geometry, page_ends } = arrangement;
     let mut sections = vec![vec![]];
     let mut first = 0;
     for (number, end) in page_ends.iter().enumerate() {
         let rows = first..*end as usize;
-        sections.push(page(columns, &plans, &heaps, rows, shape, &sharing.page(number)));
+        sections.push(page(columns, &plans, &heaps, rows, geometry, &sharing.page(number)));
         first = *end as usize;
     }
     let directory = Directory {
-        page_bytes: shape.page_bytes,
+        page_bytes: geometry.page_bytes,
         page_ends: page_ends.clone(),
         overflows: overflow.sections.len(),
-        tuple_bits: shape.tuple_bits,
+        tuple_bits: geometry.tuple_bits,
         fields: 0..0,
         tables_at: 0,
     };
@@ -66,23 +66,23 @@ fn page(
     plans: &[FieldPlan],
     heaps: &[Option<Heap>],
     rows: Range<usize>,
-    shape: Shape,
+    geometry: PageGeometry,
     dictionaries: &PageDictionaries<'_>,
 ) -> Vec<u8> {
-    let tuple_bits = shape.tuple_bits;
+    let tuple_bits = geometry.tuple_bits;
     let tuples_at = PAGE_HEAD_BYTES + dictionaries.bytes.len();
     let tuples_bytes = (rows.len() * tuple_bits).div_ceil(8);
     let heap_bytes: usize = heaps.iter().flatten().map(|heap| heap.ends[rows.end - 1] - heap.start(rows.start)).sum();
     let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
-    bytes.reserve(heap_bytes + shape.bytes_of(rows.len()) - tuples_bytes);
+    bytes.reserve(heap_bytes + geometry.bytes_of(rows.len()) - tuples_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
     // Dictionaries are shorter than a page, so their length fits 32 bits.
     bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
     bytes[PAGE_HEAD_BYTES..tuples_at].copy_from_slice(&dictionaries.bytes);
     let tuples = &mut bytes[tuples_at..];
     let (ends, starts) = heap_ends(heaps, &rows);
-    for (place, plan) in plans.iter().enumerate() {
-        let (values, ..) = columns[place];
+    for (ordinal, plan) in plans.iter().enumerate() {
+        let (values, ..) = columns[ordinal];
         let record = &plan.record;
         let value_bit = record.bit as usize + record.bits() - record.width as usize;
         // Values of null rows stay zero.
@@ -134,15 +134,15 @@ fn page(
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                         put(tuples, tuple + record.bit as usize, 1);
                     }
-                    let number = match &heaps[place] {
+                    let number = match &heaps[ordinal] {
                         // The base is the least length, so the difference is not negative.
                         Some(heap) if record.flags & LENGTHS != 0 => heap.length(row) - record.base as usize,
-                        _ => ends[place].get(row - rows.start).copied().unwrap_or(0),
+                        _ => ends[ordinal].get(row - rows.start).copied().unwrap_or(0),
                     };
                     put(tuples, tuple + value_bit, number as u64);
                 }
                 if record.flags & OVERFLOW != 0 {
-                    let referred = heaps[place].iter().flat_map(|heap| &heap.referred);
+                    let referred = heaps[ordinal].iter().flat_map(|heap| &heap.referred);
                     for row in referred.map(|row| *row as usize).filter(|row| rows.contains(row)) {
                         put(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
                     }
@@ -152,7 +152,7 @@ fn page(
         }
     }
     bytes.truncate(tuples_at + tuples_bytes);
-    if let Some(anchors) = shape.anchors {
+    if let Some(anchors) = geometry.anchors {
         anchors.write(&starts, &mut bytes);
     }
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();

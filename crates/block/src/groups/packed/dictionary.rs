@@ -88,7 +88,7 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
         }
     }
     let nulls = values.nulls();
-    let mut places: HashMap<K, u32> = HashMap::new();
+    let mut code_of: HashMap<K, u32> = HashMap::new();
     let (mut found, mut codes) = (vec![], Vec::with_capacity(rows));
     let mut last: Option<(K, u32)> = None;
     for row in 0..rows {
@@ -105,7 +105,7 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
         }
         // A segment has at most 65,536 rows.
         let next = found.len() as u32;
-        let code = *places.entry(own).or_insert(next);
+        let code = *code_of.entry(own).or_insert(next);
         if code == next {
             if found.len() == limits.entries {
                 return None;
@@ -123,13 +123,13 @@ impl Distinct {
     fn sort<K: Ord>(&mut self, key: impl Fn(u32) -> K) {
         let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
         order.sort_unstable_by_key(|code| key(self.rows[*code as usize]));
-        let mut places = vec![0; order.len()];
-        for (place, code) in order.iter().enumerate() {
-            places[*code as usize] = place as u32;
+        let mut ranks = vec![0; order.len()];
+        for (rank, code) in order.iter().enumerate() {
+            ranks[*code as usize] = rank as u32;
         }
         self.rows = order.iter().map(|code| self.rows[*code as usize]).collect();
-        if !places.is_empty() {
-            Arc::make_mut(&mut self.codes).iter_mut().for_each(|code| *code = places[*code as usize]);
+        if !ranks.is_empty() {
+            Arc::make_mut(&mut self.codes).iter_mut().for_each(|code| *code = ranks[*code as usize]);
         }
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     const LIMITS: Limits = Limits { entries: 100, bytes: 1000, sample: true };
 
     #[test]
-    fn codes_are_places_in_order() {
+    fn codes_are_ranks() {
         let array: ArrayRef = Arc::new(Int32Array::from(vec![Some(9), None, Some(-1), Some(9), Some(4)]));
         let found = distinct(&ColumnValues::new(array, LogicalType::Integer).unwrap(), LIMITS).unwrap();
         assert_eq!((found.rows, [0, 2, 3, 4].map(|row| found.codes[row])), (vec![2, 4, 0], [2, 0, 2, 1]));

@@ -53,7 +53,7 @@ const SET_MAX: u32 = 16_384;
 /// Record of the field table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub kind: Kind,
+    pub kind: FieldKind,
     pub width: u32,
     pub flags: u8,
     pub bit: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Record {
 /// Kind of the values of a field. The codes are stored in files and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum FieldKind {
     Nulls = 0,
     Number = 1,
     Dictionary = 2,
@@ -100,24 +100,24 @@ pub(crate) enum FieldValues {
     /// Codes of the dictionary of a page.
     PageDictionary,
     Inline {
-        begins: Begins,
+        start: InlineStart,
         symbols: Option<Symbols>,
     },
 }
 
 /// How the start of an inline value is found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Begins {
+pub(crate) enum InlineStart {
     /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the one
     /// before.
-    Behind(Before),
+    AfterPreceding(PrecedingEnd),
     /// The value begins after the values whose lengths precede its own.
     ByLengths(Lengths),
 }
 
 /// Field with the end of the value that precedes an inline value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
+pub(crate) struct PrecedingEnd {
     /// Bit of its tuple at which the value of this field begins.
     pub value_bit: usize,
     pub width: u32,
@@ -133,7 +133,7 @@ impl Record {
 
     /// Whether the values are in the heaps of pages.
     pub fn is_inline(&self) -> bool {
-        matches!(self.kind, Kind::Inline | Kind::InlineFsst)
+        matches!(self.kind, FieldKind::Inline | FieldKind::InlineFsst)
     }
 
     pub fn write(&self, bytes: &mut Vec<u8>) {
@@ -147,7 +147,14 @@ impl Record {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let kinds = [Kind::Nulls, Kind::Number, Kind::Dictionary, Kind::Inline, Kind::InlineFsst, Kind::PageDictionary];
+        let kinds = [
+            FieldKind::Nulls,
+            FieldKind::Number,
+            FieldKind::Dictionary,
+            FieldKind::Inline,
+            FieldKind::InlineFsst,
+            FieldKind::PageDictionary,
+        ];
         let mut base = [0; 16];
         base.copy_from_slice(&bytes[8..24]);
         let record = Self {
@@ -173,17 +180,17 @@ impl Record {
             return false;
         }
         match self.kind {
-            Kind::Nulls => self.width == 0 && self.flags == 0,
-            Kind::Number => {
+            FieldKind::Nulls => self.width == 0 && self.flags == 0,
+            FieldKind::Number => {
                 let narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
                 let base_fits = !narrow || i64::try_from(self.base).is_ok();
                 !logical.is_bytes() && !overflows && base_fits && self.width <= if narrow { 64 } else { 128 }
             }
-            Kind::Dictionary => {
+            FieldKind::Dictionary => {
                 !overflows && self.width <= 16 && self.entries > 0 && u64::from(self.entries) <= mask(self.width) + 1
             }
-            Kind::Inline | Kind::InlineFsst => logical.is_bytes() && self.width <= 32,
-            Kind::PageDictionary => {
+            FieldKind::Inline | FieldKind::InlineFsst => logical.is_bytes() && self.width <= 32,
+            FieldKind::PageDictionary => {
                 let is_narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
                 let base_fits = i64::try_from(self.base).is_ok();
                 !overflows && is_narrow && base_fits && self.width <= 16 && self.entries <= SET_MAX
@@ -201,8 +208,8 @@ pub(crate) fn parse_fields(
     types: &[LogicalType],
 ) -> Result<Vec<Field>, Corrupt> {
     let mut parsed = Vec::with_capacity(types.len());
-    for (place, logical) in types.iter().enumerate() {
-        let at = fields.start + place * FIELD_BYTES;
+    for (ordinal, logical) in types.iter().enumerate() {
+        let at = fields.start + ordinal * FIELD_BYTES;
         let record = Record::parse(&head[at..at + FIELD_BYTES])
             .filter(|record| record.fits(*logical))
             .ok_or(wrong(at, "a field of the column's type"))?;
@@ -214,10 +221,10 @@ pub(crate) fn parse_fields(
         let null_bit = (record.flags & NULLABLE != 0).then_some(record.bit as usize);
         let overflow_bit = (record.flags & OVERFLOW != 0).then(|| value_bit - 1);
         let values = match record.kind {
-            Kind::Nulls => FieldValues::Nulls,
-            Kind::Number => FieldValues::Number,
-            Kind::PageDictionary => FieldValues::PageDictionary,
-            Kind::Dictionary => {
+            FieldKind::Nulls => FieldValues::Nulls,
+            FieldKind::Number => FieldValues::Number,
+            FieldKind::PageDictionary => FieldValues::PageDictionary,
+            FieldKind::Dictionary => {
                 let at = record.table_at as usize;
                 let chunk = Chunk::parse(table, *logical, record.entries as usize)
                     .map_err(|corrupt| Corrupt::from(corrupt).behind(at))?;
@@ -226,16 +233,20 @@ pub(crate) fn parse_fields(
                 }
                 FieldValues::Dictionary { chunk: Box::new(chunk), decoded: OnceLock::new() }
             }
-            Kind::Inline | Kind::InlineFsst => {
+            FieldKind::Inline | FieldKind::InlineFsst => {
                 let symbols = match record.kind {
-                    Kind::InlineFsst => {
+                    FieldKind::InlineFsst => {
                         Some(Symbols::parse(&table).ok_or(wrong(record.table_at as usize, "a table of symbols"))?)
                     }
                     _ => None,
                 };
                 // `link_inline` sets the final value when all inline fields are known.
-                let begins = Begins::Behind(Before { value_bit, width: record.width, in_previous_tuple: true });
-                FieldValues::Inline { begins, symbols }
+                let start = InlineStart::AfterPreceding(PrecedingEnd {
+                    value_bit,
+                    width: record.width,
+                    in_previous_tuple: true,
+                });
+                FieldValues::Inline { start, symbols }
             }
         };
         parsed.push(Field { logical: *logical, record, value_bit, null_bit, overflow_bit, values });
@@ -248,7 +259,7 @@ pub(crate) fn parse_fields(
 /// Table of a field. Empty if the field has none. Returns `None` if it is outside of the head.
 fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
     let (at, length) = (record.table_at as usize, record.table_length as usize);
-    if !matches!(record.kind, Kind::Dictionary | Kind::InlineFsst) {
+    if !matches!(record.kind, FieldKind::Dictionary | FieldKind::InlineFsst) {
         return (at == 0 && length == 0).then(|| Buffer::from_vec(Vec::<u8>::new()));
     }
     let inside = at >= tables_at && at.is_multiple_of(64) && at + length <= head.len();
@@ -267,19 +278,19 @@ fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
         base: field.record.base as usize,
     };
     let Some(last) = inline().last() else { return Some(()) };
-    let mut ends = Before { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
+    let mut ends = PrecedingEnd { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
     let lengths: Vec<Length> = inline().filter(has_length).map(length).collect();
     if !lengths.is_empty() && inline().any(|field| !has_length(&field)) {
         return None;
     }
     let mut lengths = if lengths.is_empty() { None } else { Some(Lengths::all(&lengths, page_bytes)?) };
     for field in fields {
-        let own = Before { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
-        if let FieldValues::Inline { begins, .. } = &mut field.values {
-            let before = std::mem::replace(&mut ends, own);
-            *begins = match &mut lengths {
-                Some(lengths) => Begins::ByLengths(lengths.next()?),
-                None => Begins::Behind(before),
+        let own = PrecedingEnd { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
+        if let FieldValues::Inline { start, .. } = &mut field.values {
+            let preceding = std::mem::replace(&mut ends, own);
+            *start = match &mut lengths {
+                Some(lengths) => InlineStart::ByLengths(lengths.next()?),
+                None => InlineStart::AfterPreceding(preceding),
             };
         }
     }
@@ -290,7 +301,7 @@ impl Field {
     /// Lengths by which inline values are found. Returns `None` for other fields.
     pub fn lengths(&self) -> Option<&Lengths> {
         match &self.values {
-            FieldValues::Inline { begins: Begins::ByLengths(lengths), .. } => Some(lengths),
+            FieldValues::Inline { start: InlineStart::ByLengths(lengths), .. } => Some(lengths),
             _ => None,
         }
     }

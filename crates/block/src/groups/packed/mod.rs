@@ -47,7 +47,7 @@ use taut_index::RowRanges;
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
-use self::field::{FIELD_BYTES, Field, FieldValues, Kind, PLAIN};
+use self::field::{FIELD_BYTES, Field, FieldKind, FieldValues, PLAIN};
 use self::lengths::{Anchors, Cursor};
 use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
@@ -156,18 +156,18 @@ impl<'a> PackedPiece<'a> {
         Ok(())
     }
 
-    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with this ordinal.
     pub fn filter(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         if predicate.condition == DatumPredicate::Null {
-            return self.filter_nulls(place, !predicate.negated, ranges, selection);
+            return self.filter_nulls(ordinal, !predicate.negated, ranges, selection);
         }
-        let field = &self.fields[place];
+        let field = &self.fields[ordinal];
         let codes = match &field.values {
             FieldValues::Nulls => Some(FieldPredicate::Fixed(false)),
             FieldValues::Number if field.record.width <= 64 => {
@@ -177,12 +177,12 @@ impl<'a> PackedPiece<'a> {
             FieldValues::Dictionary { chunk, .. } => {
                 Some(FieldPredicate::on_codes(&entries_that_pass(chunk, predicate)))
             }
-            FieldValues::PageDictionary => return self.filter_page_codes(place, predicate, ranges, selection),
-            FieldValues::Inline { .. } => return self.filter_inline(place, predicate, ranges, selection),
+            FieldValues::PageDictionary => return self.filter_page_codes(ordinal, predicate, ranges, selection),
+            FieldValues::Inline { .. } => return self.filter_inline(ordinal, predicate, ranges, selection),
         };
         match codes {
-            Some(codes) => self.filter_field(place, &codes, false, ranges, selection),
-            None => self.filter_wide(place, predicate, ranges, selection),
+            Some(codes) => self.filter_field(ordinal, &codes, false, ranges, selection),
+            None => self.filter_wide(ordinal, predicate, ranges, selection),
         }
     }
 
@@ -190,38 +190,38 @@ impl<'a> PackedPiece<'a> {
     /// iff `null_passes`.
     pub fn filter_codes(
         &mut self,
-        place: usize,
+        ordinal: usize,
         flags: &BooleanBuffer,
         null_passes: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        self.filter_field(place, &FieldPredicate::on_codes(flags), null_passes, ranges, selection)
+        self.filter_field(ordinal, &FieldPredicate::on_codes(flags), null_passes, ranges, selection)
     }
 
     /// Ranges of codes whose dictionary entries pass a predicate. Returns `None` if the field has no dictionary in the
     /// head.
-    pub fn codes_that_pass(&self, place: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
-        let FieldValues::Dictionary { chunk, .. } = &self.fields[place].values else { return None };
+    pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
+        let FieldValues::Dictionary { chunk, .. } = &self.fields[ordinal].values else { return None };
         let flags = entries_that_pass(chunk, &ColumnPredicate::new(ColumnIndex(0), predicate.clone()));
         // A dictionary has at most 65,536 entries.
         Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
 
     /// Dictionary entries of a field. Returns `None` if the field has no dictionary in the head.
-    pub fn dictionary(&self, place: usize) -> Option<ArrayRef> {
-        self.fields[place].dictionary().cloned()
+    pub fn dictionary(&self, ordinal: usize) -> Option<ArrayRef> {
+        self.fields[ordinal].dictionary().cloned()
     }
 
     fn filter_field(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &FieldPredicate,
         null_passes: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        let null_bit = self.fields[place].null_bit;
+        let null_bit = self.fields[ordinal].null_bit;
         if *predicate == FieldPredicate::Fixed(true) && (null_bit.is_none() || null_passes) {
             return Ok(());
         }
@@ -230,19 +230,19 @@ impl<'a> PackedPiece<'a> {
             return Ok(());
         }
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            piece.fields[place].filter(page, predicate, null_passes, rows, first, selection);
+            piece.fields[ordinal].filter(page, predicate, null_passes, rows, first, selection);
             Ok(())
         })
     }
 
     fn filter_nulls(
         &mut self,
-        place: usize,
+        ordinal: usize,
         nulls_pass: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        let field = &self.fields[place];
+        let field = &self.fields[ordinal];
         let Some(null_bit) = field.null_bit else {
             if matches!(field.values, FieldValues::Nulls) != nulls_pass {
                 ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
@@ -259,13 +259,13 @@ impl<'a> PackedPiece<'a> {
     /// Deselects rows whose number of more than 64 bits fails a predicate.
     fn filter_wide(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            let field = &piece.fields[place];
+            let field = &piece.fields[ordinal];
             let Tuples { bytes, stride } = page.tuples();
             retain(rows, selection, |row| {
                 let tuple = (row - first) * stride;
@@ -280,17 +280,17 @@ impl<'a> PackedPiece<'a> {
 
     fn filter_inline(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         let not_null = ColumnPredicate { column: predicate.column, condition: DatumPredicate::Null, negated: true };
-        self.filter(place, &not_null, ranges, selection)?;
+        self.filter(ordinal, &not_null, ranges, selection)?;
         let bytes_predicate = BytesPredicate::new(predicate);
         match bytes_predicate.fixed() {
             Some(true) => return Ok(()),
-            Some(false) => return self.filter_field(place, &FieldPredicate::Fixed(false), false, ranges, selection),
+            Some(false) => return self.filter_field(ordinal, &FieldPredicate::Fixed(false), false, ranges, selection),
             None => {}
         }
         let (mut positions, mut scratch) = (vec![], vec![]);
@@ -299,7 +299,7 @@ impl<'a> PackedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                if !piece.admits_inline(place, page, row - first, &bytes_predicate, &mut scratch)? {
+                if !piece.admits_inline(ordinal, page, row - first, &bytes_predicate, &mut scratch)? {
                     selection.clear(row);
                 }
             }
@@ -307,9 +307,9 @@ impl<'a> PackedPiece<'a> {
         })
     }
 
-    /// Storage of the column with ordinal `place`: outermost encoding, its description, and stored bytes.
-    pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
-        let field = &self.fields[place];
+    /// Storage of the column with this ordinal: outermost encoding, its description, and stored bytes.
+    pub fn storage(&self, ordinal: usize) -> (Encoding, String, u64) {
+        let field = &self.fields[ordinal];
         let record = &field.record;
         let rows = self.directory.page_ends.last().copied().unwrap_or(0);
         let anchors = field.lengths().map_or(0, |lengths| lengths.anchor_bytes(&self.directory.page_ends));
@@ -317,17 +317,17 @@ impl<'a> PackedPiece<'a> {
         let bytes = bits.div_ceil(8) + anchors + record.stored_bytes + u64::from(record.table_length);
         let plain = record.flags & PLAIN != 0;
         let (encoding, text) = match record.kind {
-            Kind::Nulls => (Encoding::Constant, "constant".to_owned()),
-            Kind::Number if plain => (Encoding::Plain, "plain".to_owned()),
-            Kind::Number if record.width == 0 => (Encoding::Constant, "constant".to_owned()),
-            Kind::Number if record.base == 0 => (Encoding::BitPacked, format!("bit_packed({})", record.width)),
-            Kind::Number => (Encoding::FrameOfReference, format!("frame_of_reference({})", record.width)),
-            Kind::Dictionary => {
+            FieldKind::Nulls => (Encoding::Constant, "constant".to_owned()),
+            FieldKind::Number if plain => (Encoding::Plain, "plain".to_owned()),
+            FieldKind::Number if record.width == 0 => (Encoding::Constant, "constant".to_owned()),
+            FieldKind::Number if record.base == 0 => (Encoding::BitPacked, format!("bit_packed({})", record.width)),
+            FieldKind::Number => (Encoding::FrameOfReference, format!("frame_of_reference({})", record.width)),
+            FieldKind::Dictionary => {
                 (Encoding::Dictionary, format!("dictionary({}) of bit_packed({})", record.entries, record.width))
             }
-            Kind::PageDictionary => (Encoding::Dictionary, self.describe_set(field)),
-            Kind::Inline => (Encoding::Plain, "plain".to_owned()),
-            Kind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
+            FieldKind::PageDictionary => (Encoding::Dictionary, self.describe_set(field)),
+            FieldKind::Inline => (Encoding::Plain, "plain".to_owned()),
+            FieldKind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
         };
         (encoding, text, bytes)
     }

@@ -147,13 +147,13 @@ impl PackedPiece<'_> {
     /// because codes have a different meaning in each.
     pub(super) fn filter_page_codes(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            let field = &piece.fields[place];
+            let field = &piece.fields[ordinal];
             let codes = codes_that_pass(&piece.entries_of(field, page)?, predicate);
             field.filter(page, &codes, false, rows, first, selection);
             Ok(())

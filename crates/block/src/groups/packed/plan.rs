@@ -8,7 +8,7 @@ use taut_types::{Encoding, LogicalType};
 
 use super::bits::width_of;
 use super::dictionary::{Distinct, Limits, distinct};
-use super::field::{Kind, NULLABLE, OVERFLOW, PLAIN, Record};
+use super::field::{FieldKind, NULLABLE, OVERFLOW, PLAIN, Record};
 use super::symbols;
 use crate::groups::pages::INLINE_BYTES_MAX;
 use crate::values::{ColumnValues, Datums};
@@ -49,7 +49,7 @@ pub(crate) enum Source {
 
 impl FieldPlan {
     /// A plan without a table. Its flags follow from the data.
-    pub fn new(values: &ColumnValues, kind: Kind, width: u32, source: Source) -> Self {
+    pub fn new(values: &ColumnValues, kind: FieldKind, width: u32, source: Source) -> Self {
         let flags = if values.nulls().is_some() { NULLABLE } else { 0 };
         let record =
             Record { kind, width, flags, bit: 0, base: 0, entries: 0, table_at: 0, table_length: 0, stored_bytes: 0 };
@@ -65,19 +65,19 @@ impl FieldPlan {
     }
 
     fn number(values: &ColumnValues, base: i128, width: u32) -> Self {
-        let mut plan = Self::new(values, Kind::Number, width, Source::Numbers);
+        let mut plan = Self::new(values, FieldKind::Number, width, Source::Numbers);
         plan.record.base = base;
         plan
     }
 
     fn nulls(values: &ColumnValues) -> Self {
-        let mut plan = Self::new(values, Kind::Nulls, 0, Source::Nulls);
+        let mut plan = Self::new(values, FieldKind::Nulls, 0, Source::Nulls);
         plan.record.flags = 0;
         plan
     }
 
     fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Box<Compressor>>) -> Self {
-        let kind = if compressor.is_some() { Kind::InlineFsst } else { Kind::Inline };
+        let kind = if compressor.is_some() { FieldKind::InlineFsst } else { FieldKind::Inline };
         let table = compressor.as_deref().map(symbols::table_of).unwrap_or_default();
         // The width is set when the page size is known.
         let mut plan = Self::new(values, kind, 0, Source::Inline(compressor));
@@ -95,7 +95,7 @@ impl FieldPlan {
         let table = encode(&entries, values.logical, Choice::Plain)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
         let width = width_of(entries.len() as u128 - 1);
-        let mut plan = Self::new(values, Kind::Dictionary, width, Source::Codes(found));
+        let mut plan = Self::new(values, FieldKind::Dictionary, width, Source::Codes(found));
         plan.record.entries = entries.len() as u32;
         plan.table = table;
         Ok(plan)

@@ -7,7 +7,7 @@ use arrow_buffer::Buffer;
 use taut_encoding::{LINE_BYTES, prefetch};
 
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
-use super::field::{Begins, Field, FieldValues};
+use super::field::{Field, FieldValues, InlineStart};
 use super::symbols::Symbols;
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
@@ -17,17 +17,17 @@ use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
-    /// Reads the columns with the ordinals `places` at some rows. Each page is loaded once for all columns.
-    pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
-        let output = |place: &usize| {
-            let field = &self.fields[*place];
+    /// Reads the columns with these ordinals at some rows. Each page is loaded once for all columns.
+    pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
+        let output = |ordinal: &usize| {
+            let field = &self.fields[*ordinal];
             match &field.values {
                 FieldValues::Nulls => Output::of_nulls(field.logical),
                 FieldValues::Dictionary { .. } => Output::of_codes(field.logical, rows.len()),
                 _ => Output::new(field.logical, rows.len()),
             }
         };
-        let mut outputs: Vec<Output> = places.iter().map(output).collect();
+        let mut outputs: Vec<Output> = ordinals.iter().map(output).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let tuple_bits = self.directory.tuple_bits;
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
@@ -52,17 +52,17 @@ impl PackedPiece<'_> {
                 if is_sparse {
                     return Ok(());
                 }
-                let read = self.append_all(places, &pages, &mut outputs);
+                let read = self.append_all(ordinals, &pages, &mut outputs);
                 pages.clear();
                 read
             })?;
             // If few rows of each page are read, it is faster to append one column of all pages after the other.
-            self.append_all(places, &pages, &mut outputs)
+            self.append_all(ordinals, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
-        let arrays = places.iter().zip(outputs).map(|(place, output)| {
-            let array = output.finish(self.fields[*place].dictionary());
+        let arrays = ordinals.iter().zip(outputs).map(|(ordinal, output)| {
+            let array = output.finish(self.fields[*ordinal].dictionary());
             array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))
         });
         arrays.collect()
@@ -70,13 +70,13 @@ impl PackedPiece<'_> {
 
     fn append_all(
         &mut self,
-        places: &[usize],
+        ordinals: &[usize],
         pages: &[(PackedPage, PageRows<'_>)],
         outputs: &mut [Output],
     ) -> Result<(), BlockError> {
-        for (place, output) in places.iter().zip(outputs) {
+        for (ordinal, output) in ordinals.iter().zip(outputs) {
             for (page, rows) in pages {
-                self.append(*place, page, rows, output)?;
+                self.append(*ordinal, page, rows, output)?;
             }
         }
         Ok(())
@@ -84,15 +84,15 @@ impl PackedPiece<'_> {
 
     fn append(
         &mut self,
-        place: usize,
+        ordinal: usize,
         page: &PackedPage,
         rows: &PageRows<'_>,
         output: &mut Output,
     ) -> Result<(), BlockError> {
         if matches!(output.values, Values::Text(_)) {
-            self.append_text(place, page, rows, output)?;
+            self.append_text(ordinal, page, rows, output)?;
         }
-        let field = &self.fields[place];
+        let field = &self.fields[ordinal];
         if field.set().is_some() {
             let table = self.table_of(field, page)?;
             with_natives!(&mut output.values, vector => {
@@ -114,7 +114,7 @@ impl PackedPiece<'_> {
     /// Appends inline values. Null rows append empty values.
     fn append_text(
         &mut self,
-        place: usize,
+        ordinal: usize,
         page: &PackedPage,
         rows: &PageRows<'_>,
         output: &mut Output,
@@ -126,7 +126,7 @@ impl PackedPiece<'_> {
         found.clear();
         if !matches!(rows, PageRows::Range(_)) {
             // Values that are far apart are fetched from memory together.
-            let field = &self.fields[place];
+            let field = &self.fields[ordinal];
             rows.each(|row| {
                 let value = page.find(field, row);
                 let bytes = heap.get(value.clone()).unwrap_or_default();
@@ -137,7 +137,7 @@ impl PackedPiece<'_> {
         let mut values = found.iter();
         let mut left = heap.len();
         let appended = rows.try_each(|row| {
-            let field = &self.fields[place];
+            let field = &self.fields[ordinal];
             let value = values.next().cloned().unwrap_or_else(|| page.find(field, row));
             let Some(value) = heap.get(value) else { return Err(self.corrupt_inline(page)) };
             if field.is_overflow(page, row) {
@@ -166,13 +166,13 @@ impl PackedPiece<'_> {
     /// Whether an inline value passes a predicate. The value must not be null.
     pub(super) fn admits_inline(
         &mut self,
-        place: usize,
+        ordinal: usize,
         page: &PackedPage,
         row: usize,
         predicate: &BytesPredicate<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BlockError> {
-        let field = &self.fields[place];
+        let field = &self.fields[ordinal];
         let Some(value) = page.heap().get(page.find(field, row)) else { return Err(self.corrupt_inline(page)) };
         if field.is_overflow(page, row) {
             let (bytes, range) = self.overflow(page, value)?;
@@ -217,17 +217,17 @@ impl PackedPage {
     /// Range of an inline value in the heap. In a damaged page the range may exceed the heap.
     #[inline(always)]
     fn find(&self, field: &Field, row: usize) -> Range<usize> {
-        let FieldValues::Inline { begins, .. } = &field.values else { return 0..0 };
-        let before = match begins {
-            Begins::Behind(before) => before,
-            Begins::ByLengths(lengths) => return lengths.find(self, row),
+        let FieldValues::Inline { start, .. } = &field.values else { return 0..0 };
+        let preceding = match start {
+            InlineStart::AfterPreceding(preceding) => preceding,
+            InlineStart::ByLengths(lengths) => return lengths.find(self, row),
         };
         let Tuples { bytes, stride } = self.tuples();
         let tuple = row * stride;
-        let start = match before.in_previous_tuple {
+        let start = match preceding.in_previous_tuple {
             true if row == 0 => 0,
-            true => load_narrow(bytes, tuple - stride + before.value_bit) & mask(before.width),
-            false => load_narrow(bytes, tuple + before.value_bit) & mask(before.width),
+            true => load_narrow(bytes, tuple - stride + preceding.value_bit) & mask(preceding.width),
+            false => load_narrow(bytes, tuple + preceding.value_bit) & mask(preceding.width),
         };
         let end = load_narrow(bytes, tuple + field.value_bit) & mask(field.record.width);
         // Start and end have at most 32 bits.

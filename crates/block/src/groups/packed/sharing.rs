@@ -11,9 +11,9 @@ use std::sync::Arc;
 use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
-use super::arrangement::{Arrangement, Heap, Shape, arrange};
+use super::arrangement::{Arrangement, Heap, PageGeometry, arrange};
 use super::bits::{PADDING, width_of};
-use super::field::{Kind, PLAIN};
+use super::field::{FieldKind, PLAIN};
 use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
 use crate::values::{ColumnValues, Datums};
@@ -35,10 +35,10 @@ const ZONE_BYTES: usize = 24;
 const ZONES_MAX: usize = 16;
 
 /// Columns whose codes refer to the same dictionary in each page.
-pub(super) struct Set {
+pub(super) struct DictionarySet {
     /// Distinct values of all columns in the piece, ascending.
     values: Vec<i64>,
-    members: Vec<Member>,
+    members: Vec<SetMember>,
     /// Bits of a code.
     width: u32,
     /// Bits that the set saves, estimated for pages of equal length.
@@ -48,8 +48,8 @@ pub(super) struct Set {
 }
 
 /// A column of a set.
-struct Member {
-    place: usize,
+struct SetMember {
+    ordinal: usize,
     /// For each row, the ordinal of its value in the values of the set. A null row has an arbitrary ordinal, whose
     /// value takes an unused entry in the dictionary of the page.
     codes: Arc<Vec<u32>>,
@@ -62,23 +62,23 @@ struct Member {
 /// The sets of a piece, and the values in each of its pages.
 #[derive(Default)]
 pub(super) struct Sharing {
-    sets: Vec<Set>,
+    sets: Vec<DictionarySet>,
     /// For each page and set, the ordinals of the values in the page, ascending.
     pages: Vec<Vec<Vec<u32>>>,
 }
 
-impl Set {
+impl DictionarySet {
     /// A set of some columns, each with its values.
-    fn of(columns: Vec<(Vec<i64>, Member)>, rows: usize, page_rows: usize) -> Self {
+    fn new(columns: Vec<(Vec<i64>, SetMember)>, rows: usize, page_rows: usize) -> Self {
         let mut values: Vec<i64> = columns.iter().flat_map(|(values, _)| values).copied().collect();
         values.sort_unstable();
         values.dedup();
-        let member = |(own, mut member): (Vec<i64>, Member)| {
+        let member = |(own, mut member): (Vec<i64>, SetMember)| {
             if own.len() < values.len() {
                 // Every value of a column is a value of the set.
-                let place = |value: &i64| values.binary_search(value).unwrap_or(0) as u32;
-                let places: Vec<u32> = own.iter().map(place).collect();
-                member.codes = Arc::new(member.codes.iter().map(|code| places[*code as usize]).collect());
+                let ordinal = |value: &i64| values.binary_search(value).unwrap_or(0) as u32;
+                let ordinals: Vec<u32> = own.iter().map(ordinal).collect();
+                member.codes = Arc::new(member.codes.iter().map(|code| ordinals[*code as usize]).collect());
             }
             member
         };
@@ -141,9 +141,9 @@ impl Set {
     }
 
     fn plan(&self, columns: &[(&ColumnValues, Choice, &str)], set: usize, member: usize) -> FieldPlan {
-        let values = columns[self.members[member].place].0;
+        let values = columns[self.members[member].ordinal].0;
         let source = Source::PageCodes { set, member };
-        let mut plan = FieldPlan::new(values, Kind::PageDictionary, self.width, source);
+        let mut plan = FieldPlan::new(values, FieldKind::PageDictionary, self.width, source);
         // A group has at most 16,384 columns.
         (plan.record.base, plan.record.entries) = (self.values[0].into(), set as u32);
         plan
@@ -151,9 +151,9 @@ impl Set {
 }
 
 /// Columns that may benefit from dictionaries of pages, with their values.
-fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, Member)> {
+fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, SetMember)> {
     let mut found = vec![];
-    for (place, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
+    for (ordinal, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
         let Datums::Narrow(numbers) = &values.datums else { continue };
         let record = &plan.record;
         if *choice != Choice::Auto || record.flags & PLAIN != 0 || record.width == 0 {
@@ -163,7 +163,7 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             Some(distinct) => {
                 (distinct.rows.iter().map(|row| numbers[*row as usize]).collect(), distinct.codes.clone())
             }
-            None if record.kind == Kind::Number && record.width <= DENSE_WIDTH_MAX => {
+            None if record.kind == FieldKind::Number && record.width <= DENSE_WIDTH_MAX => {
                 let base = record.base as i64;
                 let own: Vec<i64> = (0..1 << record.width).map(|distance| base.saturating_add(distance)).collect();
                 // Distances have at most twelve bits. Under nulls a number may be anything, so it is cut to these bits.
@@ -176,7 +176,7 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             None => continue,
         };
         let bits = record.width as usize * values.rows() + 8 * plan.table.len();
-        found.push((own, Member { place, codes, width: record.width, bits }));
+        found.push((own, SetMember { ordinal, codes, width: record.width, bits }));
     }
     found
 }
@@ -195,24 +195,25 @@ impl Sharing {
         // With shorter tuples, pages have more rows.
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
         // Codes of the piece serve more purposes than codes of pages, which must therefore be shorter.
-        let is_shorter = |set: &Set| set.members.iter().all(|member| set.width < member.width);
-        let worth = |set: &Set| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
-        let own = candidates(columns, plans).into_iter().map(|column| Set::of(vec![column], rows, page_rows));
-        let mut sets: Vec<Set> = own.filter(worth).collect();
+        let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width);
+        let worth = |set: &DictionarySet| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
+        let own =
+            candidates(columns, plans).into_iter().map(|column| DictionarySet::new(vec![column], rows, page_rows));
+        let mut sets: Vec<DictionarySet> = own.filter(worth).collect();
         // One dictionary replaces several. The codes of all columns are then at least as long as the longest.
         let longest = sets.iter().map(|set| set.width).max().unwrap_or(0);
         let longer: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
         if sets.len() > 1 && longer < sets.iter().map(|set| set.dictionary_bits).sum() {
-            let copy = |set: &Set| {
-                let copies = set.members.iter().map(|member| Member { codes: member.codes.clone(), ..*member });
+            let copy = |set: &DictionarySet| {
+                let copies = set.members.iter().map(|member| SetMember { codes: member.codes.clone(), ..*member });
                 copies.map(|member| (set.values.clone(), member)).collect::<Vec<_>>()
             };
-            let all = Set::of(sets.iter().flat_map(copy).collect(), rows, page_rows);
+            let all = DictionarySet::new(sets.iter().flat_map(copy).collect(), rows, page_rows);
             if all.width <= WIDTH_MAX && all.saved > sets.iter().map(|set| set.saved).sum() {
                 sets = vec![all];
             }
         }
-        let bits = (arrangement.shape.tuple_bits * rows) as i64;
+        let bits = (arrangement.geometry.tuple_bits * rows) as i64;
         if sets.is_empty() || sets.iter().map(|set| set.saved).sum::<i64>() * 8 < bits {
             return Self::default();
         }
@@ -222,7 +223,7 @@ impl Sharing {
     /// Changes plans and pages. Undoes that and returns `None` if it saves less than an eighth of the bytes, or a
     /// single row does not fit a page.
     fn try_on(
-        sets: Vec<Set>,
+        sets: Vec<DictionarySet>,
         columns: &[(&ColumnValues, Choice, &str)],
         plans: &mut [FieldPlan],
         heaps: &[Option<Heap>],
@@ -232,24 +233,24 @@ impl Sharing {
         let mut changed: Vec<(usize, FieldPlan)> = vec![];
         for (number, set) in sets.iter().enumerate() {
             let members = set.members.iter().enumerate();
-            changed.extend(members.map(|(member, column)| (column.place, set.plan(columns, number, member))));
+            changed.extend(members.map(|(member, column)| (column.ordinal, set.plan(columns, number, member))));
         }
         let swap = |plans: &mut [FieldPlan], changed: &mut [(usize, FieldPlan)]| {
-            changed.iter_mut().for_each(|(place, plan)| std::mem::swap(&mut plans[*place], plan));
+            changed.iter_mut().for_each(|(ordinal, plan)| std::mem::swap(&mut plans[*ordinal], plan));
         };
         swap(plans, &mut changed);
-        let shape = arrange(plans, heaps, rows);
+        let geometry = arrange(plans, heaps, rows);
         let mut sharing = Self { sets, pages: vec![] };
-        if let Some(page_ends) = sharing.cut(shape, heaps, rows) {
-            sharing.tell_bytes(plans);
+        if let Some(page_ends) = sharing.cut(geometry, heaps, rows) {
+            sharing.assign_dictionary_bytes(plans);
             let page_overhead = PAGE_RECORD_BYTES + ZONE_BYTES * columns.len().min(ZONES_MAX);
             let bytes = |bits: usize, pages: usize| bits * rows / 8 + pages * page_overhead;
             let tables: usize = changed.iter().map(|(_, plan)| plan.table.len()).sum();
-            let before = bytes(arrangement.shape.tuple_bits, arrangement.page_ends.len()) + tables;
-            let dictionaries: u64 = changed.iter().map(|(place, _)| plans[*place].record.stored_bytes).sum();
-            let after = bytes(shape.tuple_bits, page_ends.len()) + dictionaries as usize;
+            let before = bytes(arrangement.geometry.tuple_bits, arrangement.page_ends.len()) + tables;
+            let dictionaries: u64 = changed.iter().map(|(ordinal, _)| plans[*ordinal].record.stored_bytes).sum();
+            let after = bytes(geometry.tuple_bits, page_ends.len()) + dictionaries as usize;
             if after * 8 <= before * 7 {
-                *arrangement = Arrangement { shape, page_ends };
+                *arrangement = Arrangement { geometry, page_ends };
                 return Some(sharing);
             }
         }
@@ -260,14 +261,14 @@ impl Sharing {
 
     /// Finds the rows at which pages end, and the values of each page. A page takes as many rows as fit and as its
     /// dictionaries have codes for. Returns `None` if a single row is too long.
-    fn cut(&mut self, shape: Shape, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
-        let room = shape.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
+    fn cut(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
+        let room = geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
         // First row of the page with each value, for each set.
         let mut seen: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NEVER; set.values.len()]).collect();
         while first < rows {
-            let mut end = rows.min((room * 8).checked_div(shape.tuple_bits).map_or(rows, |most| first + most));
+            let mut end = rows.min((room * 8).checked_div(geometry.tuple_bits).map_or(rows, |most| first + most));
             for (set, seen) in self.sets.iter().zip(&mut seen) {
                 end = set.see(first..end, seen);
             }
@@ -276,7 +277,7 @@ impl Sharing {
             let mut bytes: usize = self.sets.iter().zip(&seen).map(|(set, seen)| set.bytes_max(end, seen)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
-                if shape.bytes_of(row - first + 1) + bytes > room {
+                if geometry.bytes_of(row - first + 1) + bytes > room {
                     end = row;
                     break;
                 }
@@ -285,9 +286,9 @@ impl Sharing {
                 return None;
             }
             let of_page = |seen: &Vec<u32>| {
-                let places = seen.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
+                let ordinals = seen.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
                 // There are fewer than 2^32 values.
-                places.map(|(place, _)| place as u32).collect()
+                ordinals.map(|(ordinal, _)| ordinal as u32).collect()
             };
             self.pages.push(seen.iter().map(of_page).collect());
             ends.push(end as u32);
@@ -297,14 +298,14 @@ impl Sharing {
     }
 
     /// Sets the share of each plan in the bytes of dictionaries.
-    fn tell_bytes(&self, plans: &mut [FieldPlan]) {
+    fn assign_dictionary_bytes(&self, plans: &mut [FieldPlan]) {
         for (number, set) in self.sets.iter().enumerate() {
             let of_page =
                 |codes: &Vec<Vec<u32>>| SET_BYTES + set.gaps(&codes[number]).map(distance_bytes).sum::<usize>();
             let bytes: usize = self.pages.iter().map(of_page).sum();
-            for (place, member) in set.members.iter().enumerate() {
-                let share = bytes / set.members.len() + if place == 0 { bytes % set.members.len() } else { 0 };
-                plans[member.place].record.stored_bytes = share as u64;
+            for (ordinal, member) in set.members.iter().enumerate() {
+                let share = bytes / set.members.len() + if ordinal == 0 { bytes % set.members.len() } else { 0 };
+                plans[member.ordinal].record.stored_bytes = share as u64;
             }
         }
     }
@@ -313,13 +314,13 @@ impl Sharing {
     pub(super) fn page(&self, page: usize) -> PageDictionaries<'_> {
         let pages = self.pages.get(page).map_or(&[][..], Vec::as_slice);
         let sets = || self.sets.iter().zip(pages);
-        let values = |(set, places): (&Set, &Vec<u32>)| {
-            (set.values[0], places.iter().map(|place| set.values[*place as usize]).collect())
+        let values = |(set, ordinals): (&DictionarySet, &Vec<u32>)| {
+            (set.values[0], ordinals.iter().map(|ordinal| set.values[*ordinal as usize]).collect())
         };
-        let codes = |(set, places): (&Set, &Vec<u32>)| {
+        let codes = |(set, ordinals): (&DictionarySet, &Vec<u32>)| {
             let mut codes = vec![0; set.values.len()];
             // Codes have at most 16 bits.
-            places.iter().enumerate().for_each(|(code, place)| codes[*place as usize] = code as u32);
+            ordinals.iter().enumerate().for_each(|(code, ordinal)| codes[*ordinal as usize] = code as u32);
             codes
         };
         let bytes = page_dictionary::write(sets().map(values));

@@ -26,16 +26,16 @@ pub(crate) fn build(
     let lengths = variable_bytes(columns, rows);
     let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
     let mut page_bytes = PAGE_BYTES;
-    let shape = loop {
-        let shape = TupleLayout::new(&types, page_bytes);
-        if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (shape.fixed_bytes + longest + shape.slot_bytes) <= page_bytes {
-            break shape;
+    let layout = loop {
+        let layout = TupleLayout::new(&types, page_bytes);
+        if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (layout.fixed_bytes + longest + layout.slot_bytes) <= page_bytes {
+            break layout;
         }
         page_bytes *= 2;
     };
     let mut writer = Writer {
         columns,
-        shape,
+        layout,
         page_bytes,
         overflow: Overflow::default(),
         stored_bytes: vec![0; columns.len()],
@@ -53,7 +53,7 @@ pub(crate) fn build(
         page_bytes,
         page_ends: page_ends.clone(),
         overflows: writer.overflow.sections.len(),
-        tuple_bits: 8 * writer.shape.fixed_bytes,
+        tuple_bits: 8 * writer.layout.fixed_bytes,
         fields: 0..0,
         tables_at: 0,
     };
@@ -87,7 +87,7 @@ fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec
 
 struct Writer<'a> {
     columns: &'a [(&'a ColumnValues, Choice, &'a str)],
-    shape: TupleLayout,
+    layout: TupleLayout,
     page_bytes: usize,
     overflow: Overflow,
     /// Bytes of each column, in tuples and overflow sections.
@@ -101,7 +101,7 @@ impl Writer<'_> {
     fn end_of_page(&self, lengths: &[u32], first: usize) -> usize {
         let mut free = self.page_bytes - PAGE_HEAD_BYTES;
         let fits = |length: &&u32| {
-            let needed = self.shape.fixed_bytes + **length as usize + self.shape.slot_bytes;
+            let needed = self.layout.fixed_bytes + **length as usize + self.layout.slot_bytes;
             let fits = needed <= free;
             free -= needed.min(free);
             fits
@@ -119,13 +119,13 @@ impl Writer<'_> {
             at = self.variable(&mut bytes, row, at)?;
         }
         bytes[4..8].copy_from_slice(&(at as u32).to_le_bytes());
-        let slot_bytes = self.shape.slot_bytes;
+        let slot_bytes = self.layout.slot_bytes;
         for (row, start) in self.starts.iter().enumerate() {
             let slot_at = self.page_bytes - (row + 1) * slot_bytes;
             bytes[slot_at..slot_at + slot_bytes].copy_from_slice(&(*start as u32).to_le_bytes()[..slot_bytes]);
         }
-        for place in 0..self.columns.len() {
-            self.fixed(&mut bytes, place, rows.clone());
+        for ordinal in 0..self.columns.len() {
+            self.fixed(&mut bytes, ordinal, rows.clone());
         }
         Ok(bytes)
     }
@@ -133,11 +133,11 @@ impl Writer<'_> {
     /// Writes the ends and bytes of the variable-width attributes of one row. Returns the offset at which its tuple
     /// ends.
     fn variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
-        let mut end = self.shape.fixed_bytes;
-        let slot_bytes = self.shape.slot_bytes;
-        for (place, (values, ..)) in self.columns.iter().enumerate() {
+        let mut end = self.layout.fixed_bytes;
+        let slot_bytes = self.layout.slot_bytes;
+        for (ordinal, (values, ..)) in self.columns.iter().enumerate() {
             let (Attribute::Variable { end_at, .. }, Datums::Bytes(views)) =
-                (self.shape.attributes[place], &values.datums)
+                (self.layout.attributes[ordinal], &values.datums)
             else {
                 continue;
             };
@@ -147,15 +147,15 @@ impl Writer<'_> {
                 let start = tuple + end;
                 if value.len() > INLINE_BYTES_MAX {
                     bytes[start..start + REFERENCE_BYTES].copy_from_slice(&self.overflow.push(value)?);
-                    flag = self.shape.reference_bit();
+                    flag = self.layout.reference_bit();
                     end += REFERENCE_BYTES;
                 } else {
                     bytes[start..start + value.len()].copy_from_slice(value);
                     end += value.len();
                 }
-                self.stored_bytes[place] += value.len() as u64;
+                self.stored_bytes[ordinal] += value.len() as u64;
             }
-            self.stored_bytes[place] += slot_bytes as u64;
+            self.stored_bytes[ordinal] += slot_bytes as u64;
             let field = ((end | flag) as u32).to_le_bytes();
             bytes[tuple + end_at..tuple + end_at + slot_bytes].copy_from_slice(&field[..slot_bytes]);
         }
@@ -163,15 +163,15 @@ impl Writer<'_> {
     }
 
     /// Writes the nulls of one column, and its values if they have fixed width, into the tuples of a page.
-    fn fixed(&mut self, bytes: &mut [u8], place: usize, rows: std::ops::Range<usize>) {
-        let (values, ..) = self.columns[place];
+    fn fixed(&mut self, bytes: &mut [u8], ordinal: usize, rows: std::ops::Range<usize>) {
+        let (values, ..) = self.columns[ordinal];
         if let Some(nulls) = values.nulls() {
             for (row, tuple) in rows.clone().zip(&self.starts) {
-                bytes[tuple + place / 8] |= u8::from(nulls.is_null(row)) << (place % 8);
+                bytes[tuple + ordinal / 8] |= u8::from(nulls.is_null(row)) << (ordinal % 8);
             }
         }
-        let Attribute::Fixed { at, width } = self.shape.attributes[place] else { return };
-        self.stored_bytes[place] += (width * rows.len()) as u64;
+        let Attribute::Fixed { at, width } = self.layout.attributes[ordinal] else { return };
+        self.stored_bytes[ordinal] += (width * rows.len()) as u64;
         let valid = |row| !values.is_null(row);
         match &values.datums {
             Datums::Narrow(numbers) if values.nulls().is_none() => match width {

@@ -90,8 +90,8 @@ impl TupleLayout {
         Self { attributes, fixed_bytes: at, slot_bytes }
     }
 
-    fn is_null(tuple: &[u8], place: usize) -> bool {
-        tuple[place / 8] >> (place % 8) & 1 != 0
+    fn is_null(tuple: &[u8], ordinal: usize) -> bool {
+        tuple[ordinal / 8] >> (ordinal % 8) & 1 != 0
     }
 
     /// Reads a slot or an end.
@@ -124,8 +124,8 @@ impl TupleLayout {
 
     /// Smallest range of the fixed part of a tuple that contains some attributes, or their ends if their width is
     /// variable.
-    fn fixed_range(&self, places: &[usize]) -> Range<usize> {
-        let ranges = places.iter().map(|place| match self.attributes[*place] {
+    fn fixed_range(&self, ordinals: &[usize]) -> Range<usize> {
+        let ranges = ordinals.iter().map(|ordinal| match self.attributes[*ordinal] {
             Attribute::Fixed { at, width } => at..at + width,
             Attribute::Variable { end_at, .. } => end_at..end_at + self.slot_bytes,
         });
@@ -150,7 +150,7 @@ impl TupleLayout {
 
 /// Reads a key of `width` bytes.
 #[inline(always)]
-fn key_of(bytes: &[u8], at: usize, width: usize) -> i64 {
+fn number_of(bytes: &[u8], at: usize, width: usize) -> i64 {
     match width {
         1 => i64::from(bytes[at] as i8),
         2 => i64::from(i16::from_le_bytes([bytes[at], bytes[at + 1]])),
@@ -159,7 +159,7 @@ fn key_of(bytes: &[u8], at: usize, width: usize) -> i64 {
     }
 }
 
-fn wide_key_of(bytes: &[u8], at: usize) -> i128 {
+fn wide_number_of(bytes: &[u8], at: usize) -> i128 {
     (u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64) as i128
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct SlottedPiece<'a> {
     pub directory: Directory,
     head: Buffer,
     types: Vec<LogicalType>,
-    shape: TupleLayout,
+    layout: TupleLayout,
     /// How much of each page has been checked.
     checked: Vec<Checked>,
 }
@@ -197,12 +197,12 @@ impl<'a> SlottedPiece<'a> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
             .map_err(|corrupt| pages.corrupt(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
-        let shape = TupleLayout::new(&types, directory.page_bytes);
-        if directory.tuple_bits != 8 * shape.fixed_bytes {
+        let layout = TupleLayout::new(&types, directory.page_bytes);
+        if directory.tuple_bits != 8 * layout.fixed_bytes {
             return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
         }
         let checked = vec![Checked::Nothing; directory.page_ends.len()];
-        Ok(Self { pages, directory, head, types, shape, checked })
+        Ok(Self { pages, directory, head, types, layout, checked })
     }
 
     /// Loads a page of `rows` rows, and checks what `wanted` requires and no earlier call has checked.
@@ -224,17 +224,17 @@ impl<'a> SlottedPiece<'a> {
         if wanted < Checked::Slots {
             return Ok(());
         }
-        let slots_at = bytes.len() - rows * self.shape.slot_bytes;
+        let slots_at = bytes.len() - rows * self.layout.slot_bytes;
         let slots = &bytes[slots_at..];
         let bounds = |(least, greatest): (usize, usize), slot: usize| (least.min(slot), greatest.max(slot));
         let none = (usize::MAX, 0);
-        let (least, greatest) = if self.shape.slot_bytes == 2 {
+        let (least, greatest) = if self.layout.slot_bytes == 2 {
             let slots = slots.chunks_exact(2).map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
             slots.fold(none, bounds)
         } else {
             slots.chunks_exact(4).map(|slot| u32_at(slot, 0) as usize).fold(none, bounds)
         };
-        let is_tuple = |slot| self.shape.is_tuple(bytes, slot);
+        let is_tuple = |slot| self.layout.is_tuple(bytes, slot);
         if is_tuple(least) && is_tuple(greatest) { Ok(()) } else { Err(wrong(slots_at, "offsets of tuples")) }
     }
 
@@ -245,16 +245,16 @@ impl<'a> SlottedPiece<'a> {
         if u32_at(bytes, 0) as usize != rows {
             return Err(wrong(0, "as many rows as the directory says"));
         }
-        let slots_at = bytes.len().checked_sub(rows * self.shape.slot_bytes);
+        let slots_at = bytes.len().checked_sub(rows * self.layout.slot_bytes);
         if slots_at.is_none_or(|slots_at| u32_at(bytes, 4) as usize > slots_at) {
             return Err(wrong(4, "free space between tuples and slots"));
         }
         Ok(())
     }
 
-    /// Whether the column with ordinal `place` has nulls in this piece.
-    fn has_nulls(&self, place: usize) -> bool {
-        u32_at(&self.head, self.directory.fields.start + place * FIELD_BYTES + 8) > 0
+    /// Whether the column with this ordinal has nulls in this piece.
+    fn has_nulls(&self, ordinal: usize) -> bool {
+        u32_at(&self.head, self.directory.fields.start + ordinal * FIELD_BYTES + 8) > 0
     }
 
     /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
@@ -288,13 +288,13 @@ impl<'a> SlottedPiece<'a> {
     /// if `rows` spans several pages, if the column has nulls, or if its values are not numbers of up to 64 bits.
     pub fn search(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &DatumPredicate,
         rows: Range<usize>,
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
-        let Attribute::Fixed { at, width: width @ ..=8 } = self.shape.attributes[place] else { return Ok(None) };
+        let Attribute::Fixed { at, width: width @ ..=8 } = self.layout.attributes[ordinal] else { return Ok(None) };
         let number = self.directory.page_ends.partition_point(|end| *end as usize <= rows.start);
-        if self.has_nulls(place) || number == self.directory.page_ends.len() {
+        if self.has_nulls(ordinal) || number == self.directory.page_ends.len() {
             return Ok(None);
         }
         let page_rows = self.directory.page_rows(number);
@@ -304,12 +304,12 @@ impl<'a> SlottedPiece<'a> {
         let page = self.page_of(number, page_rows.len(), Checked::Head)?;
         let is_corrupt = Cell::new(false);
         let found = search_ascending(predicate, rows, |row| {
-            let tuple = self.shape.slot(&page.bytes, row - page_rows.start);
-            if !self.shape.is_tuple(&page.bytes, tuple) {
+            let tuple = self.layout.slot(&page.bytes, row - page_rows.start);
+            if !self.layout.is_tuple(&page.bytes, tuple) {
                 is_corrupt.set(true);
                 return 0;
             }
-            key_of(&page.bytes, tuple + at, width).into()
+            number_of(&page.bytes, tuple + at, width).into()
         });
         match is_corrupt.get() {
             true => Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples"))),
@@ -317,20 +317,20 @@ impl<'a> SlottedPiece<'a> {
         }
     }
 
-    /// Deselects rows in `ranges` that fail a predicate on the column with ordinal `place`.
+    /// Deselects rows in `ranges` that fail a predicate on the column with this ordinal.
     pub fn filter(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         if predicate.condition == DatumPredicate::Null {
-            return self.filter_nulls(place, !predicate.negated, ranges, selection);
+            return self.filter_nulls(ordinal, !predicate.negated, ranges, selection);
         }
-        self.filter_nulls(place, false, ranges, selection)?;
-        let Attribute::Fixed { at, width } = self.shape.attributes[place] else {
-            return self.filter_variable(place, predicate, ranges, selection);
+        self.filter_nulls(ordinal, false, ranges, selection)?;
+        let Attribute::Fixed { at, width } = self.layout.attributes[ordinal] else {
+            return self.filter_variable(ordinal, predicate, ranges, selection);
         };
         // A key of type `i64` as its distance from the least `i64`.
         let distances = FieldPredicate::on_numbers(predicate, i64::MIN.into(), u64::MAX);
@@ -339,16 +339,16 @@ impl<'a> SlottedPiece<'a> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             tuples.clear();
-            piece.shape.append_slots(bytes, rows.start - first..rows.end - first, &mut tuples);
+            piece.layout.append_slots(bytes, rows.start - first..rows.end - first, &mut tuples);
             let (tuples, begin) = (tuples.as_slice(), rows.start);
             let tuple = |row: usize| tuples[row - begin];
             match width {
-                1 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 1))),
-                2 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 2))),
-                4 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 4))),
-                8 => distances.apply(rows, selection, |row| distance(key_of(bytes, tuple(row) + at, 8))),
+                1 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 1))),
+                2 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 2))),
+                4 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 4))),
+                8 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 8))),
                 _ => retain(rows, selection, |row| {
-                    predicate.admits(Some(&Datum::Number(wide_key_of(bytes, tuple(row) + at))))
+                    predicate.admits(Some(&Datum::Number(wide_number_of(bytes, tuple(row) + at))))
                 }),
             }
             Ok(())
@@ -357,12 +357,12 @@ impl<'a> SlottedPiece<'a> {
 
     fn filter_nulls(
         &mut self,
-        place: usize,
+        ordinal: usize,
         nulls_pass: bool,
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        if !self.has_nulls(place) {
+        if !self.has_nulls(ordinal) {
             if nulls_pass {
                 ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
             }
@@ -371,7 +371,7 @@ impl<'a> SlottedPiece<'a> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             retain(rows, selection, |row| {
-                TupleLayout::is_null(&bytes[piece.shape.slot(bytes, row - first)..], place) == nulls_pass
+                TupleLayout::is_null(&bytes[piece.layout.slot(bytes, row - first)..], ordinal) == nulls_pass
             });
             Ok(())
         })
@@ -380,7 +380,7 @@ impl<'a> SlottedPiece<'a> {
     /// Deselects rows whose variable-width value fails a predicate. Null rows are already deselected.
     fn filter_variable(
         &mut self,
-        place: usize,
+        ordinal: usize,
         predicate: &ColumnPredicate,
         ranges: &RowRanges,
         selection: &mut Bitmap,
@@ -398,7 +398,7 @@ impl<'a> SlottedPiece<'a> {
             selection.append_positions(rows, &mut positions);
             for position in &positions {
                 let row = *position as usize;
-                if !piece.admits_variable(place, page, row - first, &bytes_predicate)? {
+                if !piece.admits_variable(ordinal, page, row - first, &bytes_predicate)? {
                     selection.clear(row);
                 }
             }
@@ -406,9 +406,9 @@ impl<'a> SlottedPiece<'a> {
         })
     }
 
-    /// Storage of the column with ordinal `place`: encoding, its description, and stored bytes.
-    pub fn storage(&self, place: usize) -> (Encoding, String, u64) {
-        let stored_bytes = u64_at(&self.head, self.directory.fields.start + place * FIELD_BYTES);
+    /// Storage of the column with this ordinal: encoding, its description, and stored bytes.
+    pub fn storage(&self, ordinal: usize) -> (Encoding, String, u64) {
+        let stored_bytes = u64_at(&self.head, self.directory.fields.start + ordinal * FIELD_BYTES);
         (Encoding::Plain, "plain".to_owned(), stored_bytes)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, key_of, wide_key_of};
+use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, number_of, wide_number_of};
 use crate::BlockError;
 use crate::groups::field_predicate::BytesPredicate;
 use crate::groups::output::{Native, Output, Values, with_natives, wrong};
@@ -15,13 +15,14 @@ use crate::selection::{PageRows, Rows};
 const FEW_SLOTS_MAX: usize = 64;
 
 impl SlottedPiece<'_> {
-    /// Reads the columns with the ordinals `places`, for some rows. Each page is loaded once for all columns.
-    pub fn read(&mut self, places: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
-        let mut outputs: Vec<Output> = places.iter().map(|place| Output::new(self.types[*place], rows.len())).collect();
+    /// Reads the columns with these ordinals, for some rows. Each page is loaded once for all columns.
+    pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
+        let mut outputs: Vec<Output> =
+            ordinals.iter().map(|ordinal| Output::new(self.types[*ordinal], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
-        let bytes = self.shape.fixed_range(places);
-        let slot = |page: &[u8], row| self.shape.slot_at(page, row).unwrap_or(0);
-        let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.shape.slot_of(page, row));
+        let bytes = self.layout.fixed_range(ordinals);
+        let slot = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
+        let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.layout.slot_of(page, row));
         let result = fetched.and_then(|is_sparse| {
             // Pages whose values are not copied yet, and the offsets of their tuples. Each slot is read once for all
             // columns.
@@ -33,13 +34,13 @@ impl SlottedPiece<'_> {
                 if is_sparse {
                     return Ok(());
                 }
-                let read = self.append_all(places, &pages, &tuples, &mut outputs);
+                let read = self.append_all(ordinals, &pages, &tuples, &mut outputs);
                 pages.clear();
                 tuples.clear();
                 read
             })?;
             // If few rows of each page are read, copying column by column over all pages is faster.
-            self.append_all(places, &pages, &tuples, &mut outputs)
+            self.append_all(ordinals, &pages, &tuples, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
@@ -62,10 +63,10 @@ impl SlottedPiece<'_> {
         let wanted = if is_few { Checked::Head } else { Checked::Slots };
         let page = self.page_of(number, count as usize, wanted)?;
         let first = tuples.len();
-        if !rows.each_run(|run| self.shape.append_slots(&page.bytes, run, tuples)) {
-            rows.each(|row| tuples.push(self.shape.slot(&page.bytes, row)));
+        if !rows.each_run(|run| self.layout.append_slots(&page.bytes, run, tuples)) {
+            rows.each(|row| tuples.push(self.layout.slot(&page.bytes, row)));
         }
-        if is_few && !tuples[first..].iter().all(|tuple| self.shape.is_tuple(&page.bytes, *tuple)) {
+        if is_few && !tuples[first..].iter().all(|tuple| self.layout.is_tuple(&page.bytes, *tuple)) {
             return Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples")));
         }
         Ok(page)
@@ -73,15 +74,15 @@ impl SlottedPiece<'_> {
 
     fn append_all(
         &mut self,
-        places: &[usize],
+        ordinals: &[usize],
         pages: &[(SlottedPage, Range<usize>)],
         tuples: &[usize],
         outputs: &mut [Output],
     ) -> Result<(), BlockError> {
-        for (place, output) in places.iter().zip(outputs) {
-            let has_nulls = self.has_nulls(*place);
+        for (ordinal, output) in ordinals.iter().zip(outputs) {
+            let has_nulls = self.has_nulls(*ordinal);
             for (page, rows) in pages {
-                self.append(*place, has_nulls, page, &tuples[rows.clone()], output)?;
+                self.append(*ordinal, has_nulls, page, &tuples[rows.clone()], output)?;
             }
         }
         Ok(())
@@ -89,25 +90,25 @@ impl SlottedPiece<'_> {
 
     fn append(
         &mut self,
-        place: usize,
+        ordinal: usize,
         has_nulls: bool,
         page: &SlottedPage,
         tuples: &[usize],
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let bytes = page.bytes.as_slice();
-        match (self.shape.attributes[place], &mut output.values) {
+        match (self.layout.attributes[ordinal], &mut output.values) {
             (Attribute::Fixed { at, width: 16 }, Values::Decimals(vector)) => {
-                vector.extend(tuples.iter().map(|tuple| wide_key_of(bytes, tuple + at)));
+                vector.extend(tuples.iter().map(|tuple| wide_number_of(bytes, tuple + at)));
             }
             (Attribute::Fixed { at, width }, values) => {
                 with_natives!(values, vector => extend(vector, bytes, tuples, at, width), else {});
             }
-            (Attribute::Variable { .. }, _) => self.append_text(place, page, tuples, output)?,
+            (Attribute::Variable { .. }, _) => self.append_text(ordinal, page, tuples, output)?,
         }
         if has_nulls {
             for tuple in tuples {
-                output.nulls.append(!TupleLayout::is_null(&bytes[*tuple..], place));
+                output.nulls.append(!TupleLayout::is_null(&bytes[*tuple..], ordinal));
             }
         } else {
             output.nulls.append_n_non_nulls(tuples.len());
@@ -118,7 +119,7 @@ impl SlottedPiece<'_> {
     /// Appends values of variable width. A null row appends an empty value.
     fn append_text(
         &mut self,
-        place: usize,
+        ordinal: usize,
         page: &SlottedPage,
         tuples: &[usize],
         output: &mut Output,
@@ -126,7 +127,7 @@ impl SlottedPiece<'_> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
         let mut left = page.bytes.len();
         for tuple in tuples {
-            let found = self.shape.variable(&page.bytes[*tuple..], place);
+            let found = self.layout.variable(&page.bytes[*tuple..], ordinal);
             let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, *tuple))?;
             if is_reference {
                 let (bytes, range) = self.overflow(page, *tuple, value)?;
@@ -147,13 +148,13 @@ impl SlottedPiece<'_> {
     /// Whether a value of variable width that is not null passes a predicate.
     pub(super) fn admits_variable(
         &mut self,
-        place: usize,
+        ordinal: usize,
         page: &SlottedPage,
         row: usize,
         predicate: &BytesPredicate<'_>,
     ) -> Result<bool, BlockError> {
-        let tuple = self.shape.slot(&page.bytes, row);
-        let found = self.shape.variable(&page.bytes[tuple..], place);
+        let tuple = self.layout.slot(&page.bytes, row);
+        let found = self.layout.variable(&page.bytes[tuple..], ordinal);
         let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, tuple))?;
         if !is_reference {
             return Ok(predicate.admits(value));
@@ -182,8 +183,8 @@ impl TupleLayout {
     /// Stored bytes of an attribute of variable width, and whether they are a reference. Returns `None` if its ends are
     /// corrupt.
     #[inline(always)]
-    fn variable<'t>(&self, tuple: &'t [u8], place: usize) -> Option<(&'t [u8], bool)> {
-        let Attribute::Variable { end_at, before } = self.attributes[place] else { return None };
+    fn variable<'t>(&self, tuple: &'t [u8], ordinal: usize) -> Option<(&'t [u8], bool)> {
+        let Attribute::Variable { end_at, before } = self.attributes[ordinal] else { return None };
         let bit = self.reference_bit();
         let start = match before {
             Some(before) => self.offset(tuple, before) & (bit - 1),
@@ -197,9 +198,9 @@ impl TupleLayout {
 /// Appends to `vector` the attribute of `width` bytes at offset `at` of each tuple.
 fn extend<N: Native>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
     match width {
-        1 => vector.extend(tuples.iter().map(|tuple| N::of(key_of(bytes, tuple + at, 1)))),
-        2 => vector.extend(tuples.iter().map(|tuple| N::of(key_of(bytes, tuple + at, 2)))),
-        4 => vector.extend(tuples.iter().map(|tuple| N::of(key_of(bytes, tuple + at, 4)))),
-        _ => vector.extend(tuples.iter().map(|tuple| N::of(key_of(bytes, tuple + at, 8)))),
+        1 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 1)))),
+        2 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 2)))),
+        4 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 4)))),
+        _ => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 8)))),
     }
 }
