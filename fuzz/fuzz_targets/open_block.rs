@@ -127,7 +127,8 @@ fn read(block: &Block, sections: &InMemory<'_>, segment: usize, is_sound: bool) 
             Some((arrays, selection.positions()))
         });
         assert!(!is_sound || scanned.is_some() && scanned == looked_up, "{:?}", predicate.column_predicates);
-        let is_left = block.rule_out(sections, &predicate.column_predicates, [segment]).map(|out| out.left().count() > 0);
+        let pruned = block.prune(sections, &predicate.column_predicates, [segment]);
+        let is_left = pruned.map(|pruned| pruned.remaining().count() > 0);
         let has_rows = scanned.is_some_and(|(_, positions)| !positions.is_empty());
         assert!(!is_sound || is_left.is_ok_and(|is_left| is_left || !has_rows), "{:?}", predicate.column_predicates);
     };

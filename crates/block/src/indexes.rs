@@ -7,11 +7,11 @@
 //! 0       1     columns     1 or 2
 //! 1       1     cut         number of low bits that are cut off the joined numbers
 //! 2       62    zero
-//! 64      32    first part: how a value of the first column becomes a number
-//! 96      32    second part: the same for the second column; zero if there is one column
+//! 64      32    first codec: how a value of the first column becomes a number
+//! 96      32    second codec: the same for the second column; zero if there is one column
 //! 128     ...   tree        as in `taut_index::csb_tree`
 //!
-//! part
+//! codec
 //! 0       1     kind        1 number, 2 code, 3 prefix
 //! 1       1     width       bits of the numbers, 1 ..= 64
 //! 2       1     shift       number of low bits that are cut off distances
@@ -21,7 +21,7 @@
 //! 16      16    base        number: the least value; prefix: the shared prefix, then zeros
 //! ```
 //!
-//! Datums of the tree are numbers. A number becomes its distance from the least number of the segment. Text with a
+//! Keys of the tree are numbers. A number becomes its distance from the least number of the segment. Text with a
 //! dictionary becomes its code. Other text becomes the eight bytes that follow the shared prefix. The numbers of two
 //! columns are joined, with the first column in the high bits. If bits are cut off, or text becomes a prefix, some of
 //! the rows found may fail the predicate.
@@ -45,11 +45,11 @@ use crate::{Block, BlockError, Sections};
 
 /// Offset of the tree in its section.
 pub(crate) const HEAD_BYTES: usize = 128;
-const PARTS_AT: usize = 64;
-const PART_BYTES: usize = 32;
-const SHARED_MAX: usize = 16;
-/// Maximum bits of the numbers of a part, including the number for null.
-const PART_BITS: u32 = 64;
+const CODECS_AT: usize = 64;
+const CODEC_BYTES: usize = 32;
+const SHARED_BYTES_MAX: usize = 16;
+/// Maximum bits of the numbers of a codec, including the number for null.
+const CODEC_BITS: u32 = 64;
 /// Maximum number of keys, or ranges of keys, in a search.
 pub(crate) const INTERVALS_MAX: usize = 2048;
 /// Maximum length of a list that is checked against a Bloom filter. In a longer list, some value would pass by chance.
@@ -84,18 +84,18 @@ pub(crate) fn build_one(
 }
 
 fn build_tree(sources: &[Source], rows: usize) -> Vec<u8> {
-    let parts: Vec<Part> = sources.iter().map(Source::part).collect();
-    let bits: u32 = parts.iter().map(|part| part.width).sum();
+    let codecs: Vec<KeyColumnCodec> = sources.iter().map(Source::codec).collect();
+    let bits: u32 = codecs.iter().map(|codec| codec.width).sum();
     let cut = bits.saturating_sub(u64::BITS);
     let mut bytes = vec![0; HEAD_BYTES];
-    bytes[0] = parts.len() as u8;
+    bytes[0] = codecs.len() as u8;
     bytes[1] = cut as u8;
-    for (place, part) in parts.iter().enumerate() {
-        part.write(&mut bytes[PARTS_AT + place * PART_BYTES..][..PART_BYTES]);
+    for (ordinal, codec) in codecs.iter().enumerate() {
+        codec.write(&mut bytes[CODECS_AT + ordinal * CODEC_BYTES..][..CODEC_BYTES]);
     }
-    let numbers: Vec<Vec<u64>> = sources.iter().zip(&parts).map(|(source, part)| source.numbers(part)).collect();
-    let joined: Vec<u64> = match (numbers.as_slice(), parts.as_slice()) {
-        ([first, second], [_, part]) => (0..rows).map(|row| join(first[row], second[row], part.width, cut)).collect(),
+    let numbers: Vec<Vec<u64>> = sources.iter().zip(&codecs).map(|(source, codec)| source.numbers(codec)).collect();
+    let joined: Vec<u64> = match (numbers.as_slice(), codecs.as_slice()) {
+        ([first, second], [_, codec]) => (0..rows).map(|row| join(first[row], second[row], codec.width, cut)).collect(),
         _ => numbers.into_iter().next().unwrap_or_default(),
     };
     bytes.append(&mut CsbTree::build(&joined));
@@ -117,11 +117,11 @@ struct Source {
 
 impl Source {
     fn read(block: &Block, sections: &dyn Sections, segment: usize, column: ColumnIndex) -> Result<Self, BlockError> {
-        let (group, place) = block.header.group_and_ordinal(column.index());
+        let (group, ordinal) = block.header.group_and_ordinal(column.index());
         let logical = block.column_type(column);
         let mut piece = block.open_piece(sections, segment, group)?;
-        let array = piece.read(&[place], &Rows::Range(0..block.segment_rows(segment)))?.swap_remove(0);
-        let dictionary = if logical.is_bytes() { piece.dictionary(place) } else { None };
+        let array = piece.read(&[ordinal], &Rows::Range(0..block.segment_rows(segment)))?.swap_remove(0);
+        let dictionary = if logical.is_bytes() { piece.dictionary(ordinal) } else { None };
         let out_of_range = |_| {
             Corrupt { at: 0, expected: "values of the column's type" }
                 .in_section(block.header.piece(segment, group).start)
@@ -132,45 +132,45 @@ impl Source {
     }
 
     fn hashes(&self, rows: usize) -> Vec<u64> {
-        let key = |row: usize| match &self.values.datums {
+        let datum = |row: usize| match &self.values.datums {
             Datums::Narrow(numbers) => Datum::Number(numbers[row].into()),
             Datums::Wide(numbers) => Datum::Number(numbers[row]),
             Datums::Bytes(views) => Datum::Bytes(views.value(row).into()),
         };
-        (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&key(row))).collect()
+        (0..rows).filter(|row| !self.values.is_null(*row)).map(|row| bloom_hash(&datum(row))).collect()
     }
 
     /// Chooses the mapping from the values of this column to numbers.
-    fn part(&self) -> Part {
+    fn codec(&self) -> KeyColumnCodec {
         let nulls = self.values.nulls().is_some();
         let number = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
             // If there are nulls, they take 0 and all other numbers increase by one, so one bit stays free.
-            let shift = bits.saturating_sub(PART_BITS - u32::from(nulls));
+            let shift = bits.saturating_sub(CODEC_BITS - u32::from(nulls));
             let greatest = (span >> shift) as u64;
             let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
-            Part { kind, width, shift, nulls, base, shared: vec![] }
+            KeyColumnCodec { kind, width, shift, nulls, base, shared: vec![] }
         };
         match (&self.codes, &self.values.datums) {
-            (Some((_, entries)), _) => number(PartKind::Code, entries.saturating_sub(1) as u128, 0),
+            (Some((_, entries)), _) => number(KeyColumnKind::Code, entries.saturating_sub(1) as u128, 0),
             (None, Datums::Bytes(views)) => {
                 let shared = shared_prefix(views);
-                Part { shared, ..number(PartKind::Prefix, u64::MAX.into(), 0) }
+                KeyColumnCodec { shared, ..number(KeyColumnKind::Prefix, u64::MAX.into(), 0) }
             }
             _ => {
                 let (min, max) = self.values.number_bounds(0..self.values.rows()).unwrap_or((0, 0));
-                number(PartKind::Number, max.wrapping_sub(min) as u128, min)
+                number(KeyColumnKind::Number, max.wrapping_sub(min) as u128, min)
             }
         }
     }
 
     /// Number of each row, which is zero for null.
-    fn numbers(&self, part: &Part) -> Vec<u64> {
+    fn numbers(&self, codec: &KeyColumnCodec) -> Vec<u64> {
         let number = |row: usize| match (&self.codes, &self.values.datums) {
-            (Some((codes, _)), _) => part.number(codes[row].into()),
-            (None, Datums::Narrow(numbers)) => part.number(i128::from(numbers[row]).wrapping_sub(part.base) as u128),
-            (None, Datums::Wide(numbers)) => part.number(numbers[row].wrapping_sub(part.base) as u128),
-            (None, Datums::Bytes(views)) => part.number(prefix(&views.value(row)[part.shared.len()..]).into()),
+            (Some((codes, _)), _) => codec.number(codes[row].into()),
+            (None, Datums::Narrow(numbers)) => codec.number(i128::from(numbers[row]).wrapping_sub(codec.base) as u128),
+            (None, Datums::Wide(numbers)) => codec.number(numbers[row].wrapping_sub(codec.base) as u128),
+            (None, Datums::Bytes(views)) => codec.number(prefix(&views.value(row)[codec.shared.len()..]).into()),
         };
         (0..self.values.rows()).map(|row| if self.values.is_null(row) { 0 } else { number(row) }).collect()
     }
@@ -196,11 +196,11 @@ fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
     }
 }
 
-/// The prefix that all values share, cut to the length that a part can hold.
+/// The prefix that all values share, cut to the length that a codec can hold.
 fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
     let mut present = views.iter().flatten();
     let Some(first) = present.next() else { return vec![] };
-    let first = &first[..first.len().min(SHARED_MAX)];
+    let first = &first[..first.len().min(SHARED_BYTES_MAX)];
     let shared = |length: usize, value: &[u8]| {
         first[..length].iter().zip(value).take_while(|(left, right)| left == right).count()
     };
@@ -217,8 +217,8 @@ fn prefix(bytes: &[u8]) -> u64 {
 
 /// Mapping from the values of one column to numbers that sort like the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    kind: PartKind,
+struct KeyColumnCodec {
+    kind: KeyColumnKind,
     width: u32,
     shift: u32,
     nulls: bool,
@@ -226,10 +226,10 @@ struct Part {
     shared: Vec<u8>,
 }
 
-/// Meaning of the numbers of a part. The discriminants are stored in files and never reused.
+/// Meaning of the numbers of a codec. The discriminants are stored in files and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum PartKind {
+enum KeyColumnKind {
     Number = 1,
     Code = 2,
     Prefix = 3,
@@ -238,7 +238,7 @@ enum PartKind {
 /// Range of numbers, both ends included.
 pub(crate) type Interval = (u64, u64);
 
-impl Part {
+impl KeyColumnCodec {
     fn number(&self, distance: u128) -> u64 {
         ((distance >> self.shift) as u64).wrapping_add(self.nulls.into())
     }
@@ -250,7 +250,7 @@ impl Part {
 
     /// Whether values with the same number are always equal.
     fn is_exact(&self) -> bool {
-        self.shift == 0 && self.kind != PartKind::Prefix
+        self.shift == 0 && self.kind != KeyColumnKind::Prefix
     }
 
     fn write(&self, bytes: &mut [u8]) {
@@ -260,19 +260,20 @@ impl Part {
         bytes[3] = self.nulls.into();
         bytes[4] = self.shared.len() as u8;
         bytes[16..32].copy_from_slice(&self.base.to_le_bytes());
-        if self.kind == PartKind::Prefix {
+        if self.kind == KeyColumnKind::Prefix {
             bytes[16..16 + self.shared.len()].copy_from_slice(&self.shared);
         }
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let kinds = [PartKind::Number, PartKind::Code, PartKind::Prefix];
+        let kinds = [KeyColumnKind::Number, KeyColumnKind::Code, KeyColumnKind::Prefix];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == bytes[0])?;
         let (width, shift, shared) = (u32::from(bytes[1]), u32::from(bytes[2]), usize::from(bytes[4]));
-        let fits = (1..=PART_BITS).contains(&width) && shift <= PART_BITS + 1 && bytes[3] <= 1 && shared <= SHARED_MAX;
+        let fits =
+            (1..=CODEC_BITS).contains(&width) && shift <= CODEC_BITS + 1 && bytes[3] <= 1 && shared <= SHARED_BYTES_MAX;
         let mut base = [0; 16];
         base.copy_from_slice(&bytes[16..32]);
-        let is_prefix = kind == PartKind::Prefix;
+        let is_prefix = kind == KeyColumnKind::Prefix;
         (fits && bytes[5..16] == [0; 11] && (is_prefix || shared == 0)).then(|| Self {
             kind,
             width,
@@ -308,8 +309,8 @@ impl Part {
                     vec![]
                 }
             }
-            (DatumPredicate::Range { low, high }, PartKind::Number) => clamped(*low, *high).into_iter().collect(),
-            (DatumPredicate::OneOf(numbers), PartKind::Number) => {
+            (DatumPredicate::Range { low, high }, KeyColumnKind::Number) => clamped(*low, *high).into_iter().collect(),
+            (DatumPredicate::OneOf(numbers), KeyColumnKind::Number) => {
                 // Numbers outside of the segment do not count: most numbers of a long list are outside of most
                 // segments.
                 let first = numbers.partition_point(|number| *number < self.base);
@@ -319,26 +320,26 @@ impl Part {
                 points.dedup();
                 points
             }
-            (_, PartKind::Code) => {
+            (_, KeyColumnKind::Code) => {
                 let codes = codes.filter(|codes| codes.len() <= most)?;
                 codes.iter().map(|(low, high)| (low + least, high + least)).collect()
             }
-            (DatumPredicate::BytesRange { low, high }, PartKind::Prefix) => {
+            (DatumPredicate::BytesRange { low, high }, KeyColumnKind::Prefix) => {
                 let low = match low {
-                    Bound::Included(low) | Bound::Excluded(low) => self.place(low),
+                    Bound::Included(low) | Bound::Excluded(low) => self.text_number(low),
                     Bound::Unbounded => least,
                 };
                 let high = match high {
                     Bound::Included(high) | Bound::Excluded(high) if self.is_below(high) => return Some(vec![]),
-                    Bound::Included(high) | Bound::Excluded(high) => self.place(high),
+                    Bound::Included(high) | Bound::Excluded(high) => self.text_number(high),
                     Bound::Unbounded => self.greatest(),
                 };
                 if low <= high { vec![(low, high)] } else { vec![] }
             }
-            (DatumPredicate::BytesOneOf(list), PartKind::Prefix) if list.len() <= most => {
+            (DatumPredicate::BytesOneOf(list), KeyColumnKind::Prefix) if list.len() <= most => {
                 let inside = list.iter().filter(|value| value.starts_with(&self.shared));
                 let mut points: Vec<Interval> =
-                    inside.map(|value| self.place(value)).map(|number| (number, number)).collect();
+                    inside.map(|value| self.text_number(value)).map(|number| (number, number)).collect();
                 points.dedup();
                 points
             }
@@ -353,7 +354,7 @@ impl Part {
 
     /// Number of a value, from the eight bytes after the shared prefix. A value without that prefix gets the least
     /// number if it sorts before the prefix, else the greatest.
-    fn place(&self, value: &[u8]) -> u64 {
+    fn text_number(&self, value: &[u8]) -> u64 {
         match value.strip_prefix(self.shared.as_slice()) {
             Some(rest) => self.number(prefix(rest).into()),
             None if self.is_below(value) => self.nulls.into(),
@@ -368,13 +369,13 @@ fn low_bits(count: u32) -> u128 {
 
 /// A parsed CSB+-tree index of one segment.
 pub(crate) struct TreeIndex {
-    parts: Vec<Part>,
+    codecs: Vec<KeyColumnCodec>,
     cut: u32,
     tree: CsbTree,
 }
 
-/// Datums to search for. Rows with other keys fail a column predicate.
-pub(crate) struct Sought {
+/// Keys to search for. Rows with other keys fail a column predicate.
+pub(crate) struct KeySearch {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
     /// Whether all rows with these keys pass the first column predicate.
@@ -384,9 +385,9 @@ pub(crate) struct Sought {
 }
 
 /// Result of a search in an index for one or two column predicates.
-pub(crate) struct Found {
+pub(crate) struct IndexMatches {
     /// For each key or range of keys, its range of positions in the tree.
-    places: Vec<Range<u32>>,
+    positions: Vec<Range<u32>>,
     /// Number of rows found.
     pub rows: usize,
     /// Whether all rows found pass the first column predicate.
@@ -395,10 +396,10 @@ pub(crate) struct Found {
     pub second_is_exact: Option<bool>,
 }
 
-impl Found {
+impl IndexMatches {
     /// Number of keys, or ranges of keys, that were searched for.
     pub fn intervals(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 }
 
@@ -410,61 +411,71 @@ impl TreeIndex {
             return Err(corrupt(0, "a head of 128 bytes"));
         }
         let cut = u32::from(bytes[1]);
-        if usize::from(bytes[0]) != columns || cut > u64::BITS || bytes[2..PARTS_AT].iter().any(|byte| *byte != 0) {
+        if usize::from(bytes[0]) != columns || cut > u64::BITS || bytes[2..CODECS_AT].iter().any(|byte| *byte != 0) {
             return Err(corrupt(0, "as many columns as the header says"));
         }
-        let part = |place: usize| {
-            let at = PARTS_AT + place * PART_BYTES;
-            Part::parse(&bytes[at..at + PART_BYTES]).ok_or(corrupt(at, "a part"))
+        let codec = |ordinal: usize| {
+            let at = CODECS_AT + ordinal * CODEC_BYTES;
+            KeyColumnCodec::parse(&bytes[at..at + CODEC_BYTES]).ok_or(corrupt(at, "a codec of a key column"))
         };
-        let parts: Vec<Part> = (0..columns).map(part).collect::<Result<_, _>>()?;
-        let bits: u32 = parts.iter().map(|part| part.width).sum();
+        let codecs: Vec<KeyColumnCodec> = (0..columns).map(codec).collect::<Result<_, _>>()?;
+        let bits: u32 = codecs.iter().map(|codec| codec.width).sum();
         if cut != bits.saturating_sub(u64::BITS) {
             return Err(corrupt(1, "keys of at most 64 bits"));
         }
         let tree = CsbTree::parse(&bytes.slice(HEAD_BYTES), rows)
             .map_err(|corrupt| Corrupt::from(corrupt).behind(HEAD_BYTES))?;
-        Ok(Self { parts, cut, tree })
+        Ok(Self { codecs, cut, tree })
     }
 
-    /// Whether a text predicate on a column must come with the codes that pass it. `place` is the ordinal of the column
-    /// in the index.
-    pub fn takes_codes(&self, place: usize) -> bool {
-        self.parts[place].kind == PartKind::Code
+    /// Whether a text predicate on a column must come with the codes that pass it. `ordinal` is that of the column in
+    /// the index.
+    pub fn takes_codes(&self, ordinal: usize) -> bool {
+        self.codecs[ordinal].kind == KeyColumnKind::Code
     }
 
     /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
     /// the second. Returns `None` if the index cannot help, or if it would search for more than `most` keys or ranges
     /// of keys. If [`TreeIndex::takes_codes`] is true for a column, its predicate needs codes.
-    pub fn search(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Found> {
-        let Sought { keys, first_is_exact, second_is_exact } = self.sought(first, second, most)?;
-        let places = self.tree.search(&keys);
-        let rows = places.iter().map(|places| self.tree.rows_at(places).len()).sum();
-        Some(Found { places, rows, first_is_exact, second_is_exact })
+    pub fn search(
+        &self,
+        first: ProbePredicate<'_>,
+        second: Option<ProbePredicate<'_>>,
+        most: usize,
+    ) -> Option<IndexMatches> {
+        let KeySearch { keys, first_is_exact, second_is_exact } = self.key_search(first, second, most)?;
+        let positions = self.tree.search(&keys);
+        let rows = positions.iter().map(|positions| self.tree.rows_at(positions).len()).sum();
+        Some(IndexMatches { positions, rows, first_is_exact, second_is_exact })
     }
 
-    /// Datums that [`TreeIndex::search`] looks up in the tree.
-    pub fn sought(&self, first: Asked<'_>, second: Option<Asked<'_>>, most: usize) -> Option<Sought> {
+    /// Keys that [`TreeIndex::search`] looks up in the tree.
+    pub fn key_search(
+        &self,
+        first: ProbePredicate<'_>,
+        second: Option<ProbePredicate<'_>>,
+        most: usize,
+    ) -> Option<KeySearch> {
         let firsts =
-            self.parts[0].intervals(first.predicate, first.codes, most).filter(|firsts| firsts.len() <= most)?;
-        let Some(part) = self.parts.get(1) else {
-            return Some(Sought { keys: firsts, first_is_exact: self.parts[0].is_exact(), second_is_exact: None });
+            self.codecs[0].intervals(first.predicate, first.codes, most).filter(|firsts| firsts.len() <= most)?;
+        let Some(codec) = self.codecs.get(1) else {
+            return Some(KeySearch { keys: firsts, first_is_exact: self.codecs[0].is_exact(), second_is_exact: None });
         };
-        let seconds = second.and_then(|second| part.intervals(second.predicate, second.codes, most));
+        let seconds = second.and_then(|second| codec.intervals(second.predicate, second.codes, most));
         let are_points = firsts.iter().all(|(low, high)| low == high);
         let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= most);
-        let (whole, is_exact) = ([(0, part.greatest())], self.cut == 0);
+        let (whole, is_exact) = ([(0, codec.greatest())], self.cut == 0);
         // Without a second predicate, the keys cover all values of the second column. Cut bits then matter only if they
         // reach into the first column.
-        let first_is_exact = self.parts[0].is_exact() && self.cut <= part.width;
-        let second_is_exact = seconds.as_ref().map(|_| part.is_exact() && is_exact);
+        let first_is_exact = self.codecs[0].is_exact() && self.cut <= codec.width;
+        let second_is_exact = seconds.as_ref().map(|_| codec.is_exact() && is_exact);
         let mut keys = vec![];
         for (low, high) in firsts {
             for (from, to) in seconds.as_deref().unwrap_or(&whole) {
-                keys.push((join(low, *from, part.width, self.cut), join(high, *to, part.width, self.cut)));
+                keys.push((join(low, *from, codec.width, self.cut), join(high, *to, codec.width, self.cut)));
             }
         }
-        Some(Sought { keys, first_is_exact, second_is_exact })
+        Some(KeySearch { keys, first_is_exact, second_is_exact })
     }
 
     /// The tree over the keys of the rows.
@@ -474,9 +485,9 @@ impl TreeIndex {
 
     /// Calls `visit` with each row that was found, in any order. Skips rows outside of the segment, which only a
     /// corrupt tree has.
-    pub fn visit(&self, found: &Found, mut visit: impl FnMut(u32)) {
-        for places in &found.places {
-            let rows = self.tree.rows_at(places).iter().map(|row| u32::from(*row));
+    pub fn visit(&self, found: &IndexMatches, mut visit: impl FnMut(u32)) {
+        for positions in &found.positions {
+            let rows = self.tree.rows_at(positions).iter().map(|row| u32::from(*row));
             rows.filter(|row| (*row as usize) < self.tree.rows()).for_each(&mut visit);
         }
     }
@@ -484,7 +495,7 @@ impl TreeIndex {
 
 /// A predicate, and the codes that pass it if the index takes codes.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ProbePredicate<'a> {
     pub predicate: &'a DatumPredicate,
     pub codes: Option<&'a [(u64, u64)]>,
 }
@@ -492,7 +503,7 @@ pub(crate) struct Asked<'a> {
 /// Whether the Bloom filter of a segment shows that no value passes a predicate.
 pub(crate) fn bloom_rules_out(bytes: &Buffer, predicate: &DatumPredicate) -> Result<bool, CorruptIndex> {
     let filter = Bloom::parse(bytes)?;
-    let has = |key: Datum| filter.may_contain(bloom_hash(&key));
+    let has = |datum: Datum| filter.may_contain(bloom_hash(&datum));
     Ok(match predicate {
         DatumPredicate::Range { low, high } if low == high => !has(Datum::Number(*low)),
         DatumPredicate::OneOf(numbers) if numbers.len() <= BLOOM_LIST_MAX => {
@@ -509,8 +520,8 @@ pub(crate) fn bloom_rules_out(bytes: &Buffer, predicate: &DatumPredicate) -> Res
 }
 
 /// Ranges of the dictionary codes of a column that pass a predicate. Returns `None` if the column has no dictionary.
-pub(crate) fn codes_that_pass(piece: &Piece<'_>, place: usize, predicate: &DatumPredicate) -> Option<Vec<Interval>> {
-    piece.codes_that_pass(place, predicate).map(|ranges| {
+pub(crate) fn codes_that_pass(piece: &Piece<'_>, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Interval>> {
+    piece.codes_that_pass(ordinal, predicate).map(|ranges| {
         ranges
             .into_iter()
             .filter(|codes| !codes.is_empty())

@@ -30,24 +30,24 @@ pub trait Sections: Send + Sync {
 
     /// Looks up the extremes of a section in the cache: the least or the greatest number of each group of neighbours.
     /// The section must contain a single column. The default is for implementations without a cache.
-    fn extremes(&self, _index: u32, _extreme: Extreme) -> Beside {
-        Beside::Nothing
+    fn extremes(&self, _index: u32, _extreme: Extreme) -> DerivedLookup {
+        DerivedLookup::Bypass
     }
 
-    /// Offers extremes to the cache after [`Sections::extremes`] returned [`Beside::Missed`]. The implementation may
+    /// Offers extremes to the cache after [`Sections::extremes`] returned [`DerivedLookup::Miss`]. The implementation may
     /// ignore them.
-    fn keep_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
+    fn cache_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 
 /// Result of a cache lookup of data that is derived from a section and cached with it.
 #[derive(Clone, Debug)]
-pub enum Beside {
+pub enum DerivedLookup {
     /// The cached data.
-    Kept(Buffer),
+    Hit(Buffer),
     /// Nothing is cached yet. The section is read often, so it pays to derive the data and offer it to the cache.
-    Missed,
+    Miss,
     /// Nothing is cached, and nothing should be offered.
-    Nothing,
+    Bypass,
 }
 
 /// Checksum of a header or a section: XXH3, 64 bits.

@@ -74,7 +74,7 @@ fn ask_everything(block: &Block, sections: &dyn Sections, conjuncts: &[ColumnPre
         let _ = block.column_storage(sections, *column);
     }
     for conjunct in conjuncts {
-        let _ = block.rule_out(sections, std::slice::from_ref(conjunct), 0..block.segments());
+        let _ = block.prune(sections, std::slice::from_ref(conjunct), 0..block.segments());
     }
     for segment in 0..block.segments() {
         let rows = block.segment_rows(segment);

@@ -105,7 +105,7 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
     let mut start = first;
     let ruled_out = |case: &Case| {
         let conjuncts = &case.predicate.column_predicates;
-        let left: Vec<usize> = block.rule_out(&sections, conjuncts, 0..block.segments()).unwrap().left().collect();
+        let left: Vec<usize> = block.prune(&sections, conjuncts, 0..block.segments()).unwrap().remaining().collect();
         (0..block.segments()).filter(|segment| !left.contains(segment)).collect::<Vec<_>>()
     };
     let ruled_out: Vec<Vec<usize>> = cases.iter().map(ruled_out).collect();

@@ -16,7 +16,7 @@ use crate::cache::CachedSections;
 use crate::directory::{Directory, block_name};
 use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
-use taut_block::{Beside, Block, BlockError, Extreme, SectionEntry, SectionError, Sections, checksum};
+use taut_block::{Block, BlockError, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum};
 
 /// The file of a block. If a version of the catalog no longer references the block, the file is removed when the last
 /// holder of this object is dropped.
@@ -291,11 +291,11 @@ impl Sections for OpenBlock {
         })
     }
 
-    fn extremes(&self, index: u32, extreme: Extreme) -> Beside {
-        self.cached.as_ref().map_or(Beside::Nothing, |cached| cached.extremes(index, extreme))
+    fn extremes(&self, index: u32, extreme: Extreme) -> DerivedLookup {
+        self.cached.as_ref().map_or(DerivedLookup::Bypass, |cached| cached.extremes(index, extreme))
     }
 
-    fn keep_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
+    fn cache_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
         if let Some(cached) = &self.cached {
             self.file.directory.cache.keep_extremes(cached, index, extreme, extremes);
         }

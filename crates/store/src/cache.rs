@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use taut_block::{Beside, Extreme};
+use taut_block::{DerivedLookup, Extreme};
 
 /// A cache of sections, shared by all threads.
 #[derive(Debug)]
@@ -203,13 +203,13 @@ impl CachedSections {
     }
 
     /// The extremes of a section, if they are cached. `Missed` if not, but the section was read from the cache before.
-    pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> Beside {
+    pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> DerivedLookup {
         if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
-            return Beside::Kept(extremes.clone());
+            return DerivedLookup::Hit(extremes.clone());
         }
         match self.was_read.get(section as usize) {
-            Some(was_read) if was_read.load(Ordering::Relaxed) => Beside::Missed,
-            _ => Beside::Nothing,
+            Some(was_read) if was_read.load(Ordering::Relaxed) => DerivedLookup::Miss,
+            _ => DerivedLookup::Bypass,
         }
     }
 
@@ -333,23 +333,23 @@ mod tests {
         let cache = Cache::new(100);
         let block = cache.add(4);
         let extremes = || block.extremes(0, Extreme::Least);
-        assert!(matches!(extremes(), Beside::Nothing));
+        assert!(matches!(extremes(), DerivedLookup::Bypass));
         cache.keep_extremes(&block, 0, Extreme::Least, buffer(20, 7));
         assert_eq!(used(&cache), 0, "there is no section that they would be beside");
         cache.insert(&block, 0, buffer(30, 0));
-        assert!(matches!(extremes(), Beside::Nothing));
+        assert!(matches!(extremes(), DerivedLookup::Bypass));
         block.get(0);
-        assert!(matches!(extremes(), Beside::Missed));
+        assert!(matches!(extremes(), DerivedLookup::Miss));
         for bytes in [10, 20] {
             cache.keep_extremes(&block, 0, Extreme::Least, buffer(bytes, 7));
         }
-        assert!(matches!(extremes(), Beside::Kept(found) if found.as_slice() == [7; 20]));
-        assert!(matches!(block.extremes(0, Extreme::Greatest), Beside::Missed));
+        assert!(matches!(extremes(), DerivedLookup::Hit(found) if found.as_slice() == [7; 20]));
+        assert!(matches!(block.extremes(0, Extreme::Greatest), DerivedLookup::Miss));
         assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (50, 1, 50));
         // Extremes count towards the limit, and are evicted with their section.
         (1..4).for_each(|section| drop(cache.insert(&block, section, buffer(30, 0))));
         cache.insert(&cache.add(1), 0, buffer(90, 0));
-        assert!(matches!(extremes(), Beside::Nothing));
+        assert!(matches!(extremes(), DerivedLookup::Bypass));
         assert_eq!((cache.statistics().bytes, used(&cache)), (90, 90));
     }
 

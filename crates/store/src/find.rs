@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use hashbrown::HashTable;
-use taut_block::{RuledOut, ScanReport};
+use taut_block::{PrunedSegments, ScanReport};
 use taut_types::{ColumnIndex, Predicate};
 
 use crate::delta::{ContainerId, DeltaPage, KeyEntries, RowId};
@@ -162,9 +162,9 @@ impl<'a> KeySearch<'a> {
         let mut report = ScanReport::default();
         let segments: Vec<usize> = (0..open.block().segments()).collect();
         let mut left = vec![];
-        for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
-            let ruled_out = open.block().rule_out(&open, &predicate.column_predicates, together.iter().copied());
-            left.extend(ruled_out.map_err(|error| open.locate(error))?.left());
+        for together in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
+            let ruled_out = open.block().prune(&open, &predicate.column_predicates, together.iter().copied());
+            left.extend(ruled_out.map_err(|error| open.locate(error))?.remaining());
         }
         for segment in left {
             let mut reader = self.table.open_segment(&open, segment);

@@ -10,19 +10,19 @@ use taut_encoding::{Bitmap, Extreme};
 use taut_types::DatumPredicate;
 
 use super::{PlannedPredicate, SegmentReader};
-use crate::section::Beside;
+use crate::section::DerivedLookup;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
 /// Extremes are built if at most one row in this many passes. If more rows pass, extremes save nothing: a scan also
 /// brings the rows that are read next into the processor cache. Building extremes takes as long as seven scans.
 ///
 /// Measured, like the next constant: `cargo run --release -p taut-encoding --example few_rows`.
-const FEW: usize = 200;
+const ROWS_PER_MATCH_MIN: usize = 200;
 /// If at most one row in this many is still selected, the predicate is evaluated row by row.
-const LEFT: usize = 80;
+const ROWS_PER_SELECTED_MIN: usize = 80;
 
 /// Result of a lookup of the extremes at one end of a column's numbers.
-type KeptExtremes = Option<(Extreme, Beside)>;
+type CachedExtremes = Option<(Extreme, DerivedLookup)>;
 
 impl SegmentReader<'_> {
     /// Rows that pass a column predicate, when no other predicate is left to evaluate and no row is excluded. Builds no
@@ -32,8 +32,8 @@ impl SegmentReader<'_> {
         planned: &PlannedPredicate<'_>,
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
-        let kept = self.kept_extremes(planned)?;
-        if let Some(found) = self.find_by_extremes(planned, &kept, report)? {
+        let cached = self.cached_extremes(planned)?;
+        if let Some(found) = self.find_by_extremes(planned, &cached, report)? {
             return Ok(Selection::from_positions(found));
         }
         let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
@@ -41,11 +41,11 @@ impl SegmentReader<'_> {
         if let Some(chunk) = piece.chunk(ordinal).filter(|_| rows == all) {
             let mut selection = Bitmap::none(0);
             chunk.select_passing(planned.predicate, &mut selection);
-            let left = self.scanned(planned, rows, &kept, &selection, report)?;
+            let left = self.scanned(planned, rows, &cached, &selection, report)?;
             return Ok(Selection::from_counted_bitmap(selection, left));
         }
         let mut selection = self.bits_of(&planned.uncertain);
-        let left = self.scan_column(planned, rows, &kept, &mut selection, report)?;
+        let left = self.scan_column(planned, rows, &cached, &mut selection, report)?;
         Ok(Selection::from_counted_bitmap(selection, left))
     }
 
@@ -60,30 +60,30 @@ impl SegmentReader<'_> {
     ) -> Result<usize, BlockError> {
         let (predicate, uncertain) = (planned.predicate, &planned.uncertain);
         let (piece, ordinal) = self.piece(predicate.column)?;
-        if before * LEFT <= uncertain.rows() as usize
+        if before * ROWS_PER_SELECTED_MIN <= uncertain.rows() as usize
             && let Some(chunk) = piece.chunk(ordinal)
             && chunk.filter_selected(predicate, before, selection)
         {
             report.count_column_scan(before as u64);
             return Ok(selection.count());
         }
-        let kept = self.kept_extremes(planned)?;
-        if let Some(mut found) = self.find_by_extremes(planned, &kept, report)? {
+        let cached = self.cached_extremes(planned)?;
+        if let Some(mut found) = self.find_by_extremes(planned, &cached, report)? {
             found.retain(|row| selection.get(*row as usize));
             uncertain.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
             found.iter().for_each(|row| selection.set(*row as usize));
             return Ok(selection.count());
         }
-        self.scan_column(planned, before, &kept, selection, report)
+        self.scan_column(planned, before, &cached, selection, report)
     }
 
     /// Looks up cached extremes for a predicate. Returns `None` unless it passes only the greatest or only the least
     /// numbers of a column that is stored alone.
-    fn kept_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<KeptExtremes, BlockError> {
+    fn cached_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<CachedExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
         let (piece, _) = self.piece(planned.predicate.column)?;
-        let kept = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
-        Ok(extreme.and_then(kept))
+        let cached = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
+        Ok(extreme.and_then(cached))
     }
 
     /// Uncertain rows that pass a predicate, found by extremes. Returns `None` if no extremes are cached or they cannot
@@ -91,22 +91,23 @@ impl SegmentReader<'_> {
     fn find_by_extremes(
         &mut self,
         planned: &PlannedPredicate<'_>,
-        kept: &KeptExtremes,
+        cached: &CachedExtremes,
         report: &mut ScanReport,
     ) -> Result<Option<Vec<u32>>, BlockError> {
-        let Some((extreme, Beside::Kept(extremes))) = kept else { return Ok(None) };
+        let Some((extreme, DerivedLookup::Hit(extremes))) = cached else { return Ok(None) };
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
         let Some(chunk) = piece.chunk(ordinal) else { return Ok(None) };
-        let (mut all, mut all_looked_at) = (vec![], 0);
+        let (mut all, mut compared) = (vec![], 0);
         for rows in planned.uncertain.iter() {
             let rows = rows.start as usize..rows.end as usize;
-            let Some((found, looked_at)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows) else {
+            let Some((found, found_compared)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows)
+            else {
                 return Ok(None);
             };
-            all_looked_at += looked_at as u64;
+            compared += found_compared as u64;
             if all.is_empty() { all = found } else { all.extend(found) }
         }
-        report.count_column_scan(all_looked_at);
+        report.count_column_scan(compared);
         report.paths |= AccessPaths::EXTREMES;
         Ok(Some(all))
     }
@@ -117,13 +118,13 @@ impl SegmentReader<'_> {
         &mut self,
         planned: &PlannedPredicate<'_>,
         before: usize,
-        kept: &KeptExtremes,
+        cached: &CachedExtremes,
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
         piece.filter(ordinal, planned.predicate, &planned.uncertain, selection)?;
-        self.scanned(planned, before, kept, selection, report)
+        self.scanned(planned, before, cached, selection, report)
     }
 
     /// Reports a scan of a column that reduced `before` rows to `selection`, and builds extremes if few rows passed.
@@ -132,20 +133,20 @@ impl SegmentReader<'_> {
         &mut self,
         planned: &PlannedPredicate<'_>,
         before: usize,
-        kept: &KeptExtremes,
+        cached: &CachedExtremes,
         selection: &Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         report.count_column_scan(planned.uncertain.rows());
         let (sections, rows, left) = (self.sections, self.rows, selection.count());
         let (piece, _) = self.piece(planned.predicate.column)?;
-        if let Some((extreme, Beside::Missed)) = kept
+        if let Some((extreme, DerivedLookup::Miss)) = cached
             && planned.uncertain.rows() as usize * 2 > rows
-            && left * FEW <= before
+            && left * ROWS_PER_MATCH_MIN <= before
             && let Some(column) = piece.single_column()
             && let Some(extremes) = column.chunk.extremes(*extreme)
         {
-            sections.keep_extremes(column.section, *extreme, extremes);
+            sections.cache_extremes(column.section, *extreme, extremes);
         }
         Ok(left)
     }

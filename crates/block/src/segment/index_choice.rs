@@ -15,7 +15,7 @@ use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexK
 use super::scan_cost::cost_in;
 use super::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::BlockError;
-use crate::indexes::{Asked, Found, INTERVALS_MAX, TreeIndex, bloom_rules_out, codes_that_pass};
+use crate::indexes::{INTERVALS_MAX, IndexMatches, ProbePredicate, TreeIndex, bloom_rules_out, codes_that_pass};
 
 /// Nanoseconds of a search in an index, including the lookup of its section.
 const SEARCH_COST: f64 = 3000.0;
@@ -30,7 +30,7 @@ const SHARE_MAX: f64 = 0.6;
 /// An index and the result of its search.
 pub(super) struct IndexChoice {
     pub tree: TreeIndex,
-    pub found: Found,
+    pub found: IndexMatches,
     /// Ordinal, in the planned predicates, of the predicate on the first column of the index.
     first: usize,
     /// Ordinal, in the planned predicates, of the predicate on the second column. Unused if the search did not use this
@@ -158,17 +158,20 @@ impl SegmentReader<'_> {
         first: &ColumnPredicate,
         second: Option<&ColumnPredicate>,
         keys_max: usize,
-    ) -> Result<Option<Found>, BlockError> {
-        let mut codes = |ordinal: usize, predicate: &ColumnPredicate| match tree.takes_codes(ordinal)
+    ) -> Result<Option<IndexMatches>, BlockError> {
+        let mut codes = |column: usize, predicate: &ColumnPredicate| match tree.takes_codes(column)
             && predicate.condition != DatumPredicate::Null
         {
-            true => self.piece(predicate.column).map(|(piece, at)| codes_that_pass(piece, at, &predicate.condition)),
+            true => self
+                .piece(predicate.column)
+                .map(|(piece, ordinal)| codes_that_pass(piece, ordinal, &predicate.condition)),
             false => Ok(None),
         };
         let first_codes = codes(0, first)?;
         let second_codes = second.map(|second| codes(1, second)).transpose()?.flatten();
-        let first = Asked { predicate: &first.condition, codes: first_codes.as_deref() };
-        let second = second.map(|second| Asked { predicate: &second.condition, codes: second_codes.as_deref() });
+        let first = ProbePredicate { predicate: &first.condition, codes: first_codes.as_deref() };
+        let second =
+            second.map(|second| ProbePredicate { predicate: &second.condition, codes: second_codes.as_deref() });
         Ok(tree.search(first, second, keys_max))
     }
 
@@ -197,7 +200,7 @@ impl SegmentReader<'_> {
 
 /// Estimated nanoseconds of a search in an index. If the search is not exact, the rows that it finds must be tested.
 /// `row_costs` are the nanoseconds to test one row, for the predicates on the first and the second column.
-fn search_cost(found: &Found, row_costs: [f64; 2]) -> f64 {
+fn search_cost(found: &IndexMatches, row_costs: [f64; 2]) -> f64 {
     let rows = found.rows as f64;
     let tested = |is_exact: bool, row_cost: f64| if is_exact { 0.0 } else { rows * row_cost };
     SEARCH_COST

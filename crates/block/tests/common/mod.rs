@@ -14,7 +14,8 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
 use taut_block::{
-    Beside, Block, BlockBuilder, BlockImage, Extreme, SectionEntry, SectionError, Sections, SegmentReader, Selection,
+    Block, BlockBuilder, BlockImage, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, SegmentReader,
+    Selection,
 };
 use taut_testkit::{Model, TestTable, array_of};
 use taut_types::{
@@ -83,11 +84,11 @@ impl Sections for InMemory {
         Ok(bytes)
     }
 
-    fn extremes(&self, index: u32, extreme: Extreme) -> Beside {
-        self.extremes.lock().unwrap().get(&(index, extreme)).cloned().map_or(Beside::Missed, Beside::Kept)
+    fn extremes(&self, index: u32, extreme: Extreme) -> DerivedLookup {
+        self.extremes.lock().unwrap().get(&(index, extreme)).cloned().map_or(DerivedLookup::Miss, DerivedLookup::Hit)
     }
 
-    fn keep_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
+    fn cache_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
         assert!(self.extremes.lock().unwrap().insert((index, extreme), extremes).is_none(), "made once more");
     }
 }

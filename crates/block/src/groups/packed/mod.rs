@@ -271,8 +271,8 @@ impl<'a> PackedPiece<'a> {
                 let tuple = (row - first) * stride;
                 let is_null = field.null_bit.is_some_and(|null_bit| is_set(bytes, tuple + null_bit));
                 let distance = load_wide(bytes, tuple + field.value_bit, field.record.width);
-                let key = Datum::Number(field.record.base.wrapping_add(distance as i128));
-                !is_null && predicate.admits(Some(&key))
+                let datum = Datum::Number(field.record.base.wrapping_add(distance as i128));
+                !is_null && predicate.admits(Some(&datum))
             });
             Ok(())
         })

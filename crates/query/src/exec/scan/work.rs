@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::common::Result;
-use taut_block::{RuledOut, ScanReport};
+use taut_block::{PrunedSegments, ScanReport};
 use taut_store::{OpenBlock, Table};
 use taut_types::ColumnPredicate;
 
@@ -144,8 +144,9 @@ impl Morsels {
         report: &mut ScanReport,
     ) -> Result<bool> {
         let failed = |error| block_error(open, error);
-        let questions = if self.is_asked { None } else { open.block().questions(open, predicates).map_err(failed)? };
-        let Some(questions) = questions.filter(|questions| questions.expect_none(index.segment)) else {
+        let questions =
+            if self.is_asked { None } else { open.block().index_probes(open, predicates).map_err(failed)? };
+        let Some(questions) = questions.filter(|questions| questions.may_prune(index.segment)) else {
             return Ok(false);
         };
         let following = self.queue.take_of_block(index.block, self.together - 1);
@@ -155,13 +156,13 @@ impl Morsels {
             Morsel::Page(_) => None,
         });
         let asked = std::iter::once(index.segment).chain(of_following);
-        let ruled_out = questions.rule_out(asked).map_err(failed)?;
+        let ruled_out = questions.prune(asked).map_err(failed)?;
         ruled_out.report(report);
-        self.together = match ruled_out.are_most() {
-            true => RuledOut::SEGMENTS_MAX.min(self.together * 4),
+        self.together = match ruled_out.is_majority() {
+            true => PrunedSegments::SEGMENTS_MAX.min(self.together * 4),
             false => 1.max(self.together / 4),
         };
-        let mut left = ruled_out.left().peekable();
+        let mut left = ruled_out.remaining().peekable();
         let is_left = left.next_if_eq(&index.segment).is_some();
         self.left.extend(left.map(|segment| SegmentPlace { segment, ..index }));
         Ok(!is_left)

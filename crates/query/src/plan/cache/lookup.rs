@@ -15,7 +15,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
-use taut_block::{PredicateHistory, RuledOut, SEGMENT_ROWS, ScanReport, Selection};
+use taut_block::{PredicateHistory, PrunedSegments, SEGMENT_ROWS, ScanReport, Selection};
 use taut_sql::parameter_index;
 use taut_store::{Catalog, ContainerId, DeltaPage, KeySearch, ReadCounters, Table, TableId, Transaction};
 use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
@@ -172,14 +172,14 @@ impl Lookup {
                 continue;
             }
             let segments: Vec<usize> = (0..block.block().segments()).collect();
-            for together in segments.chunks(RuledOut::SEGMENTS_MAX) {
-                let ruled_out = block.block().rule_out(&block, &predicate.column_predicates, together.iter().copied());
+            for together in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
+                let ruled_out = block.block().prune(&block, &predicate.column_predicates, together.iter().copied());
                 let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
                 passed_over += ruled_out.count() as u64;
                 if passed_over > CHECKED_SEGMENTS_MAX || counters.disk_bytes() > READ_MAX {
                     return Ok(None);
                 }
-                for segment in ruled_out.left() {
+                for segment in ruled_out.remaining() {
                     let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
                     if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
                         return Ok(None);

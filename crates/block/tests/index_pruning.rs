@@ -69,11 +69,11 @@ fn is_name(row: usize) -> ColumnPredicate {
 
 /// Returns the segments that remain, and how many were ruled out by CSB+-trees and by Bloom filters.
 fn left((block, sections): &(Block, InMemory), predicates: &[ColumnPredicate]) -> (Vec<usize>, u64, u64) {
-    let ruled_out = block.rule_out(sections, predicates, 0..block.segments()).unwrap();
+    let pruned = block.prune(sections, predicates, 0..block.segments()).unwrap();
     let mut report = ScanReport::default();
-    ruled_out.report(&mut report);
-    assert_eq!(report.segments as usize + ruled_out.left().count(), block.segments());
-    (ruled_out.left().collect(), report.segments_skipped_by_csb, report.segments_skipped_by_bloom)
+    pruned.report(&mut report);
+    assert_eq!(report.segments as usize + pruned.remaining().count(), block.segments());
+    (pruned.remaining().collect(), report.segments_skipped_by_csb, report.segments_skipped_by_bloom)
 }
 
 const ALL: [usize; SEGMENTS] = [0, 1, 2, 3, 4];
@@ -97,8 +97,8 @@ fn a_key_is_left_in_its_segment() {
         assert_eq!(left(&indexed, &[ColumnPredicate::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
         // A lookup for some of the segments.
         let (block, sections) = &indexed;
-        let some = block.rule_out(sections, &[one(FAR, far(row_of(3)))], [1, 3]).unwrap();
-        assert_eq!(some.left().collect::<Vec<_>>(), [3]);
+        let some = block.prune(sections, &[one(FAR, far(row_of(3)))], [1, 3]).unwrap();
+        assert_eq!(some.remaining().collect::<Vec<_>>(), [3]);
     }
 }
 
@@ -136,8 +136,8 @@ fn what_an_index_cannot_tell_is_not_asked() {
     let indexed = block(Layout::Column, IndexKind::CsbTree, &[FAR]);
     let (block, sections) = &indexed;
     let may = |predicate: &ColumnPredicate| {
-        let questions = block.questions(sections, std::slice::from_ref(predicate)).unwrap();
-        questions.is_some_and(|questions| questions.expect_none(0))
+        let probes = block.index_probes(sections, std::slice::from_ref(predicate)).unwrap();
+        probes.is_some_and(|probes| probes.may_prune(0))
     };
     let key = one(FAR, far(row_of(3)));
     assert!(may(&key));

@@ -1,4 +1,5 @@
-//! Finds segments of a block in which no row passes a predicate, by searching the indexes of several segments together.
+//! Index pruning: finds segments of a block in which no row passes a predicate, by searching the indexes of several
+//! segments together.
 //!
 //! Most segments have no row with a rare value. Checking one segment after another needs a reader for each, and waits
 //! for one tree node after another. Here, the trees of several segments are searched side by side.
@@ -11,30 +12,31 @@ use arrow_buffer::Buffer;
 use taut_index::{CsbTree, ZoneMap};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, IndexKind};
 
-use crate::indexes::{Asked, HEAD_BYTES, TreeIndex, bloom_rules_out};
+use crate::indexes::{HEAD_BYTES, ProbePredicate, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{Block, BlockError, ScanReport, Sections};
 
 /// Maximum length of a list that is searched here. Longer lists are left to each segment.
-const KEYS_MAX: usize = 64;
+const LIST_MAX: usize = 64;
 /// Maximum expected number of passing rows in a segment whose indexes are searched. If two are expected, a seventh of
 /// the segments has none.
 const ROWS_EXPECTED_MAX: f64 = 2.0;
 
 /// Result of searching the indexes of some segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuledOut {
+pub struct PrunedSegments {
     /// Segments, each with the kind of index that rules it out, if any does.
     segments: Vec<(usize, Option<IndexKind>)>,
-    asked: usize,
+    /// Number of segments whose indexes were searched.
+    probed: usize,
 }
 
-impl RuledOut {
+impl PrunedSegments {
     /// Maximum number of segments in one call. With more, much of the indexes would be held in memory.
     pub const SEGMENTS_MAX: usize = 16;
 
     /// Segments that are not ruled out.
-    pub fn left(&self) -> impl Iterator<Item = usize> {
+    pub fn remaining(&self) -> impl Iterator<Item = usize> {
         self.segments.iter().filter(|(_, by)| by.is_none()).map(|(segment, _)| *segment)
     }
 
@@ -44,8 +46,8 @@ impl RuledOut {
     }
 
     /// Whether at least half of the segments whose indexes were searched are ruled out.
-    pub fn are_most(&self) -> bool {
-        self.count() * 2 >= self.asked
+    pub fn is_majority(&self) -> bool {
+        self.count() * 2 >= self.probed
     }
 
     /// Adds the segments that are ruled out to a report.
@@ -61,16 +63,16 @@ impl RuledOut {
 }
 
 /// The indexes of a block that can rule out segments for some column predicates.
-pub struct IndexQuestions<'a> {
+pub struct IndexProbes<'a> {
     block: &'a Block,
     sections: &'a dyn Sections,
     predicates: Vec<(&'a ColumnPredicate, Arc<ColumnSummary>)>,
     /// Index searches, the cheaper ones first.
-    questions: Vec<Question>,
+    probes: Vec<IndexProbe>,
 }
 
 /// Search of one index: ordinals of the predicates on its first column and, if there is one, on its second.
-struct Question {
+struct IndexProbe {
     index: usize,
     kind: IndexKind,
     columns: usize,
@@ -84,12 +86,12 @@ impl Block {
     ///
     /// # Errors
     /// If statistics cannot be read or parsed.
-    pub fn questions<'a>(
+    pub fn index_probes<'a>(
         &'a self,
         sections: &'a dyn Sections,
         predicates: &'a [ColumnPredicate],
-    ) -> Result<Option<IndexQuestions<'a>>, BlockError> {
-        let mut questions = vec![];
+    ) -> Result<Option<IndexProbes<'a>>, BlockError> {
+        let mut probes = vec![];
         for index in 0..self.header.indexes() {
             let (kind, columns) = self.header.index(index);
             let on = |column: ColumnIndex| {
@@ -99,44 +101,47 @@ impl Block {
                 continue;
             };
             let second = columns.get(1).and_then(|column| on(*column));
-            questions.push(Question { index, kind, columns: columns.len(), first, second });
+            probes.push(IndexProbe { index, kind, columns: columns.len(), first, second });
         }
-        if questions.is_empty() {
+        if probes.is_empty() {
             return Ok(None);
         }
-        questions.sort_by_key(|question| question.kind != IndexKind::Bloom);
+        probes.sort_by_key(|probe| probe.kind != IndexKind::Bloom);
         let predicates = predicates.iter().map(|predicate| Ok((predicate, self.summary(sections, predicate.column)?)));
         let predicates = predicates.collect::<Result<_, BlockError>>()?;
-        Ok(Some(IndexQuestions { block: self, sections, predicates, questions }))
+        Ok(Some(IndexProbes { block: self, sections, predicates, probes }))
     }
 
-    /// Finds segments in which no row passes all of some column predicates, like [`IndexQuestions::rule_out`].
+    /// Finds segments in which no row passes all of some column predicates, like [`IndexProbes::prune`].
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
     /// If a segment does not exist.
-    pub fn rule_out(
+    pub fn prune(
         &self,
         sections: &dyn Sections,
         predicates: &[ColumnPredicate],
         segments: impl IntoIterator<Item = usize>,
-    ) -> Result<RuledOut, BlockError> {
-        match self.questions(sections, predicates)? {
-            Some(questions) => questions.rule_out(segments),
-            None => Ok(RuledOut { segments: segments.into_iter().map(|segment| (segment, None)).collect(), asked: 0 }),
+    ) -> Result<PrunedSegments, BlockError> {
+        match self.index_probes(sections, predicates)? {
+            Some(probes) => probes.prune(segments),
+            None => Ok(PrunedSegments {
+                segments: segments.into_iter().map(|segment| (segment, None)).collect(),
+                probed: 0,
+            }),
         }
     }
 }
 
-impl IndexQuestions<'_> {
+impl IndexProbes<'_> {
     /// Whether it is likely that an index rules out a segment that zone maps do not rule out. Reads nothing.
     ///
     /// # Panics
     /// If there is no such segment.
-    pub fn expect_none(&self, segment: usize) -> bool {
-        self.questions.iter().any(|question| self.expects_few(question, segment)) && self.zones_admit(segment)
+    pub fn may_prune(&self, segment: usize) -> bool {
+        self.probes.iter().any(|probe| self.expects_few_rows(probe, segment)) && self.zones_admit(segment)
     }
 
     /// Finds segments in which no row passes, by searching the indexes of all given segments together. Segments that
@@ -147,24 +152,25 @@ impl IndexQuestions<'_> {
     ///
     /// # Panics
     /// If a segment does not exist.
-    pub fn rule_out(&self, segments: impl IntoIterator<Item = usize>) -> Result<RuledOut, BlockError> {
+    pub fn prune(&self, segments: impl IntoIterator<Item = usize>) -> Result<PrunedSegments, BlockError> {
         let mut segments: Vec<_> = segments.into_iter().map(|segment| (segment, None)).collect();
-        let mut open: Vec<usize> = (0..segments.len()).filter(|place| self.expect_none(segments[*place].0)).collect();
-        let asked = open.len();
-        for question in &self.questions {
-            let places: Vec<usize> =
-                open.iter().copied().filter(|place| self.expects_few(question, segments[*place].0)).collect();
-            let numbers: Vec<usize> = places.iter().map(|place| segments[*place].0).collect();
-            let have_rows = match question.kind {
-                IndexKind::Bloom => self.ask_filters(question, &numbers)?,
-                IndexKind::CsbTree => self.ask_trees(question, &numbers)?,
+        // Indexes, in `segments`, of those that no index has ruled out.
+        let mut open: Vec<usize> = (0..segments.len()).filter(|index| self.may_prune(segments[*index].0)).collect();
+        let probed = open.len();
+        for probe in &self.probes {
+            let expects_few_rows = |index: &usize| self.expects_few_rows(probe, segments[*index].0);
+            let searched: Vec<usize> = open.iter().copied().filter(expects_few_rows).collect();
+            let numbers: Vec<usize> = searched.iter().map(|index| segments[*index].0).collect();
+            let have_rows = match probe.kind {
+                IndexKind::Bloom => self.probe_filters(probe, &numbers)?,
+                IndexKind::CsbTree => self.probe_trees(probe, &numbers)?,
             };
-            for (place, _) in places.into_iter().zip(have_rows).filter(|(_, has_rows)| !has_rows) {
-                segments[place].1 = Some(question.kind);
+            for (index, _) in searched.into_iter().zip(have_rows).filter(|(_, has_rows)| !has_rows) {
+                segments[index].1 = Some(probe.kind);
             }
-            open.retain(|place| segments[*place].1.is_none());
+            open.retain(|index| segments[*index].1.is_none());
         }
-        Ok(RuledOut { segments, asked })
+        Ok(PrunedSegments { segments, probed })
     }
 
     /// Whether zone maps do not rule out a segment.
@@ -174,24 +180,24 @@ impl IndexQuestions<'_> {
 
     /// Whether so few rows of a segment are expected to pass that there may be none, and binary search cannot find that
     /// out.
-    fn expects_few(&self, question: &Question, segment: usize) -> bool {
-        let places = std::iter::once(question.first).chain(question.second);
-        let share: f64 = places
-            .map(|place| {
-                let (predicate, summary) = &self.predicates[place];
+    fn expects_few_rows(&self, probe: &IndexProbe, segment: usize) -> bool {
+        let ordinals = std::iter::once(probe.first).chain(probe.second);
+        let share: f64 = ordinals
+            .map(|ordinal| {
+                let (predicate, summary) = &self.predicates[ordinal];
                 even_share(&predicate.condition, summary.zones(segment))
             })
             .product();
-        let zones = self.predicates[question.first].1.zones(segment).zones();
+        let zones = self.predicates[probe.first].1.zones(segment).zones();
         share * self.block.segment_rows(segment) as f64 <= ROWS_EXPECTED_MAX
             && zones.iter().any(|zone| !zone.is_ascending)
     }
 
     /// Whether each of some segments may have a passing row, by its Bloom filter.
-    fn ask_filters(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
-        let predicate = &self.predicates[question.first].0.condition;
+    fn probe_filters(&self, probe: &IndexProbe, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
+        let predicate = &self.predicates[probe.first].0.condition;
         let has_rows = |segment: &usize| {
-            let section = self.block.header.index_section(*segment, question.index);
+            let section = self.block.header.index_section(*segment, probe.index);
             let ruled_out = bloom_rules_out(&self.sections.section(section)?, predicate);
             Ok(!ruled_out.map_err(|corrupt| crate::error::Corrupt::from(corrupt).in_section(section))?)
         };
@@ -199,8 +205,8 @@ impl IndexQuestions<'_> {
     }
 
     /// Whether each of some segments may have a passing row, by its tree.
-    fn ask_trees(&self, question: &Question, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
-        let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, question.index));
+    fn probe_trees(&self, probe: &IndexProbe, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
+        let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, probe.index));
         let read: Vec<(u32, Buffer)> =
             numbers.map(|section| Ok((section, self.sections.section(section)?))).collect::<Result<_, BlockError>>()?;
         // The heads of all sections, and of their trees, are fetched from memory together.
@@ -208,47 +214,48 @@ impl IndexQuestions<'_> {
         black_box(read.iter().fold(0, |all, (_, bytes)| all ^ head(bytes)));
         let mut trees = Vec::with_capacity(read.len());
         for ((section, bytes), segment) in read.iter().zip(segments) {
-            let tree = TreeIndex::parse(bytes, self.block.segment_rows(*segment), question.columns);
+            let tree = TreeIndex::parse(bytes, self.block.segment_rows(*segment), probe.columns);
             trees.push(tree.map_err(|corrupt| corrupt.in_section(*section))?);
         }
         let mut has_rows = vec![false; segments.len()];
-        let (mut places, mut asked) = (vec![], vec![]);
-        for (place, tree) in trees.iter().enumerate() {
-            let sought = match tree.takes_codes(0) {
+        // Keys to search for, each with the index of its tree.
+        let (mut keys, mut tree_of_key) = (vec![], vec![]);
+        for (index, tree) in trees.iter().enumerate() {
+            let search = match tree.takes_codes(0) {
                 // Codes belong to a dictionary, which is not read here.
                 true => None,
                 false => {
-                    let second = question.second.filter(|_| !tree.takes_codes(1));
-                    let predicate = |place: usize| uncoded(self.predicates[place].0);
-                    tree.sought(predicate(question.first), second.map(predicate), KEYS_MAX)
+                    let second = probe.second.filter(|_| !tree.takes_codes(1));
+                    let predicate = |ordinal: usize| uncoded(self.predicates[ordinal].0);
+                    tree.key_search(predicate(probe.first), second.map(predicate), LIST_MAX)
                 }
             };
-            match sought {
-                None => has_rows[place] = true,
-                Some(sought) => {
-                    places.resize(places.len() + sought.keys.len(), place);
-                    asked.extend(sought.keys.into_iter().map(|keys| (tree.tree(), keys)));
+            match search {
+                None => has_rows[index] = true,
+                Some(search) => {
+                    tree_of_key.resize(tree_of_key.len() + search.keys.len(), index);
+                    keys.extend(search.keys.into_iter().map(|interval| (tree.tree(), interval)));
                 }
             }
         }
-        for (place, has_keys) in places.into_iter().zip(CsbTree::have_keys(&asked)) {
-            has_rows[place] |= has_keys;
+        for (index, has_key) in tree_of_key.into_iter().zip(CsbTree::have_keys(&keys)) {
+            has_rows[index] |= has_key;
         }
         Ok(has_rows)
     }
 }
 
-fn uncoded(predicate: &ColumnPredicate) -> Asked<'_> {
-    Asked { predicate: &predicate.condition, codes: None }
+fn uncoded(predicate: &ColumnPredicate) -> ProbePredicate<'_> {
+    ProbePredicate { predicate: &predicate.condition, codes: None }
 }
 
 /// Whether few rows may pass a predicate, and an index of this kind can find that out.
 fn can_be_rare(kind: IndexKind, predicate: &DatumPredicate) -> bool {
     match predicate {
         DatumPredicate::Range { low, high } => kind == IndexKind::CsbTree || low == high,
-        DatumPredicate::OneOf(numbers) => numbers.len() <= KEYS_MAX,
+        DatumPredicate::OneOf(numbers) => numbers.len() <= LIST_MAX,
         DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } => low == high,
-        DatumPredicate::BytesOneOf(values) => values.len() <= KEYS_MAX,
+        DatumPredicate::BytesOneOf(values) => values.len() <= LIST_MAX,
         DatumPredicate::BytesRange { .. } | DatumPredicate::Null => false,
     }
 }
