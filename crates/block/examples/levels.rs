@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use arrow_buffer::Buffer;
-use taut_block::{Block, BlockBuilder, SEGMENT_ROWS, ScanReport, SectionError, Sections, Selection};
+use taut_block::{Block, BlockBuilder, SEGMENT_ROWS, ScanReport, Selection};
 use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 10;
@@ -28,14 +28,6 @@ const REPETITIONS: usize = 41;
 const LOOKUPS: usize = 200;
 
 type Row = [i32; COLUMNS];
-
-struct InMemory(Vec<Buffer>);
-
-impl Sections for InMemory {
-    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        Ok(self.0[index as usize].clone())
-    }
-}
 
 struct Random(u64);
 
@@ -98,7 +90,7 @@ fn design(layout: &str, abstraction: &str) -> TableDesign {
 }
 
 struct Built {
-    blocks: Vec<(Block, InMemory)>,
+    blocks: Vec<(Block, Vec<Buffer>)>,
     rows: usize,
     bytes: u64,
     time: Duration,
@@ -125,13 +117,13 @@ fn build(design: &TableDesign, parts: &[&[Row]]) -> Built {
         built.rows += part.len();
         built.bytes += image.bytes();
         let sections = image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
-        built.blocks.push((Block::parse(image.header.into()).unwrap(), InMemory(sections)));
+        built.blocks.push((Block::parse(image.header.into()).unwrap(), sections));
     }
     built
 }
 
 /// Filters a segment and reads columns of what is left.
-fn scan((block, sections): &(Block, InMemory), segment: usize, conjuncts: &[ColumnPredicate], columns: &[usize]) {
+fn scan((block, sections): &(Block, Vec<Buffer>), segment: usize, conjuncts: &[ColumnPredicate], columns: &[usize]) {
     let columns: Vec<ColumnIndex> = columns.iter().copied().map(ColumnIndex::from).collect();
     let predicate = Predicate { column_predicates: conjuncts.to_vec(), row_predicates: vec![] };
     let mut report = ScanReport::default();
@@ -144,7 +136,7 @@ fn scan((block, sections): &(Block, InMemory), segment: usize, conjuncts: &[Colu
 }
 
 /// Reads whole rows at random positions, each by a new reader of its segment or all by one.
-fn look_up((block, sections): &(Block, InMemory), segment: usize, is_fresh: bool) {
+fn look_up((block, sections): &(Block, Vec<Buffer>), segment: usize, is_fresh: bool) {
     let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
     let (mut random, mut report) = (Random(77), ScanReport::default());
     let rows = block.segment_rows(segment) as u64;
@@ -160,7 +152,7 @@ fn look_up((block, sections): &(Block, InMemory), segment: usize, is_fresh: bool
 
 /// The least nanoseconds of a segment of each design, as the mean over the middle segments of the blocks; the designs
 /// take turns.
-fn measure(built: &[Built], run: &dyn Fn(&(Block, InMemory), usize)) -> Vec<f64> {
+fn measure(built: &[Built], run: &dyn Fn(&(Block, Vec<Buffer>), usize)) -> Vec<f64> {
     let mut times = vec![0.0; built.len()];
     for block in 0..BLOCKS {
         let mut least = vec![f64::INFINITY; built.len()];

@@ -18,7 +18,7 @@ use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use arrow_buffer::Buffer;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
+use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, Selection};
 use taut_types::{
     Column, ColumnIndex, ColumnPredicate, DatumPredicate, Layout, LogicalType, Predicate, Schema, SortColumn,
     TableDesign,
@@ -104,17 +104,9 @@ impl Drawn {
     }
 }
 
-struct InMemory(Vec<Buffer>);
-
-impl Sections for InMemory {
-    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        Ok(self.0[index as usize].clone())
-    }
-}
-
-fn open(image: &BlockImage) -> (Block, InMemory) {
+fn open(image: &BlockImage) -> (Block, Vec<Buffer>) {
     let sections = image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
-    (Block::parse(Buffer::from(image.header.as_slice())).unwrap(), InMemory(sections))
+    (Block::parse(Buffer::from(image.header.as_slice())).unwrap(), sections)
 }
 
 /// What is kept of the blocks of a table.
@@ -125,7 +117,7 @@ struct Kept {
     blocks: u64,
     /// Bytes of each column, and how often it has which encoding.
     columns: Vec<(u64, HashMap<String, u64>)>,
-    scanned: Vec<(Block, InMemory)>,
+    scanned: Vec<(Block, Vec<Buffer>)>,
 }
 
 impl Kept {
@@ -156,7 +148,7 @@ fn now(start: Instant) -> Duration {
 }
 
 /// Nanoseconds per row of filtering all segments and reading columns of the rows that are left, the best of three.
-fn scan(blocks: &[(Block, InMemory)], predicate: &Predicate, columns: &[ColumnIndex]) -> f64 {
+fn scan(blocks: &[(Block, Vec<Buffer>)], predicate: &Predicate, columns: &[ColumnIndex]) -> f64 {
     let rows: u64 = blocks.iter().map(|(block, _)| block.rows()).sum();
     let mut best = f64::MAX;
     for _ in 0..3 {
@@ -182,7 +174,7 @@ fn scan(blocks: &[(Block, InMemory)], predicate: &Predicate, columns: &[ColumnIn
 }
 
 /// Microseconds per whole row at a random position, each through a reader of its own.
-fn look_up(blocks: &[(Block, InMemory)]) -> f64 {
+fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
     let all: Vec<ColumnIndex> = (0..blocks[0].0.columns()).map(ColumnIndex::from).collect();
     let mut random = StdRng::seed_from_u64(SEED);
     let start = Instant::now();

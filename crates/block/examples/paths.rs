@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 use arrow_buffer::Buffer;
-use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections, SegmentReader};
+use taut_block::{Block, BlockBuilder, ScanReport, SegmentReader};
 use taut_types::{
     Column, ColumnIndex, ColumnPredicate, DatumPredicate, IndexDesign, IndexKind, Layout, LogicalType, Predicate,
     Schema, TableDesign,
@@ -25,14 +25,6 @@ const COLUMNS: usize = 10;
 const DOMAIN: u64 = 100_000_000;
 const REPETITIONS: usize = 201;
 const COPIES: usize = 101;
-
-struct InMemory(Vec<Buffer>);
-
-impl Sections for InMemory {
-    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        Ok(self.0[index as usize].clone())
-    }
-}
 
 fn table() -> (Arc<Schema>, RecordBatch) {
     let mut state = 7_u64;
@@ -71,8 +63,8 @@ fn main() {
         builder.push(&batch).unwrap();
         let image = builder.finish().unwrap();
         let block = Block::parse(image.header.into()).unwrap();
-        let copy = |_| InMemory(image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect());
-        let copies: Vec<InMemory> = (0..COPIES).map(copy).collect();
+        let copy = |_| image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
+        let copies: Vec<Vec<Buffer>> = (0..COPIES).map(copy).collect();
         let mut conjuncts: Vec<(String, usize, DatumPredicate)> = vec![];
         for share in [0.00002, 0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5] {
             let bound = (DOMAIN as f64 * share) as u64;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_buffer::Buffer;
-use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, SectionError, Sections, Selection};
+use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, Selection};
 use taut_types::{
     Column, ColumnIndex, ColumnPredicate, Compression, DatumPredicate, Layout, LogicalType, Predicate, Schema,
     TableDesign,
@@ -41,14 +41,6 @@ fn measure(mut run: impl FnMut()) -> Duration {
         }
     }
     Duration::ZERO
-}
-
-struct InMemory(Vec<Buffer>);
-
-impl Sections for InMemory {
-    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        Ok(self.0[index as usize].clone())
-    }
 }
 
 struct Random(u64);
@@ -152,7 +144,7 @@ fn batches(rows: usize) -> Vec<RecordBatch> {
 }
 
 struct Table {
-    blocks: Vec<(Block, InMemory)>,
+    blocks: Vec<(Block, Vec<Buffer>)>,
     rows: u64,
 }
 
@@ -175,7 +167,7 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
     let rows = images.iter().map(|image| image.rows).sum();
     let open = |image: BlockImage| {
         let sections = image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
-        (Block::parse(image.header.into()).unwrap(), InMemory(sections))
+        (Block::parse(image.header.into()).unwrap(), sections)
     };
     (Table { blocks: images.into_iter().map(open).collect(), rows }, time, bytes)
 }

@@ -142,6 +142,11 @@ pub(crate) struct Corrupt {
     pub expected: &'static str,
 }
 
+/// Corrupt bytes at an offset, where `expected` should be.
+pub(crate) fn wrong(at: usize, expected: &'static str) -> Corrupt {
+    Corrupt { at, expected }
+}
+
 impl Corrupt {
     /// Converts into an error that names the section.
     pub fn in_section(self, section: u32) -> BlockError {

@@ -37,6 +37,7 @@ use std::ops::Range;
 use arrow_buffer::Buffer;
 use taut_types::{Column, ColumnIndex, Group, GroupKind, IndexDesign, IndexKind, LogicalType, Schema};
 
+use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::section::aligned;
 use crate::{CorruptBlock, SEGMENT_ROWS, SectionEntry, checksum};
 
@@ -115,18 +116,6 @@ impl Counts {
         let offsets = Offsets { groups, members, segments, pieces, indexes, sections, end };
         (end <= u32::MAX as usize - FIXED_BYTES).then_some(offsets)
     }
-}
-
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 fn wrong(at: usize, expected: &'static str) -> CorruptBlock {

@@ -41,6 +41,7 @@
 
 mod block;
 mod builder;
+mod bytes;
 mod error;
 mod groups;
 mod header;

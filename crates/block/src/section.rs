@@ -39,6 +39,14 @@ pub trait Sections: Send + Sync {
     fn cache_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 
+/// Sections in memory, which their owner has verified. Has no cache.
+impl Sections for Vec<Buffer> {
+    fn section(&self, index: u32) -> Result<Buffer, SectionError> {
+        let missing = SectionError::Corrupt { section: index, expected: "a section with this number" };
+        self.get(index as usize).cloned().ok_or(missing)
+    }
+}
+
 /// Result of a cache lookup of data that is derived from a section and cached with it.
 #[derive(Clone, Debug)]
 pub enum DerivedLookup {

@@ -25,7 +25,8 @@ use arrow_buffer::Buffer;
 use taut_index::{Zone, ZoneForm, ZoneMap};
 use taut_types::{ColumnPredicate, ColumnStatistics, Datum, DistinctSketch, LogicalType};
 
-use crate::error::Corrupt;
+use crate::bytes::{u32_at, u64_at};
+use crate::error::{Corrupt, wrong};
 use crate::values::ExactBounds;
 
 const FIXED_BYTES: usize = 32;
@@ -119,18 +120,6 @@ pub(crate) struct SegmentSummary {
     pub zones: ZoneMap,
     pub nulls: u64,
     pub plain_bytes: u64,
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
-fn wrong(at: usize, expected: &'static str) -> Corrupt {
-    Corrupt { at, expected }
 }
 
 impl ColumnSummary {

@@ -25,10 +25,10 @@ use taut_encoding::{Choice, Chunk};
 use taut_types::{GroupKind, LevelColumns, LogicalType};
 
 use super::column::{ColumnPiece, encode_level, pays};
-use super::output::wrong;
 use super::packed;
-use super::pages::{HEAD_BYTES, LEVELS_AT, u32_at};
-use crate::error::Corrupt;
+use super::pages::{HEAD_BYTES, LEVELS_AT};
+use crate::bytes::u32_at;
+use crate::error::{Corrupt, wrong};
 use crate::values::ColumnValues;
 use crate::{BuildError, PAGE_BYTES};
 

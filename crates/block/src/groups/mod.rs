@@ -12,6 +12,7 @@
 
 pub(crate) mod column;
 pub(crate) mod field_predicate;
+pub(crate) mod filtered_pages;
 pub(crate) mod levels;
 pub(crate) mod output;
 pub(crate) mod packed;

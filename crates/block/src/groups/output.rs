@@ -13,8 +13,6 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, OffsetB
 use arrow_select::take::take;
 use taut_types::{LogicalType, f32_from_ordered, f64_from_ordered};
 
-use crate::error::Corrupt;
-
 /// Column of a result, under construction.
 pub(crate) struct Output {
     pub values: Values,
@@ -246,9 +244,4 @@ impl Text {
             }
         })
     }
-}
-
-/// Error at an offset of a section.
-pub(crate) fn wrong(at: usize, expected: &'static str) -> Corrupt {
-    Corrupt { at, expected }
 }

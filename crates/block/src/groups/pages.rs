@@ -27,7 +27,8 @@ use std::ops::Range;
 use arrow_buffer::Buffer;
 use taut_encoding::{LINE_BYTES, prefetch};
 
-use crate::error::Corrupt;
+use crate::bytes::u32_at;
+use crate::error::{Corrupt, wrong};
 use crate::selection::{PageRows, Rows};
 use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 
@@ -64,18 +65,6 @@ pub(crate) struct Directory {
     pub fields: Range<usize>,
     /// Offset in the head after the page directory, where the tables of the fields begin.
     pub tables_at: usize,
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
-fn wrong(at: usize, expected: &'static str) -> Corrupt {
-    Corrupt { at, expected }
 }
 
 impl Directory {

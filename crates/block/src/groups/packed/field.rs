@@ -36,9 +36,8 @@ use taut_types::LogicalType;
 use super::bits::mask;
 use super::lengths::{Length, Lengths};
 use super::symbols::Symbols;
-use crate::error::Corrupt;
-use crate::groups::output::wrong;
-use crate::groups::pages::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::error::{Corrupt, wrong};
 
 pub(crate) const FIELD_BYTES: usize = 48;
 pub(crate) const NULLABLE: u8 = 1;

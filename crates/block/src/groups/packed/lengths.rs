@@ -17,8 +17,7 @@ use std::ops::Range;
 
 use super::PackedPage;
 use super::bits::{Tuples, load_narrow};
-use crate::groups::pages::u32_at;
-use crate::header::u16_at;
+use crate::bytes::{u16_at, u32_at};
 
 /// Maximum number of lengths from one anchor to the next.
 const GROUP_LENGTHS: usize = 16;

@@ -51,9 +51,11 @@ use self::field::{FIELD_BYTES, Field, FieldKind, FieldValues, PLAIN};
 use self::lengths::{Anchors, Cursor};
 use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
+use crate::bytes::u32_at;
+use crate::error::wrong;
 use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
-use crate::groups::output::wrong;
-use crate::groups::pages::{Directory, Pages, u32_at};
+use crate::groups::filtered_pages::FilteredPages;
+use crate::groups::pages::{Directory, Pages};
 
 const PAGE_HEAD_BYTES: usize = 16;
 
@@ -127,33 +129,6 @@ impl<'a> PackedPiece<'a> {
         }
         let heap = heap_at..bytes.len() - PADDING;
         Ok(PackedPage { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
-    }
-
-    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
-    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
-    fn selected_pages(
-        &mut self,
-        ranges: &RowRanges,
-        selection: &mut Bitmap,
-        mut visit: impl FnMut(&mut Self, &PackedPage, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
-        for number in 0..self.directory.page_ends.len() {
-            let rows = self.directory.page_rows(number);
-            let mut loaded: Option<PackedPage> = None;
-            for part in ranges.within(rows.start as u32..rows.end as u32) {
-                let part = part.start as usize..part.end as usize;
-                if selection.is_range_empty(part.clone()) {
-                    continue;
-                }
-                let page = match loaded.take() {
-                    Some(page) => page,
-                    None => self.page_of(number, rows.len())?,
-                };
-                visit(self, &page, part, rows.start, selection)?;
-                loaded = Some(page);
-            }
-        }
-        Ok(())
     }
 
     /// Deselects rows in `ranges` that fail a predicate on the column with this ordinal.
@@ -330,6 +305,16 @@ impl<'a> PackedPiece<'a> {
             FieldKind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
         };
         (encoding, text, bytes)
+    }
+}
+
+impl FilteredPages<PackedPage> for PackedPiece<'_> {
+    fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    fn load_page(&mut self, number: usize, rows: usize) -> Result<PackedPage, BlockError> {
+        self.page_of(number, rows)
     }
 }
 

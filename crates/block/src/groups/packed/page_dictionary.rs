@@ -21,9 +21,10 @@ use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 use super::field::{Field, FieldValues};
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
+use crate::bytes::u32_at;
+use crate::error::wrong;
 use crate::groups::field_predicate::FieldPredicate;
-use crate::groups::output::wrong;
-use crate::groups::pages::u32_at;
+use crate::groups::filtered_pages::FilteredPages;
 
 /// Bytes of a set in a page, in addition to its entries.
 pub(super) const SET_BYTES: usize = 8;

@@ -11,9 +11,11 @@ use super::field::{Field, FieldValues, InlineStart};
 use super::symbols::Symbols;
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
+use crate::bytes::u32_at;
+use crate::error::wrong;
 use crate::groups::field_predicate::BytesPredicate;
-use crate::groups::output::{Native, Output, Values, with_natives, wrong};
-use crate::groups::pages::{FETCHED_LINES_MAX, u32_at};
+use crate::groups::output::{Native, Output, Values, with_natives};
+use crate::groups::pages::FETCHED_LINES_MAX;
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {

@@ -41,11 +41,11 @@ use taut_encoding::{Bitmap, search_ascending};
 use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
-use crate::error::Corrupt;
+use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::error::{Corrupt, wrong};
 use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
-use crate::groups::output::wrong;
-use crate::groups::pages::{Directory, Pages, u32_at, u64_at};
-use crate::header::u16_at;
+use crate::groups::filtered_pages::FilteredPages;
+use crate::groups::pages::{Directory, Pages};
 use crate::{BlockError, PAGE_BYTES};
 
 const PAGE_HEAD_BYTES: usize = 16;
@@ -191,6 +191,16 @@ struct SlottedPage {
     section: usize,
 }
 
+impl FilteredPages<SlottedPage> for SlottedPiece<'_> {
+    fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    fn load_page(&mut self, number: usize, rows: usize) -> Result<SlottedPage, BlockError> {
+        self.page_of(number, rows, Checked::Slots)
+    }
+}
+
 impl<'a> SlottedPiece<'a> {
     /// Opens a piece with columns of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
@@ -255,33 +265,6 @@ impl<'a> SlottedPiece<'a> {
     /// Whether the column with this ordinal has nulls in this piece.
     fn has_nulls(&self, ordinal: usize) -> bool {
         u32_at(&self.head, self.directory.fields.start + ordinal * FIELD_BYTES + 8) > 0
-    }
-
-    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
-    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
-    fn selected_pages(
-        &mut self,
-        ranges: &RowRanges,
-        selection: &mut Bitmap,
-        mut visit: impl FnMut(&mut Self, &SlottedPage, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
-        for number in 0..self.directory.page_ends.len() {
-            let rows = self.directory.page_rows(number);
-            let mut loaded: Option<SlottedPage> = None;
-            for part in ranges.within(rows.start as u32..rows.end as u32) {
-                let part = part.start as usize..part.end as usize;
-                if selection.is_range_empty(part.clone()) {
-                    continue;
-                }
-                let page = match loaded.take() {
-                    Some(page) => page,
-                    None => self.page_of(number, rows.len(), Checked::Slots)?,
-                };
-                visit(self, &page, part, rows.start, selection)?;
-                loaded = Some(page);
-            }
-        }
-        Ok(())
     }
 
     /// Finds the rows that pass a predicate by binary search, in rows of one page whose values ascend. Returns `None`

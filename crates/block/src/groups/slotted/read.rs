@@ -7,8 +7,9 @@ use arrow_buffer::Buffer;
 
 use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, number_of, wide_number_of};
 use crate::BlockError;
+use crate::error::wrong;
 use crate::groups::field_predicate::BytesPredicate;
-use crate::groups::output::{Native, Output, Values, with_natives, wrong};
+use crate::groups::output::{Native, Output, Values, with_natives};
 use crate::selection::{PageRows, Rows};
 
 /// If at most this many rows of a page are read, only their slots are checked, not all slots of the page.

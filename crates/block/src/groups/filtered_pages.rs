@@ -1,0 +1,44 @@
+//! Pages of a row layout that a predicate must read: those with rows that are still selected.
+
+use std::ops::Range;
+
+use taut_encoding::Bitmap;
+use taut_index::RowRanges;
+
+use super::pages::Directory;
+use crate::BlockError;
+
+/// A piece of a row layout whose pages are filtered one after the other. `P` is a checked page.
+pub(crate) trait FilteredPages<P> {
+    fn directory(&self) -> &Directory;
+
+    /// Loads a page of `rows` rows, checked as far as a filter requires.
+    fn load_page(&mut self, number: usize, rows: usize) -> Result<P, BlockError>;
+
+    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
+    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
+    fn selected_pages(
+        &mut self,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+        mut visit: impl FnMut(&mut Self, &P, Range<usize>, usize, &mut Bitmap) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        for number in 0..self.directory().page_ends.len() {
+            let rows = self.directory().page_rows(number);
+            let mut loaded: Option<P> = None;
+            for part in ranges.within(rows.start as u32..rows.end as u32) {
+                let part = part.start as usize..part.end as usize;
+                if selection.is_range_empty(part.clone()) {
+                    continue;
+                }
+                let page = match loaded.take() {
+                    Some(page) => page,
+                    None => self.load_page(number, rows.len())?,
+                };
+                visit(self, &page, part, rows.start, selection)?;
+                loaded = Some(page);
+            }
+        }
+        Ok(())
+    }
+}
