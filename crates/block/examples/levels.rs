@@ -79,12 +79,12 @@ fn rows_of(table: &str, rows: usize) -> Vec<Row> {
 }
 
 fn schema() -> Arc<Schema> {
-    let columns = (1..=COLUMNS).map(|place| Column::new(format!("c{place}"), LogicalType::Integer, false));
+    let columns = (1..=COLUMNS).map(|number| Column::new(format!("c{number}"), LogicalType::Integer, false));
     Arc::new(Schema::new(columns.collect()).unwrap())
 }
 
 fn design(layout: &str, abstraction: &str) -> TableDesign {
-    let sort_by = (1..=COLUMNS).map(|place| format!("c{place}")).collect::<Vec<_>>().join(", ");
+    let sort_by = (1..=COLUMNS).map(|number| format!("c{number}")).collect::<Vec<_>>().join(", ");
     let options = [("layout", layout), ("sort_by", sort_by.as_str()), ("abstraction", abstraction)];
     TableDesign::from_options(options, &schema()).unwrap()
 }

@@ -94,8 +94,8 @@ impl Drawn {
             let mut row = vec![0; self.greatest.len()];
             row[..column].copy_from_slice(head);
             row[column] = self.number(low, high);
-            for (place, number) in row.iter_mut().enumerate().skip(column + 1) {
-                *number = self.number(1, self.greatest[place]);
+            for (other, number) in row.iter_mut().enumerate().skip(column + 1) {
+                *number = self.number(1, self.greatest[other]);
             }
             part.push(row);
         }
@@ -125,8 +125,8 @@ impl Kept {
         self.rows += image.rows;
         self.bytes += image.bytes();
         let (block, sections) = open(image);
-        for (place, (bytes, encodings)) in self.columns.iter_mut().enumerate() {
-            for piece in block.column_storage(&sections, ColumnIndex::from(place)).unwrap() {
+        for (column, (bytes, encodings)) in self.columns.iter_mut().enumerate() {
+            for piece in block.column_storage(&sections, ColumnIndex::from(column)).unwrap() {
                 *bytes += piece.stored_bytes;
                 // Encodings are counted without their figures, but for those of the last block.
                 let words = piece.description.replace(|letter: char| letter.is_ascii_digit(), "");
@@ -195,7 +195,7 @@ fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let argument = |place: usize, or: &str| arguments.get(place).map_or(or, String::as_str).to_owned();
+    let argument = |position: usize, or: &str| arguments.get(position).map_or(or, String::as_str).to_owned();
     let (table, layout) = (argument(0, "narrow_s"), argument(1, "packed_row"));
     let rows: u64 = argument(2, "10000000").parse().unwrap();
     let every: u64 = argument(3, "4").parse().unwrap();
@@ -206,7 +206,7 @@ fn main() {
     };
     let mut drawn = Drawn::new(&table);
     let greatest = drawn.greatest.clone();
-    let columns = (1..=greatest.len()).map(|place| Column::new(format!("c{place}"), LogicalType::Integer, false));
+    let columns = (1..=greatest.len()).map(|column| Column::new(format!("c{column}"), LogicalType::Integer, false));
     let schema = Arc::new(Schema::new(columns.collect()).unwrap());
     let all: Vec<ColumnIndex> = (0..greatest.len()).map(ColumnIndex::from).collect();
     let sort_by =
@@ -220,7 +220,7 @@ fn main() {
         let begin = now(start);
         for rows in part.chunks(BATCH_ROWS) {
             let array =
-                |place: usize| Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row[place]))) as ArrayRef;
+                |column: usize| Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row[column]))) as ArrayRef;
             builder
                 .push(&RecordBatch::try_new(schema.arrow(), (0..greatest.len()).map(array).collect()).unwrap())
                 .unwrap();
@@ -235,14 +235,14 @@ fn main() {
     let per_row = |bytes: u64| bytes as f64 / kept.rows as f64;
     println!("{table}, {}: {} rows, {:.2} bytes a row", design.layout.name(), kept.rows, per_row(kept.bytes));
     println!("built at {:.2} M rows/s", kept.rows as f64 / 1e6 / building.as_secs_f64());
-    for (place, (bytes, encodings)) in kept.columns.iter().enumerate() {
+    for (column, (bytes, encodings)) in kept.columns.iter().enumerate() {
         let mut encodings: Vec<(&String, &u64)> = encodings.iter().collect();
         encodings.sort_by(|left, right| right.1.cmp(left.1).then(left.0.cmp(right.0)));
         let words = encodings.iter().take(3).map(|(words, count)| format!("{count} {words}"));
         let words = words.collect::<Vec<_>>().join(", ");
         let (block, sections) = &kept.scanned[kept.scanned.len() / 2];
-        let last = block.column_storage(sections, ColumnIndex::from(place)).unwrap().remove(0).description;
-        println!("  c{:<2} {:>6.2} bits   {words}; {last}", place + 1, 8.0 * per_row(*bytes));
+        let last = block.column_storage(sections, ColumnIndex::from(column)).unwrap().remove(0).description;
+        println!("  c{:<2} {:>6.2} bits   {words}; {last}", column + 1, 8.0 * per_row(*bytes));
     }
     let last = all.len() - 1;
     println!("scans, ns a row:");

@@ -84,9 +84,9 @@ fn main() {
             let mut found = 0;
             for repetition in 0..REPETITIONS {
                 let ways = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
-                for (place, (way, times)) in ways.into_iter().zip(&mut times).enumerate() {
+                for (ordinal, (way, times)) in ways.into_iter().zip(&mut times).enumerate() {
                     // What one way has brought to the cache is of no use for the other.
-                    let sections = &copies[(2 * repetition + place * COPIES / 2) % COPIES];
+                    let sections = &copies[(2 * repetition + ordinal * COPIES / 2) % COPIES];
                     let start = Instant::now();
                     let mut reader = block.open_segment(sections, 0);
                     way(&mut reader);

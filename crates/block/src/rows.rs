@@ -79,33 +79,39 @@ fn append_column(values: &ColumnValues, into: &mut Vec<u8>) {
         append_bits(values.rows(), |row| nulls.is_null(row), into);
     }
     match (&values.datums, values.logical.plain_bytes()) {
-        // A key of a type of 8, 16 or 32 bits fits the integer to which it is cast.
-        (Datums::Narrow(keys), Some(1)) => append_keys(keys, |key| (key as i8).to_le_bytes(), values.nulls(), into),
-        (Datums::Narrow(keys), Some(2)) => append_keys(keys, |key| (key as i16).to_le_bytes(), values.nulls(), into),
-        (Datums::Narrow(keys), Some(4)) => append_keys(keys, |key| (key as i32).to_le_bytes(), values.nulls(), into),
-        (Datums::Narrow(keys), _) => append_keys(keys, i64::to_le_bytes, values.nulls(), into),
-        (Datums::Wide(keys), _) => append_keys(keys, i128::to_le_bytes, values.nulls(), into),
+        // A number of a type of 8, 16 or 32 bits fits the integer to which it is cast.
+        (Datums::Narrow(numbers), Some(1)) => {
+            append_plain(numbers, |number| (number as i8).to_le_bytes(), values.nulls(), into)
+        }
+        (Datums::Narrow(numbers), Some(2)) => {
+            append_plain(numbers, |number| (number as i16).to_le_bytes(), values.nulls(), into)
+        }
+        (Datums::Narrow(numbers), Some(4)) => {
+            append_plain(numbers, |number| (number as i32).to_le_bytes(), values.nulls(), into)
+        }
+        (Datums::Narrow(numbers), _) => append_plain(numbers, i64::to_le_bytes, values.nulls(), into),
+        (Datums::Wide(numbers), _) => append_plain(numbers, i128::to_le_bytes, values.nulls(), into),
         (Datums::Bytes(views), _) => {
             // The low 32 bits of a view are its length.
-            append_keys(views.views(), |view| (view as u32).to_le_bytes(), values.nulls(), into);
+            append_plain(views.views(), |view| (view as u32).to_le_bytes(), values.nulls(), into);
             views.iter().flatten().for_each(|value| into.extend_from_slice(value));
         }
     }
 }
 
 /// Appends values in their plain width, with zeros under nulls.
-fn append_keys<K: Copy, const WIDTH: usize>(
-    keys: &[K],
-    plain: impl Fn(K) -> [u8; WIDTH],
+fn append_plain<V: Copy, const WIDTH: usize>(
+    values: &[V],
+    plain: impl Fn(V) -> [u8; WIDTH],
     nulls: Option<&NullBuffer>,
     into: &mut Vec<u8>,
 ) {
     let start = into.len();
-    into.resize(start + WIDTH * keys.len(), 0);
+    into.resize(start + WIDTH * values.len(), 0);
     let slots = into[start..].as_chunks_mut().0;
-    for (row, (slot, key)) in slots.iter_mut().zip(keys).enumerate() {
+    for (row, (slot, value)) in slots.iter_mut().zip(values).enumerate() {
         if nulls.is_none_or(|nulls| nulls.is_valid(row)) {
-            *slot = plain(*key);
+            *slot = plain(*value);
         }
     }
 }
@@ -222,17 +228,17 @@ fn valid_bytes(lengths: impl Iterator<Item = usize>, values: &[u8]) -> usize {
 }
 
 /// Converts numbers that are stored in the plain width of their type. The error is a row, and what was expected there.
-fn numbers(logical: LogicalType, keys: &[u8], width: usize) -> Result<Output, (usize, &'static str)> {
-    let mut output = Output::new(logical, keys.len() / width);
+fn numbers(logical: LogicalType, bytes: &[u8], width: usize) -> Result<Output, (usize, &'static str)> {
+    let mut output = Output::new(logical, bytes.len() / width);
     match (&mut output.values, width) {
         (Values::Decimals(values), 16) => {
-            values.extend(keys.as_chunks().0.iter().map(|key| i128::from_le_bytes(*key)));
+            values.extend(bytes.as_chunks().0.iter().map(|number| i128::from_le_bytes(*number)));
         }
-        (values, _) => with_natives!(values, values => extend(values, keys, width), else {}),
+        (values, _) => with_natives!(values, values => extend(values, bytes, width), else {}),
     }
     let wrong = match (&output.values, logical) {
         // Every byte except zero was read as true.
-        (Values::Booleans(_), _) => keys.iter().position(|key| *key > 1).map(|row| (row, "0 or 1")),
+        (Values::Booleans(_), _) => bytes.iter().position(|byte| *byte > 1).map(|row| (row, "0 or 1")),
         (Values::Decimals(values), LogicalType::Decimal { precision, .. }) => {
             let limit = 10_u128.pow(precision.min(38).into());
             values.iter().position(|value| value.unsigned_abs() >= limit).map(|row| (row, "as many digits as the type"))
@@ -242,11 +248,11 @@ fn numbers(logical: LogicalType, keys: &[u8], width: usize) -> Result<Output, (u
     wrong.map_or(Ok(output), Err)
 }
 
-fn extend<N: Native>(values: &mut Vec<N>, keys: &[u8], width: usize) {
+fn extend<N: Native>(values: &mut Vec<N>, bytes: &[u8], width: usize) {
     match width {
-        1 => values.extend(keys.iter().map(|key| N::of((*key).into()))),
-        2 => values.extend(keys.as_chunks().0.iter().map(|key| N::of(i16::from_le_bytes(*key).into()))),
-        4 => values.extend(keys.as_chunks().0.iter().map(|key| N::of(i32::from_le_bytes(*key).into()))),
-        _ => values.extend(keys.as_chunks().0.iter().map(|key| N::of(i64::from_le_bytes(*key)))),
+        1 => values.extend(bytes.iter().map(|number| N::of((*number).into()))),
+        2 => values.extend(bytes.as_chunks().0.iter().map(|number| N::of(i16::from_le_bytes(*number).into()))),
+        4 => values.extend(bytes.as_chunks().0.iter().map(|number| N::of(i32::from_le_bytes(*number).into()))),
+        _ => values.extend(bytes.as_chunks().0.iter().map(|number| N::of(i64::from_le_bytes(*number)))),
     }
 }

@@ -85,7 +85,7 @@ impl StatisticsBuilder {
 
 fn write_tail(statistics: &ColumnStatistics, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(statistics.distinct.as_bytes());
-    let stored = |key: &Option<Datum>| match key {
+    let stored = |bound: &Option<Datum>| match bound {
         Some(Datum::Number(number)) => number.to_le_bytes().to_vec(),
         Some(Datum::Bytes(bytes)) => bytes.to_vec(),
         None => vec![],
@@ -196,7 +196,7 @@ impl ColumnSummary {
             return Err(wrong(flags_at, "bounds up to the end of the section"));
         }
         let (min, max) = values.split_at(min_length);
-        let key = |bytes: &[u8], flag| {
+        let bound = |bytes: &[u8], flag| {
             if flags & flag == 0 {
                 return if bytes.is_empty() { Ok(None) } else { Err(wrong(flags_at, "no bound")) };
             }
@@ -206,7 +206,7 @@ impl ColumnSummary {
             let number = bytes.try_into().map_err(|_| wrong(flags_at, "a number of 16 bytes"))?;
             Ok(Some(Datum::Number(i128::from_le_bytes(number))))
         };
-        let (min, max) = (key(min, HAS_MIN)?, key(max, HAS_MAX)?);
+        let (min, max) = (bound(min, HAS_MIN)?, bound(max, HAS_MAX)?);
         if min.is_some() != (self.nulls < self.rows) || (min.is_none() && max.is_some()) {
             return Err(wrong(flags_at, "bounds where there are values"));
         }

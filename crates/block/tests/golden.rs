@@ -107,10 +107,10 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
             }
         }
         if name == "column_2" {
-            let index = |name: &str, kind, places: &[usize]| IndexDesign {
+            let index = |name: &str, kind, ordinals: &[usize]| IndexDesign {
                 name: name.to_owned(),
                 kind,
-                columns: places.iter().map(|place| columns[*place]).collect(),
+                columns: ordinals.iter().map(|ordinal| columns[*ordinal]).collect(),
             };
             let numbers = index("numbers", IndexKind::CsbTree, &[1, 2]);
             let texts = index("texts", IndexKind::CsbTree, &[columns.len() - 2]);

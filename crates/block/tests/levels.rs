@@ -90,9 +90,10 @@ fn a_number_of_levels_is_kept_to() {
         for levels in 0..=5 {
             let count = levels.to_string();
             let stored = stored(&[("layout", layout), SORTED, ("abstraction", &count), ("compression", "none")]);
-            let is_level = |(place, column): (usize, &String)| column.starts_with(&format!("level {}: ", place + 1));
+            let is_level =
+                |(ordinal, column): (usize, &String)| column.starts_with(&format!("level {}: ", ordinal + 1));
             let found: Vec<bool> = stored.iter().enumerate().map(is_level).collect();
-            assert_eq!(found, (0..5).map(|place| place < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
+            assert_eq!(found, (0..5).map(|ordinal| ordinal < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
         }
     }
     // A separate column is stored in runs even if they are short, unless delta encoding makes the level smaller.

@@ -105,9 +105,9 @@ fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
         let mut designs = designs(&table.schema);
         designs.extend(forced(&table.schema));
         // Plain layouts are tested with every table. The tables share the other designs.
-        for (place, (design_name, design)) in designs.iter().enumerate() {
+        for (ordinal, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
-            if is_plain || place % 4 == turn {
+            if is_plain || ordinal % 4 == turn {
                 check_design(&table, &model, &predicates, design_name, design);
             }
         }

@@ -46,42 +46,42 @@ pub(crate) enum Values {
 /// the type. It can wrap only if damaged bytes match their checksum.
 pub(crate) trait Native: Copy {
     /// Converts the stored integer.
-    fn of(key: i64) -> Self;
+    fn of(number: i64) -> Self;
 }
 
 impl Native for bool {
-    fn of(key: i64) -> Self {
-        key != 0
+    fn of(number: i64) -> Self {
+        number != 0
     }
 }
 impl Native for i16 {
-    fn of(key: i64) -> Self {
-        key as Self
+    fn of(number: i64) -> Self {
+        number as Self
     }
 }
 impl Native for i32 {
-    fn of(key: i64) -> Self {
-        key as Self
+    fn of(number: i64) -> Self {
+        number as Self
     }
 }
 impl Native for i64 {
-    fn of(key: i64) -> Self {
-        key
+    fn of(number: i64) -> Self {
+        number
     }
 }
 impl Native for i128 {
-    fn of(key: i64) -> Self {
-        key.into()
+    fn of(number: i64) -> Self {
+        number.into()
     }
 }
 impl Native for f32 {
-    fn of(key: i64) -> Self {
-        f32_from_ordered(key as i32)
+    fn of(number: i64) -> Self {
+        f32_from_ordered(number as i32)
     }
 }
 impl Native for f64 {
-    fn of(key: i64) -> Self {
-        f64_from_ordered(key)
+    fn of(number: i64) -> Self {
+        f64_from_ordered(number)
     }
 }
 

@@ -159,15 +159,15 @@ fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
 /// A CSB+-tree index on every column, every second one with the next column added, and a Bloom filter on every third.
 fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
     let mut indexes = vec![];
-    for (place, column) in columns.iter().enumerate() {
+    for (ordinal, column) in columns.iter().enumerate() {
         let mut of_tree = vec![*column];
-        if place % 2 == 1 {
-            of_tree.push(columns[(place + 1) % columns.len()]);
+        if ordinal % 2 == 1 {
+            of_tree.push(columns[(ordinal + 1) % columns.len()]);
         }
         of_tree.dedup();
-        indexes.push(IndexDesign { name: format!("c{place}"), kind: IndexKind::CsbTree, columns: of_tree });
-        if place % 3 == 0 {
-            indexes.push(IndexDesign { name: format!("b{place}"), kind: IndexKind::Bloom, columns: vec![*column] });
+        indexes.push(IndexDesign { name: format!("c{ordinal}"), kind: IndexKind::CsbTree, columns: of_tree });
+        if ordinal % 3 == 0 {
+            indexes.push(IndexDesign { name: format!("b{ordinal}"), kind: IndexKind::Bloom, columns: vec![*column] });
         }
     }
     indexes

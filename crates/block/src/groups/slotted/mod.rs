@@ -17,7 +17,7 @@
 //!
 //! tuple
 //! 0        (F + 7) / 8   null bitmap  bit f of field f
-//!          ...           attributes of fixed width, in order: keys (see `taut_types::datum`) in the type's plain width
+//!          ...           attributes of fixed width, in order: numbers (see `taut_types::datum`) in the type's plain width
 //!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit is set if
 //!                        the bytes are a reference to an overflow section; u32 if pages exceed 32 KiB
 //!          ...           their bytes
@@ -64,7 +64,7 @@ struct TupleLayout {
 /// Position of one attribute in a tuple.
 #[derive(Clone, Copy, Debug)]
 enum Attribute {
-    /// A key of `width` bytes at an offset in the tuple.
+    /// A number of `width` bytes at an offset in the tuple.
     Fixed { at: usize, width: usize },
     /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `before`. The first
     /// ones begin after the fixed part.
@@ -148,7 +148,7 @@ impl TupleLayout {
     }
 }
 
-/// Reads a key of `width` bytes.
+/// Reads a number of `width` bytes.
 #[inline(always)]
 fn number_of(bytes: &[u8], at: usize, width: usize) -> i64 {
     match width {
@@ -315,9 +315,9 @@ impl<'a> SlottedPiece<'a> {
         let Attribute::Fixed { at, width } = self.layout.attributes[ordinal] else {
             return self.filter_variable(ordinal, predicate, ranges, selection);
         };
-        // A key of type `i64` as its distance from the least `i64`.
+        // A number of type `i64` as its distance from the least `i64`.
         let distances = FieldPredicate::on_numbers(predicate, i64::MIN.into(), u64::MAX);
-        let distance = |key: i64| key as u64 ^ 1 << 63;
+        let distance = |number: i64| number as u64 ^ 1 << 63;
         let mut tuples = vec![];
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
