@@ -12,6 +12,7 @@ pub(crate) mod record;
 mod sparse_index;
 mod table_blocks;
 mod tables;
+mod timeline;
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,7 @@ pub(crate) use edit::{Changed, split_at};
 pub use sparse_index::Lead;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;
+pub(crate) use timeline::{Timeline, Timelines};
 
 /// Permanent id of a block: the number in the name of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -55,6 +57,8 @@ impl Display for BlockId {
 pub struct Catalog {
     pub(crate) database: u64,
     pub(crate) version: u64,
+    /// Timelines of the commits up to this version.
+    pub(crate) timelines: Timelines,
     /// Identifies the meaning of all names; see [`Catalog::definitions()`]. Not stored.
     pub(crate) definitions: u64,
     /// Row relocations that follow this version. Not stored.
@@ -162,6 +166,7 @@ impl Catalog {
         Self {
             database,
             version: 0,
+            timelines: Timelines::default(),
             definitions: 0,
             moves: RelocationsSince::default(),
             tables: Tables::default(),

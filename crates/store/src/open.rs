@@ -15,7 +15,7 @@ use taut_block::checksum;
 
 use crate::catalog::check::check;
 use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
-use crate::catalog::record;
+use crate::catalog::{Timelines, record};
 use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
 use crate::directory::{
@@ -271,7 +271,10 @@ pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>,
         edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
         edit.directory().reserve(next_numbers);
     }
-    Ok(parsed.time)
+    if let Some(stamp) = parsed.stamp.filter(|stamp| stamp.begins_timeline) {
+        edit.begin_timeline(stamp.time);
+    }
+    Ok(parsed.stamp.map(|stamp| stamp.time))
 }
 
 /// Decodes and checks the catalog file.
@@ -367,6 +370,7 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
     Catalog {
         database: file.database,
         version: file.version,
+        timelines: Timelines::of_file(file.timelines),
         definitions: 0,
         moves: RelocationsSince::default(),
         tables: tables.map(Arc::new).collect(),

@@ -22,6 +22,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::catalog::Timelines;
 use crate::checkpoint::write_catalog;
 use crate::directory::{BLOCKS, Directory, LOCK, RETAINED, ROOT};
 use crate::disk::{Disk, FileDisk};
@@ -305,7 +306,8 @@ fn write(
     }
     drop_violated(&mut tables, &mut reports, deletions_are_lost);
     let database = RandomState::new().hash_one("database");
-    let catalog = Catalog { database, tables: tables.into_iter().map(Arc::new).collect(), ..catalog };
+    let tables = tables.into_iter().map(Arc::new).collect();
+    let catalog = Catalog { database, timelines: Timelines::default(), tables, ..catalog };
     new.reserve(damaged.next_numbers());
     new.disk.sync_directory(BLOCKS).map_err(|source| new.error("sync", BLOCKS, source))?;
     Log::create(Arc::clone(&new.disk), database, FIRST_LOG, catalog.version)?;

@@ -25,7 +25,8 @@ use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
-use crate::catalog::{Changed, Lead, record};
+use crate::catalog::record::{self, CommitStamp};
+use crate::catalog::{Changed, Lead};
 use crate::delta::ContainerId;
 use crate::directory::{BLOCKS, Directory, ROOT, block_name};
 use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
@@ -85,6 +86,8 @@ pub(crate) struct Commits {
     pending: VecDeque<Pending>,
     /// `None` until the log is begun: when the database is opened, or at the first commit.
     pub log: Option<Arc<Log>>,
+    /// Whether this process has begun a timeline: its first commit is in the log.
+    has_timeline: bool,
     /// Blocks of commits whose outcome is uncertain. Their files must stay until the database is opened again.
     uncertain: Vec<Arc<BlockFile>>,
     /// Bytes of log that were replayed when the database was opened. The next checkpoint removes them.
@@ -153,6 +156,7 @@ impl Store {
             newest: Arc::clone(&newest),
             pending: VecDeque::new(),
             log: log.map(Arc::new),
+            has_timeline: false,
             uncertain: Vec::new(),
             replayed_bytes: recovery.bytes,
             last_time: recovery.last_time.unwrap_or(i64::MIN),
@@ -287,8 +291,13 @@ impl Store {
         if !moves.is_empty() {
             after.moves = RelocationsSince::default();
         }
+        let stamp = CommitStamp { time: commits.next_time(), begins_timeline: !commits.has_timeline };
+        if stamp.begins_timeline {
+            after.timelines = after.timelines.with(after.version, stamp.time);
+        }
         let after = Arc::new(after);
-        let (log, position) = self.append(&mut commits, &changes, &after, !added.is_empty())?;
+        let (log, position) = self.append(&mut commits, &changes, (&after, stamp), !added.is_empty())?;
+        commits.has_timeline = true;
         if !moves.is_empty() {
             let moves: Arc<[_]> = moves.into();
             inner.locks.carry(&moves, || before.moves.lead_to(&after.moves, Arc::clone(&moves)));
@@ -318,11 +327,11 @@ impl Store {
         &self,
         commits: &mut Commits,
         changes: &[Change],
-        after: &Catalog,
+        (after, stamp): (&Catalog, CommitStamp),
         has_blocks: bool,
     ) -> Result<(Arc<Log>, Position), CommitError> {
         let directory = &*self.inner.directory;
-        let bytes = record::to_bytes(changes, after, Some(commits.next_time()))?;
+        let bytes = record::to_bytes(changes, after, Some(stamp))?;
         if has_blocks {
             directory.disk.sync_directory(BLOCKS).map_err(|source| directory.error("sync", BLOCKS, source))?;
         }
@@ -409,6 +418,8 @@ impl Inner {
         // A reader in another process may have read the commits that are lost now.
         let next = commits.newest.version + 1;
         commits.uncertain.iter().for_each(|block| block.remove_from(next));
+        // The versions of the lost commits are used again. Another process may have read and backed them up.
+        commits.has_timeline = false;
         log.restart(commits.newest.version)?;
         // Only now: dropping the blocks removes their files.
         commits.uncertain.clear();

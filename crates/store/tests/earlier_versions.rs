@@ -30,6 +30,7 @@ fn database_of(version: u64) -> (SimulatedDisk, Contents) {
     let mut json: Value = serde_json::from_slice(&bytes[line + 1..]).unwrap();
     let fields = json.as_object_mut().unwrap();
     assert!(fields.remove("log").is_some() && fields.remove("delta").is_none());
+    assert!(fields.remove("timelines").is_some());
     if version == 2 {
         // Version 2 also did not store the bounds of a block.
         let blocks = fields["tables"].as_array_mut().unwrap().iter_mut().map(|table| &mut table["blocks"]);
@@ -189,13 +190,13 @@ fn catalogs_from_before_constraints_are_read() {
     drop(store);
     let text = String::from_utf8(disk.files().remove("catalog").unwrap()).unwrap();
     assert!(!text.contains("constraints"), "{text}");
-    disk.put("catalog", text.replacen("taut-catalog 8", "taut-catalog 7", 1).as_bytes());
+    disk.put("catalog", text.replacen("taut-catalog 11", "taut-catalog 7", 1).as_bytes());
     let store = open(&disk).unwrap();
     assert!(store.snapshot().table("t").unwrap().constraints.is_empty());
     change_rows(&store, "t", &[5], &[2]).unwrap();
     drop(store);
     assert_eq!(contents(&open(&disk).unwrap()).unwrap(), Contents::from([("t".to_owned(), vec![1, 3, 5])]));
-    assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 8 "));
+    assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 11 "));
 }
 
 /// Before log files were closed, nothing showed that a later one exists.

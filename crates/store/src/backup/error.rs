@@ -44,6 +44,20 @@ pub enum BackupError {
         /// The backup directory.
         path: PathBuf,
     },
+    /// The directory holds backups of a copy of the database that has other commits.
+    #[error(
+        "{} holds backup {number} of commit {commit}, which this database does not have: it was taken of a copy of this \
+         database, or before this one was set back to an earlier state; use another directory",
+        path.display()
+    )]
+    Diverged {
+        /// The backup directory.
+        path: PathBuf,
+        /// Number of the backup.
+        number: u64,
+        /// Version of its last commit.
+        commit: u64,
+    },
     /// Another process uses the backup directory.
     #[error("backup directory {} is in use by {}", path.display(), holder_text(holder.as_ref()))]
     InUse {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::document;
+use crate::catalog::Timeline;
 use crate::{BlockEntry, BlockId, TableId};
 
 const MAGIC: &str = "taut-backup";
@@ -21,6 +22,9 @@ pub(crate) struct Manifest {
     /// Time at which the state was fixed, in microseconds since 1970 in UTC. All commits in the backup are at or before
     /// it, and all other commits are after it.
     pub time: i64,
+    /// Timeline of the last commit. `None` if there is no commit, or an earlier version of Taut took the backup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
     /// Bytes that were written for this backup, without its manifest.
     pub written_bytes: u64,
     /// Length and checksum of the catalog file.

@@ -25,6 +25,7 @@ use super::overlap::refuse_overlap;
 use super::{BackupProgress, Backups, Progress, RestoreOptions, RestoreReport, format_time};
 use crate::catalog::check::check;
 use crate::catalog::format::{self, Unreadable};
+use crate::catalog::{Timelines, record};
 use crate::checkpoint::write_catalog;
 use crate::directory::{BLOCKS, Directory, ROOT, block_name as stored_block_name};
 use crate::disk::{Disk, FileDisk, read_whole};
@@ -140,7 +141,8 @@ impl Backups {
             self.replay(&mut state, base, time, progress)?;
         }
         let RestoreState { edit, commits, time } = state;
-        let catalog = Catalog { database: RandomState::new().hash_one("database"), ..edit.into_catalog() };
+        let database = RandomState::new().hash_one("database");
+        let catalog = Catalog { database, timelines: Timelines::default(), ..edit.into_catalog() };
         create_blocks(directory)?;
         let bytes = self.copy_blocks(directory, &catalog, progress)?;
         let failed = |name: &'static str| move |source| directory.error("sync", name, source);
@@ -238,7 +240,8 @@ impl Backups {
                     is_cancelled = true;
                     return Ok(false);
                 }
-                let time = crate::catalog::record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?.time;
+                let parsed = record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?;
+                let time = parsed.stamp.map(|stamp| stamp.time);
                 if time.is_some_and(|time| time > until) {
                     is_past = true;
                     return Ok(false);

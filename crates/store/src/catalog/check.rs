@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 
 use super::format::{CatalogFile, TableFile};
-use super::{BlockId, TablePartitions};
+use super::{BlockId, TablePartitions, timeline};
 
 /// Checks a catalog file. An error is what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
@@ -26,6 +26,9 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
             .map_err(|expected| format!("table {:?} with {expected}", table.name))?;
     }
     check_references(file)?;
+    if !timeline::are_ordered(&file.timelines, file.version) {
+        return Err(format!("timelines in order, up to version {}", file.version));
+    }
     match file.views.iter().find(|view| !names.insert(view.name.as_str())) {
         Some(view) => Err(format!("one table or view named {:?}", view.name)),
         None => Ok(()),

@@ -84,6 +84,11 @@ impl CatalogEdit {
         self.catalog.definitions = self.directory.allocate_definitions();
     }
 
+    /// Begins a timeline with the commit of this edit, which is replayed.
+    pub(crate) fn begin_timeline(&mut self, time: i64) {
+        self.catalog.timelines = self.catalog.timelines.with(self.catalog.version + 1, time);
+    }
+
     pub(crate) fn set_version(&mut self, version: u64) {
         self.catalog.version = version;
     }

@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 8 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 11 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, Constraints, TableId, TablePartitions, View};
+use super::{BlockEntry, Catalog, Constraints, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 8;
+const VERSION: u64 = 11;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 4] = [2, 4, 7, VERSION];
+pub(crate) const READABLE: [u64; 5] = [2, 4, 7, 8, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const LINE_MAX: usize = 96;
@@ -46,6 +46,9 @@ pub(crate) struct CatalogFile<'a> {
     /// The delta file of the same number as the log file, with the rows in no block and the deleted rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<DeltaFile>,
+    /// Empty before format version 11.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub timelines: Cow<'a, [Timeline]>,
     pub tables: Vec<TableFile<'a>>,
     pub views: Vec<Cow<'a, View>>,
 }
@@ -92,6 +95,7 @@ pub(crate) fn to_bytes(
         next_table,
         log: Some(log),
         delta,
+        timelines: Cow::Borrowed(catalog.timelines.as_slice()),
         tables: catalog.tables.iter().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
     };
@@ -218,7 +222,7 @@ mod tests {
     #[test]
     fn bytes_lead_back() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 8 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 11 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -240,7 +244,7 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 8", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 11", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

@@ -7,8 +7,8 @@
 //!          ...    rows and sets of rows, end to end; the JSON has their lengths
 //! ```
 //!
-//! The JSON of a commit begins with its time, `{"commit":{"time":...}}`. Delta files, and commits of earlier versions
-//! of Taut, have no time.
+//! The JSON of a commit begins with its stamp, `{"commit":{"time":...}}`. The first commit of a timeline has
+//! `"begins_timeline":true` there. Delta files, and commits of earlier versions of Taut, have no stamp.
 //!
 //! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 
@@ -27,14 +27,23 @@ use crate::directory::Directory;
 use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
 
+/// When a commit was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommitStamp {
+    /// Time of the commit, in microseconds since 1970 in UTC.
+    pub time: i64,
+    /// Whether it is the first commit since the database was opened for writing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begins_timeline: bool,
+}
+
 /// JSON form of a change. The rows of a change follow the JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum ChangeFile<'a> {
-    /// Not a change: the time of the commit, in microseconds since 1970 in UTC.
-    Commit {
-        time: i64,
-    },
+    /// Not a change.
+    Commit(CommitStamp),
     CreateTable {
         table: TableId,
         name: Cow<'a, str>,
@@ -130,13 +139,17 @@ impl<'a> NewBlockFile<'a> {
     }
 }
 
-/// Encodes changes, and the time of their commit if given. `after` is the catalog after the changes.
+/// Encodes changes, and the stamp of their commit if given. `after` is the catalog after the changes.
 ///
 /// # Errors
 /// If the table of a change is not in `after`, a value does not fit its column, or the changes are too large.
-pub(crate) fn to_bytes(changes: &[Change], after: &Catalog, time: Option<i64>) -> Result<Vec<u8>, CommitError> {
+pub(crate) fn to_bytes(
+    changes: &[Change],
+    after: &Catalog,
+    stamp: Option<CommitStamp>,
+) -> Result<Vec<u8>, CommitError> {
     let (mut files, mut rest) = (Vec::with_capacity(changes.len() + 1), Vec::new());
-    files.extend(time.map(|time| ChangeFile::Commit { time }));
+    files.extend(stamp.map(ChangeFile::Commit));
     for change in changes {
         files.push(file_of(change, after, &mut rest)?);
     }
@@ -203,8 +216,8 @@ pub(crate) struct Read<'a> {
 
 /// Parsed content of a record or delta file.
 pub(crate) struct Parsed<'a> {
-    /// Time of the commit, in microseconds since 1970 in UTC, if known.
-    pub time: Option<i64>,
+    /// When the commit was made, if known.
+    pub stamp: Option<CommitStamp>,
     /// The changes, in order.
     pub changes: Vec<Read<'a>>,
 }
@@ -221,13 +234,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
         serde_json::from_slice(json).map_err(|error| (4 + error.column().saturating_sub(1), error.to_string()))?;
     let mut at = 4 + length;
     let mut changes = Vec::with_capacity(files.len());
-    let mut time = None;
+    let mut stamp = None;
     for (index, file) in files.into_iter().enumerate() {
-        if let ChangeFile::Commit { time: found } = file {
+        if let ChangeFile::Commit(found) = file {
             if index > 0 {
                 return Err((4, "the time of the commit before its changes".to_owned()));
             }
-            time = Some(found);
+            stamp = Some(found);
             continue;
         }
         let wanted = match file {
@@ -240,7 +253,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
         at = end;
     }
     match at == bytes.len() {
-        true => Ok(Parsed { time, changes }),
+        true => Ok(Parsed { stamp, changes }),
         false => Err((at, "the end of the changes".to_owned())),
     }
 }
@@ -254,7 +267,7 @@ impl Read<'_> {
         let blocks =
             |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
         Ok(match self.file {
-            ChangeFile::Commit { .. } => return Err("a change".to_owned()),
+            ChangeFile::Commit(_) => return Err("a change".to_owned()),
             ChangeFile::CreateTable { table, name, schema, design } => Change::CreateTable {
                 table,
                 name: name.into_owned(),
@@ -342,9 +355,12 @@ mod tests {
         let changes = [Change::DropView { name: "v".to_owned() }];
         let catalog = Catalog::empty(7);
         for time in [None, Some(1_764_250_000_123_456), Some(-1)] {
-            let bytes = to_bytes(&changes, &catalog, time).unwrap();
-            let parsed = parse(&bytes).unwrap();
-            assert_eq!((parsed.time, parsed.changes.len()), (time, 1));
+            for begins_timeline in [false, true] {
+                let stamp = time.map(|time| CommitStamp { time, begins_timeline });
+                let bytes = to_bytes(&changes, &catalog, stamp).unwrap();
+                let parsed = parse(&bytes).unwrap();
+                assert_eq!((parsed.stamp, parsed.changes.len()), (stamp, 1));
+            }
         }
         let json = br#"[{"drop_view":{"name":"v"}},{"commit":{"time":1}}]"#;
         let bytes = [&(json.len() as u32).to_le_bytes()[..], json].concat();

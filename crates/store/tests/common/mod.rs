@@ -1,6 +1,7 @@
 //! Shared by the store tests: small blocks, and contents of a database as a plain map.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod backups;
 pub mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
