@@ -13,7 +13,7 @@ use arrow_buffer::{Buffer, MutableBuffer};
 use taut_types::{ColumnStatistics, Partitioning};
 
 use crate::cache::CachedSections;
-use crate::directory::{Directory, block_name};
+use crate::directory::{Directory, READERS, block_name};
 use crate::error::{FileError, ReadError};
 use crate::{BlockEntry, BlockId};
 use taut_block::{Block, BlockError, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum};
@@ -112,7 +112,7 @@ impl BlockFile {
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
         let file = self.directory.open_block(id).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ReadError::Missing { path: path() },
+            io::ErrorKind::NotFound => self.missing(),
             _ => error("open", source).into(),
         })?;
         let found = file.length().map_err(|source| error("measure", source))?;
@@ -145,6 +145,16 @@ impl BlockFile {
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// The error of a block file that does not exist.
+    fn missing(&self) -> ReadError {
+        let disk = &*self.directory.disk;
+        let path = disk.path(&block_name(self.id()));
+        match self.directory.reader().is_some_and(|reader| reader.is_removed(disk)) {
+            true => ReadError::Unregistered { path, readers: disk.path(READERS) },
+            false => ReadError::Missing { path },
+        }
     }
 
     /// Adds the table, and advice, to the error of a missing or damaged block.
@@ -243,6 +253,12 @@ impl OpenBlock {
 
     /// Adds file and offset to an error of the block.
     pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
+        if let BlockError::Section(SectionError::Io { source, .. }) = &error
+            && source.kind() == io::ErrorKind::NotFound
+            && let missing @ ReadError::Unregistered { .. } = self.file.missing()
+        {
+            return missing;
+        }
         let (section, inside) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
                 (Some(*section), 0)

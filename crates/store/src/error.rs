@@ -393,6 +393,20 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
+    /// The block file was removed by a writer that does not know of this reader, because the file with which this
+    /// process registered as a reader was removed.
+    #[error(
+        "block file {} was removed while this process read the database, because its entry in {} was removed; refresh or \
+         reopen the database",
+        path.display(),
+        readers.display()
+    )]
+    Unregistered {
+        /// The file.
+        path: PathBuf,
+        /// The directory in which readers register.
+        readers: PathBuf,
+    },
     /// The block file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -479,6 +493,7 @@ impl ReadError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::File(error) => is_lost(&error.source),
+            Self::Unregistered { .. } => false,
             Self::Block { source, .. } => match source {
                 BlockError::Section(SectionError::Io { source, .. }) => is_lost(source),
                 BlockError::Corrupt { .. } | BlockError::Section(SectionError::Corrupt { .. }) => true,

@@ -77,9 +77,17 @@ impl Store {
         }
         let before = self.snapshot();
         let reading = Reading::begin(directory, reader)?;
-        let (mut after, recovery, read) = load(directory)?;
-        if after.database != before.database {
-            return Err(OpenError::Replaced { path: directory.disk.path(ROOT) });
+        let load_same = || match load(directory)? {
+            (after, ..) if after.database != before.database => {
+                Err(OpenError::Replaced { path: directory.disk.path(ROOT) })
+            }
+            loaded => Ok(loaded),
+        };
+        let (mut after, mut recovery, mut read) = load_same()?;
+        let registered = reader.register_again(&*directory.disk);
+        if registered.map_err(|source| directory.error("create a file in", READERS, source))? {
+            // The writer may have removed files of what was read before it knew of this reader again.
+            (after, recovery, read) = load_same()?;
         }
         share_blocks(&mut after, &before);
         after.definitions =

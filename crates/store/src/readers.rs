@@ -105,13 +105,15 @@ impl Removals {
 /// The registration of this process as a reader of the database.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// `None` if no file could be created, and a lock excludes writers instead.
-    registration: Option<Box<dyn Registration>>,
-    needed: Mutex<Needed>,
+    /// Whether a file represents this reader. Otherwise no file could be created, and a lock excludes writers instead.
+    is_registered: bool,
+    versions: Mutex<ReaderVersions>,
 }
 
 #[derive(Debug)]
-struct Needed {
+struct ReaderVersions {
+    /// The file of this reader: its name, and the guard that holds it.
+    registration: Option<(String, Box<dyn Registration>)>,
     /// Version in the file.
     written: u64,
     /// Version that was read last.
@@ -134,25 +136,46 @@ impl Reader {
     /// # Errors
     /// If the file of the reader cannot be created.
     pub fn register(disk: &dyn Disk) -> io::Result<Self> {
-        // A name may be taken by a process with the same id on another machine, or by a dead reader.
-        for _ in 0..ATTEMPTS_MAX {
-            let name = reader_name(process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            if let Some(registration) = disk.register(&name, &to_bytes(EVERYTHING))? {
-                return Ok(Self { registration: Some(registration), ..Self::unregistered() });
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+        let reader = Self::unregistered();
+        reader.versions.lock().registration = Some(create_registration(disk)?);
+        Ok(Self { is_registered: true, ..reader })
     }
 
     /// A reader without a registration, for use while no writer can open the database.
     pub fn unregistered() -> Self {
-        let needed = Needed { written: EVERYTHING, current: EVERYTHING, is_reading: true, earlier: Vec::new() };
-        Self { registration: None, needed: Mutex::new(needed) }
+        let versions = ReaderVersions {
+            registration: None,
+            written: EVERYTHING,
+            current: EVERYTHING,
+            is_reading: true,
+            earlier: Vec::new(),
+        };
+        Self { is_registered: false, versions: Mutex::new(versions) }
     }
 
     /// Whether a writer may be live.
     pub fn is_registered(&self) -> bool {
-        self.registration.is_some()
+        self.is_registered
+    }
+
+    /// Whether the file of this reader was removed from outside, so that a writer does not know of this reader.
+    pub fn is_removed(&self, disk: &dyn Disk) -> bool {
+        self.versions.lock().is_removed(disk)
+    }
+
+    /// Registers again if the file of this reader was removed. The reader then needs everything, until
+    /// [`Reader::reads`]. Returns whether the file was removed.
+    ///
+    /// # Errors
+    /// If the file of the reader cannot be created.
+    pub fn register_again(&self, disk: &dyn Disk) -> io::Result<bool> {
+        let versions = &mut *self.versions.lock();
+        let is_removed = versions.is_removed(disk);
+        if is_removed {
+            versions.registration = Some(create_registration(disk)?);
+            (versions.written, versions.is_reading) = (EVERYTHING, true);
+        }
+        Ok(is_removed)
     }
 
     /// Announces that everything is needed, until [`Reader::reads`].
@@ -160,40 +183,61 @@ impl Reader {
     /// # Errors
     /// If the file of the reader cannot be written.
     pub fn reads_everything(&self) -> io::Result<()> {
-        let needed = &mut *self.needed.lock();
-        needed.is_reading = true;
-        self.write(needed)
+        let versions = &mut *self.versions.lock();
+        versions.is_reading = true;
+        versions.write()
     }
 
     /// Announces the version that is read from now on. `None` means the previous version again. `gone` are the blocks
     /// that the previous version references and this one does not.
     pub fn reads(&self, version: Option<u64>, gone: &[Arc<BlockFile>]) {
-        let needed = &mut *self.needed.lock();
-        let before = needed.current;
-        needed.earlier.extend(gone.iter().map(|block| (before, Arc::downgrade(block))));
-        needed.current = version.unwrap_or(before);
-        needed.is_reading = false;
+        let versions = &mut *self.versions.lock();
+        let before = versions.current;
+        versions.earlier.extend(gone.iter().map(|block| (before, Arc::downgrade(block))));
+        versions.current = version.unwrap_or(before);
+        versions.is_reading = false;
         // If this fails, more files are kept than necessary, until it is written.
-        let _ = self.write(needed);
+        let _ = versions.write();
     }
 
     /// Updates the announced version after a block that only earlier versions reference was released.
     pub fn release(&self) {
-        let _ = self.write(&mut self.needed.lock());
+        let _ = self.versions.lock().write();
+    }
+}
+
+/// Creates a file that announces that everything is needed.
+fn create_registration(disk: &dyn Disk) -> io::Result<(String, Box<dyn Registration>)> {
+    // A name may be taken by a process with the same id on another machine, or by a dead reader.
+    for _ in 0..ATTEMPTS_MAX {
+        let name = reader_name(process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        if let Some(registration) = disk.register(&name, &to_bytes(EVERYTHING))? {
+            return Ok((name, registration));
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+impl ReaderVersions {
+    fn is_removed(&self, disk: &dyn Disk) -> bool {
+        let Some((name, _)) = &self.registration else { return false };
+        // After an error it is not known, and the file counts as present.
+        let entries = list(disk, READERS);
+        entries.is_ok_and(|entries| !entries.iter().any(|entry| format!("{READERS}/{}", entry.name) == *name))
     }
 
-    fn write(&self, needed: &mut Needed) -> io::Result<()> {
-        needed.earlier.retain(|(_, block)| block.strong_count() > 0);
-        let earliest = needed.earlier.iter().map(|(version, _)| *version).fold(needed.current, u64::min);
-        let version = if needed.is_reading { EVERYTHING } else { earliest };
-        if version == needed.written {
+    fn write(&mut self) -> io::Result<()> {
+        self.earlier.retain(|(_, block)| block.strong_count() > 0);
+        let earliest = self.earlier.iter().map(|(version, _)| *version).fold(self.current, u64::min);
+        let version = if self.is_reading { EVERYTHING } else { earliest };
+        if version == self.written {
             return Ok(());
         }
-        let Some(registration) = &self.registration else { return Ok(()) };
+        let Some((_, registration)) = &self.registration else { return Ok(()) };
         // If this fails, the content of the file is unknown, so the next call writes it again.
-        needed.written = u64::MAX;
+        self.written = u64::MAX;
         registration.set(&to_bytes(version))?;
-        needed.written = version;
+        self.written = version;
         Ok(())
     }
 }

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{
     append, assert_tidy, change_rows, check, check_snapshot, contents, create_table, drop_table, files_of, open,
-    replace, step, write,
+    replace, rows_of, step, write,
 };
 use parking_lot::Mutex;
 use taut_store::disk::{DirectoryEntry, Disk, Fault, FileDisk, Lock, ReadFile, Registration, SimulatedDisk, WriteFile};
-use taut_store::{CommitError, OpenError, OpenOptions, Store, verify};
+use taut_store::{CommitError, OpenError, OpenOptions, ReadCounters, Store, verify};
 
 const READ_ONLY: OpenOptions =
     OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: Some(1 << 20) };
@@ -205,6 +205,48 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
 }
 
 /// The file of a block that was never committed stays while there are readers. The next block gets another number.
+/// A writer cannot know of a reader whose file in `readers` was removed from outside.
+#[test]
+fn a_reader_whose_registration_was_removed_is_told_so_and_registers_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (simulated, file) = (SimulatedDisk::new(), FileDisk::new(directory.path().join("database")));
+    let remove_simulated = |disk: &SimulatedDisk| {
+        files_of(disk, "readers/").iter().for_each(|name| disk.remove(name).unwrap());
+    };
+    let disks: [(Arc<dyn Disk>, Box<dyn Fn()>); 2] = [
+        (Arc::new(simulated.clone()), Box::new(|| remove_simulated(&simulated))),
+        (Arc::new(file), Box::new(|| std::fs::remove_dir_all(directory.path().join("database/readers")).unwrap())),
+    ];
+    for (disk, remove_registrations) in disks {
+        let open = |options| Store::open_on(Arc::clone(&disk), options).unwrap();
+        let writer = open(OpenOptions { create: true, ..OpenOptions::default() });
+        (0..3).for_each(|_| step(&writer).unwrap());
+        // Of one reader the header of the block is in memory, of the other nothing is.
+        let (reader, other) = (open(READ_ONLY), open(OpenOptions { cache_bytes: Some(0), ..READ_ONLY }));
+        let snapshot = other.snapshot();
+        drop(snapshot.table("t").unwrap().blocks[0].open(&ReadCounters::new()).unwrap());
+        remove_registrations();
+        replace(&writer, &[1]).unwrap();
+        let error = contents(&reader).unwrap_err().to_string();
+        assert!(error.contains("was removed; refresh or reopen the database"), "{error}");
+        assert!(error.contains("readers") && !error.contains("DROP TABLE"), "{error}");
+        // From the refresh on, the writer knows of the reader again.
+        assert!(reader.refresh().unwrap());
+        assert_eq!(contents(&reader).unwrap()["t"], [1]);
+        let before = reader.snapshot();
+        replace(&writer, &[2]).unwrap();
+        writer.checkpoint().unwrap();
+        assert_eq!(rows_of(before.table("t").unwrap()).unwrap(), [1]);
+        // A file that is missing for another reason is damage.
+        drop(snapshot);
+        assert!(other.refresh().unwrap());
+        let block = other.snapshot().table("t").unwrap().blocks[0].id();
+        disk.remove(&format!("blocks/{block}.block")).unwrap();
+        let error = contents(&other).unwrap_err().to_string();
+        assert!(error.contains("is missing") && error.contains("DROP TABLE"), "{error}");
+    }
+}
+
 #[test]
 fn a_block_file_that_stays_is_not_overwritten() {
     let disk = SimulatedDisk::new();
