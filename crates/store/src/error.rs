@@ -21,6 +21,14 @@ pub struct FileError {
     pub source: io::Error,
 }
 
+impl FileError {
+    /// Whether the file may be intact although the operation failed, for example without permission.
+    pub(crate) fn may_be_intact(&self) -> bool {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        !is_lost(&self.source) && ![NotFound, IsADirectory, NotADirectory].contains(&self.source.kind())
+    }
+}
+
 /// Why a database was not opened. Nothing has changed then, unless it was being created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -138,6 +146,19 @@ pub enum OpenError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl OpenError {
+    /// Separates damage from a file that cannot be read and may be intact.
+    ///
+    /// # Errors
+    /// If the file may be intact: the failed operation.
+    pub(crate) fn into_damage(self) -> Result<Self, FileError> {
+        match self {
+            Self::File(error) if error.may_be_intact() => Err(error),
+            error => Ok(error),
+        }
+    }
 }
 
 pub(crate) fn holder_text(holder: Option<&LockHolder>) -> String {
@@ -489,6 +510,28 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// Separates damage from a file that cannot be read and may be intact.
+    ///
+    /// # Errors
+    /// If the file may be intact: the failed operation.
+    pub(crate) fn into_damage(self) -> Result<Self, FileError> {
+        match self {
+            Self::File(error) if error.may_be_intact() => Err(error),
+            Self::Block { path, at, source: BlockError::Section(SectionError::Io { section, source }) } => {
+                let error = FileError { operation: "read", path, source };
+                match error.may_be_intact() {
+                    true => Err(error),
+                    false => {
+                        let FileError { path, source, .. } = error;
+                        let source = BlockError::Section(SectionError::Io { section, source });
+                        Ok(Self::Block { path, at, source })
+                    }
+                }
+            }
+            error => Ok(error),
+        }
+    }
+
     /// Whether the block is missing or permanently damaged, as opposed to a read error that may be temporary.
     pub fn is_damage(&self) -> bool {
         match self {

@@ -218,6 +218,9 @@ pub enum RepairError {
         /// The damage of the catalog.
         error: OpenError,
     },
+    /// A file of the damaged database cannot be read, although it may be intact. Its rows would be lost without need.
+    #[error("{0}; the file may be intact, so the repair stops: make it readable, and repair again")]
+    Unreadable(FileError),
     /// The directory of the new database is not empty.
     #[error("{} already exists and is not empty; name a new directory", path.display())]
     Exists {
@@ -245,7 +248,8 @@ impl From<FileError> for RepairError {
 /// not even to its lock file. The second must be empty or not exist, or be left by a repair or restore that was killed.
 ///
 /// # Errors
-/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written.
+/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written. If a
+/// file cannot be read for another reason than damage, for example without permission.
 /// Anything written to the second directory is then removed.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let (from, to) = (from.as_ref(), to.as_ref());

@@ -11,7 +11,7 @@ use common::{
     Contents, append, assert_tidy, change_rows, contents, create_table, design, everything, open, rows_of, schema,
     write,
 };
-use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{
     CommitError, Constraints, DatabaseLoss, ForeignKey, OpenError, ReferentialAction, RepairError, RepairReport,
     RowOrder, Store, TableLoss, UniqueKey, repair_on, verify,
@@ -446,6 +446,51 @@ fn another_catalog_is_used_if_one_can_be_read() {
     assert!(matches!(error, RepairError::NoCatalog { .. }), "{error}");
     assert!(error.to_string().starts_with("nothing can be salvaged without a catalog"), "{error}");
     assert!(disk.files() == before && to.files().is_empty());
+}
+
+/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not given up.
+#[test]
+fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
+    let mut stopped = 0;
+    for (way, disk, states) in left_in_every_way() {
+        for read in 0.. {
+            let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
+            damaged.set_fault(Some(Fault::FailReadAt(read)));
+            match repair_on(Arc::new(damaged.clone()), Arc::new(to.clone())) {
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("/simulated") && text.contains("simulated failure"), "{way}, {read}: {text}");
+                    assert!(!to.files().contains_key("catalog"), "{way}, {read}");
+                    stopped += u64::from(matches!(error, RepairError::Unreadable(_)));
+                }
+                Ok(report) => {
+                    assert!(report.is_complete(), "{way}, {read}: {}", texts(&report));
+                    let store = open(&to).unwrap();
+                    assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}, {read}");
+                }
+            }
+            if damaged.reads() <= read {
+                break;
+            }
+        }
+    }
+    assert!(stopped > 20, "{stopped}");
+    // The same with a damaged block: a segment that cannot be read is not one that is lost.
+    let (disk, store, _) = sample();
+    drop(store);
+    let name = names(&disk, "blocks/", ".block").remove(0);
+    damage(&disk, &name, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let (whole, ..) = repaired(&disk, "damaged");
+    for read in 0.. {
+        let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
+        damaged.set_fault(Some(Fault::FailReadAt(read)));
+        if let Ok(report) = repair_on(Arc::new(damaged.clone()), Arc::new(to)) {
+            assert_eq!(texts(&report), texts(&whole), "{read}");
+        }
+        if damaged.reads() <= read {
+            break;
+        }
+    }
 }
 
 /// Plans rely on keys, so keys that no longer hold are dropped.

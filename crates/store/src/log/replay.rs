@@ -13,7 +13,7 @@ use super::format::{
 };
 use crate::directory::{LOG, closed_log_name, closed_log_of, log_name, log_of};
 use crate::disk::{Disk, ReadFile, read_file};
-use crate::error::OpenError;
+use crate::error::{FileError, OpenError};
 use crate::open::{file_error, list};
 
 /// A replayed record.
@@ -120,16 +120,36 @@ pub(crate) struct Behind {
     pub records: Vec<Vec<u8>>,
 }
 
-/// Finds all records after `last_sequence` in the readable files from number `first` on.
-pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_sequence: u64) -> Behind {
+/// Finds all records after `last_sequence` in the undamaged files from number `first` on.
+///
+/// # Errors
+/// If a file cannot be read and may be intact.
+pub(crate) fn records_behind(
+    disk: &dyn Disk,
+    database: u64,
+    first: u64,
+    last_sequence: u64,
+) -> Result<Behind, FileError> {
     let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
-    let entries = list(disk, LOG).unwrap_or_default();
+    let entries = list(disk, LOG)?;
     let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| log_of(&entry.name)).collect();
     numbers.sort_unstable();
     for number in numbers.into_iter().filter(|number| *number >= first) {
-        let Ok(file) = LogFile::open(disk, database, number) else { continue };
+        let file = match LogFile::open(disk, database, number) {
+            Ok(file) => file,
+            Err(error) => {
+                error.into_damage()?;
+                continue;
+            }
+        };
         greatest = greatest.max(file.head.last_sequence);
-        let Ok(bytes) = file.read(disk) else { continue };
+        let bytes = match file.read(disk) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                error.into_damage()?;
+                continue;
+            }
+        };
         let seed = file.head.seed();
         let mut at = HEAD_BYTES;
         while at < bytes.len() {
@@ -151,7 +171,7 @@ pub(crate) fn records_behind(disk: &dyn Disk, database: u64, first: u64, last_se
         }
     }
     let last_sequence = (greatest > last_sequence).then_some(greatest);
-    Behind { last_sequence, records: records.into_values().collect() }
+    Ok(Behind { last_sequence, records: records.into_values().collect() })
 }
 
 /// An open log file with a valid head.

@@ -19,7 +19,7 @@ use crate::{BlockEntry, BlockFile, OpenBlock, Table};
 /// Salvages the blocks of a table into a new directory. Returns the table with these blocks, and its report.
 ///
 /// # Errors
-/// If a file cannot be written.
+/// If a file cannot be written, or a block cannot be read and may be intact.
 pub(super) fn salvage_blocks(
     damaged: &Arc<Directory>,
     table: &Table,
@@ -43,10 +43,10 @@ pub(super) fn salvage_blocks(
                 entries.push(file.entry().clone());
                 continue;
             }
-            Err(error) => error,
+            Err(error) => error.into_damage().map_err(RepairError::Unreadable)?,
         };
         let path = damaged.disk.path(&block_name(file.id()));
-        let salvaged = Salvaged::read(table, file);
+        let salvaged = Salvaged::read(table, file)?;
         let (lost, count) = salvaged.lost(table, file);
         // The lost rows may all have been deleted before.
         match count {
@@ -102,32 +102,39 @@ struct Salvaged {
 }
 
 impl Salvaged {
-    fn read(table: &Table, file: &Arc<BlockFile>) -> Self {
-        Self::try_read(table, file).unwrap_or(Self { image: None, read: Vec::new() })
-    }
-
-    /// Reads each segment separately. `None` if nothing of the block can be read.
-    fn try_read(table: &Table, file: &Arc<BlockFile>) -> Option<Self> {
-        let open = file.open_damaged().ok()?;
+    /// Reads each segment separately.
+    ///
+    /// # Errors
+    /// If the file cannot be read and may be intact.
+    fn read(table: &Table, file: &Arc<BlockFile>) -> Result<Self, RepairError> {
+        let nothing = || Self { image: None, read: Vec::new() };
+        let Some(open) = unless_damaged(file.open_damaged())? else { return Ok(nothing()) };
         let block = open.block();
         if !block.has_types(&table.schema) {
-            return None;
+            return Ok(nothing());
         }
-        let (schema, design) = match block.description(&open) {
-            Ok((schema, design)) => (Arc::new(schema), Arc::new(design)),
-            Err(_) => (Arc::clone(&table.schema), Arc::clone(&table.design)),
+        let description = block.description(&open).map_err(|error| open.locate_in_file(error));
+        let (schema, design) = match unless_damaged(description)? {
+            Some((schema, design)) => (Arc::new(schema), Arc::new(design)),
+            None => (Arc::clone(&table.schema), Arc::clone(&table.design)),
         };
         let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(&design));
         let mut read = Vec::new();
         for segment in 0..block.segments() {
-            let Ok(columns) = read_segment(table, &open, segment) else { continue };
+            let columns = read_segment(table, &open, segment).map_err(|error| open.locate_in_file(error));
+            let Some(columns) = unless_damaged(columns)? else { continue };
             let Ok(batch) = RecordBatch::try_new(schema.arrow(), columns) else { continue };
-            builder.push(&batch).ok()?;
+            if builder.push(&batch).is_err() {
+                return Ok(nothing());
+            }
             let start = block.segment_start(segment);
             read.push(start..start + block.segment_rows(segment) as u64);
         }
-        let image = if builder.rows() == 0 { None } else { Some((builder.finish().ok()?, design)) };
-        Some(Self { image, read })
+        if builder.rows() == 0 {
+            return Ok(Self { image: None, read });
+        }
+        let image = builder.finish().ok().map(|image| (image, design));
+        Ok(if image.is_some() { Self { image, read } } else { nothing() })
     }
 
     /// The rows of the block that were not read, and the number of live rows among them.
@@ -142,6 +149,17 @@ impl Salvaged {
         let rows_before = file.entry().rows - table.delta.deleted_of_block(file.id()).map_or(0, |rows| rows.count());
         let rows_after = self.image.as_ref().map_or(0, |(image, _)| image.rows);
         (lost, rows_before.saturating_sub(rows_after))
+    }
+}
+
+/// The value that was read, or `None` if it is damaged.
+///
+/// # Errors
+/// If the file cannot be read and may be intact.
+fn unless_damaged<T>(read: Result<T, ReadError>) -> Result<Option<T>, RepairError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => error.into_damage().map(|_| None).map_err(RepairError::Unreadable),
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     if let Some(delta) = delta
         && let Err(error) = read_delta(disk, first, delta).and_then(|bytes| replay.apply_delta(&bytes, first))
     {
+        let error = error.into_damage().map_err(RepairError::Unreadable)?;
         replay.is_lenient = true;
         losses.push(DatabaseLoss::Delta { error });
     }
@@ -48,8 +49,9 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     match end {
         Ok(end) => cut = end.cut.map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes }),
         Err(error) => {
+            let error = error.into_damage().map_err(RepairError::Unreadable)?;
             let salvaged = replay.edit.catalog().version;
-            let behind = log::records_behind(disk, database, first, salvaged);
+            let behind = log::records_behind(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
             let commits = behind.last_sequence.map(|last| last - salvaged);
             behind.records.iter().for_each(|payload| replay.follow_moves(payload));
             // The contents of the missing file are nowhere else.
@@ -72,12 +74,18 @@ fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<C
     };
     let error = match read(CATALOG) {
         Ok(file) => return Ok(file),
-        Err(error) => error,
+        Err(error) => error.into_damage().map_err(RepairError::Unreadable)?,
     };
     let entries = list(disk, ROOT).map_err(OpenError::from)?;
     let others = entries.iter().filter(|entry| !entry.is_directory && entry.name.starts_with(CATALOG));
-    let readable = others.filter_map(|entry| Some((entry.name.as_str(), read(&entry.name).ok()?)));
-    match readable.max_by_key(|(_, file)| file.version) {
+    let mut readable = Vec::new();
+    for entry in others {
+        match read(&entry.name) {
+            Ok(file) => readable.push((entry.name.as_str(), file)),
+            Err(error) => drop(error.into_damage().map_err(RepairError::Unreadable)?),
+        }
+    }
+    match readable.into_iter().max_by_key(|(_, file)| file.version) {
         Some((name, file)) => {
             losses.push(DatabaseLoss::Catalog { error, used: disk.path(name), version: file.version });
             Ok(file)
