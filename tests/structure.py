@@ -33,10 +33,6 @@ FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "
 CIRCLES = {
     "cli": {"shell", "sql"},
     "sql": {"parse", "statement"},
-    "store": {
-        *("backup", "catalog", "checkpoint", "directory", "incomplete", "log", "open", "read_only", "readers", "retention"),
-        *("store", "verify"),
-    },
 }
 # Type names that a crate may declare more than once: associated types of traits, and one type per processor or system.
 REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "BitPositions", "Register", "Thread"]

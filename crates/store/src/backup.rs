@@ -21,7 +21,6 @@
 
 mod commits;
 mod directory;
-pub(crate) mod document;
 mod error;
 mod manifest;
 mod overlap;

@@ -13,8 +13,9 @@ use arrow_buffer::{Buffer, MutableBuffer};
 use taut_types::{ColumnStatistics, Partitioning};
 
 use crate::cache::CachedSections;
-use crate::directory::{Directory, READERS, block_name};
+use crate::directory::Directory;
 use crate::error::{FileError, ReadError};
+use crate::files::{READERS, block_name};
 use crate::{BlockEntry, BlockId};
 use taut_block::{Block, BlockError, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum};
 

@@ -7,6 +7,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 mod constraints;
 mod edit;
+pub(crate) mod file;
 pub(crate) mod format;
 pub(crate) mod record;
 mod sparse_index;

@@ -1,136 +1,18 @@
-//! The database directory: the names in it, and the state that all its block files share.
-//!
-//! ```text
-//!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
-//!   catalog.new                    the next catalog, while a checkpoint writes it
-//!   incomplete                     a repair or restore that writes the database has not finished: it does not open
-//!   lock                           id of the process that last opened the database; locked like the directory
-//!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
-//!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
-//!   log/0000000000000007.log       log file 7; files before the one that the catalog references are no longer valid
-//!   log/0000000000000007.delta     rows that are in no block when log file 7 begins
-//!   log/0000000000000008.log.new   the next log file, while it is begun
-//!   log/retained                   number of the first log file that is retained for the next backup
-//!   readers/4711-1                 a process that reads the database, and holds the lock of this file
-//! ```
+//! The state that all block files of an open database share.
 
 use std::collections::{HashSet, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::delta::ContainerId;
-use crate::disk::{DirectoryEntry, Disk, Lock, ReadFile};
+use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
+use crate::files::{ROOT, block_name, file_error, write_file_on};
 use crate::readers::{Reader, Removals};
 use crate::{BlockId, Cache, Catalog, TableId};
-
-pub(crate) const CATALOG: &str = "catalog";
-pub(crate) const CATALOG_NEW: &str = "catalog.new";
-/// File in the directory of a database that a repair or a restore has not finished.
-pub(crate) const INCOMPLETE: &str = "incomplete";
-pub(crate) const LOCK: &str = "lock";
-pub(crate) const BLOCKS: &str = "blocks";
-pub(crate) const LOG: &str = "log";
-/// File that names the log files retained for the next backup.
-pub(crate) const RETAINED: &str = "log/retained";
-pub(crate) const RETAINED_NEW: &str = "log/retained.new";
-pub(crate) const READERS: &str = "readers";
-/// The name of the database directory itself.
-pub(crate) const ROOT: &str = "";
-
-const BLOCK_SUFFIX: &str = ".block";
-const LOG_SUFFIX: &str = ".log";
-const CLOSED_LOG_SUFFIX: &str = ".closed.log";
-const DELTA_SUFFIX: &str = ".delta";
-
-/// Name of the file of a block.
-pub(crate) fn block_name(block: BlockId) -> String {
-    format!("{BLOCKS}/{block}{BLOCK_SUFFIX}")
-}
-
-/// The block of a file name in `blocks`. `None` if [`block_name`] does not produce that name.
-pub(crate) fn block_of(name: &str) -> Option<BlockId> {
-    let block = BlockId(u64::from_str_radix(name.strip_suffix(BLOCK_SUFFIX)?, 16).ok()?);
-    (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
-}
-
-/// Name of a log file until the next one is begun.
-pub(crate) fn log_name(number: u64) -> String {
-    format!("{LOG}/{number:016x}{LOG_SUFFIX}")
-}
-
-/// Name of a log file after the next one was begun. It asserts that the next one exists.
-pub(crate) fn closed_log_name(number: u64) -> String {
-    format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
-}
-
-/// Name of a log file before it is valid.
-pub(crate) fn new_log_name(number: u64) -> String {
-    format!("{}.new", log_name(number))
-}
-
-/// Name of the delta file, with the rows that are in no block when a log file begins.
-pub(crate) fn delta_name(number: u64) -> String {
-    format!("{LOG}/{number:016x}{DELTA_SUFFIX}")
-}
-
-/// The number of a delta file name in `log`. `None` if [`delta_name`] does not produce that name.
-pub(crate) fn delta_of(name: &str) -> Option<u64> {
-    let number = u64::from_str_radix(name.strip_suffix(DELTA_SUFFIX)?, 16).ok()?;
-    (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
-}
-
-/// The number of a log file name in `log`. `None` if neither [`log_name`] nor [`closed_log_name`] produces that name.
-pub(crate) fn log_of(name: &str) -> Option<u64> {
-    open_log_of(name).or_else(|| closed_log_of(name))
-}
-
-/// The number of an open log file name in `log`. `None` if [`log_name`] does not produce that name.
-pub(crate) fn open_log_of(name: &str) -> Option<u64> {
-    let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
-    (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
-}
-
-/// The number of a closed log file name in `log`. `None` if [`closed_log_name`] does not produce that name.
-pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
-    let number = u64::from_str_radix(name.strip_suffix(CLOSED_LOG_SUFFIX)?, 16).ok()?;
-    (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
-}
-
-/// Name of the file of a reader: its process id, and a number that is unique in the process.
-pub(crate) fn reader_name(process: u32, number: u64) -> String {
-    format!("{READERS}/{process}-{number}")
-}
-
-/// Whether [`reader_name`] produces a file name in `readers`.
-pub(crate) fn is_reader_name(name: &str) -> bool {
-    let numbers =
-        name.split_once('-').and_then(|(process, number)| Some((process.parse().ok()?, number.parse().ok()?)));
-    numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
-}
-
-/// Whether a file name in `log` is one that this program gives.
-pub(crate) fn is_log_name(name: &str) -> bool {
-    let finished = name.strip_suffix(".new").unwrap_or(name);
-    let path = format!("{LOG}/{name}");
-    let is_of_log = open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some();
-    is_of_log || path == RETAINED || path == RETAINED_NEW
-}
-
-/// Whether an entry of one of the directories of a database has a name that this program gives.
-pub(crate) fn is_own_name(directory: &str, entry: &DirectoryEntry) -> bool {
-    let name = entry.name.as_str();
-    match directory {
-        ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&name),
-        ROOT => [CATALOG, CATALOG_NEW, INCOMPLETE, LOCK].contains(&name),
-        LOG => !entry.is_directory && is_log_name(name),
-        READERS => !entry.is_directory && is_reader_name(name),
-        _ => !entry.is_directory && block_of(name).is_some(),
-    }
-}
 
 /// State that all block files share. The lock is held as long as any of them is alive, because the last holder may
 /// remove files.
@@ -315,50 +197,20 @@ impl Directory {
         }
     }
 
+    /// Creates a file, writes `content` to it, and syncs it.
+    ///
+    /// # Errors
+    /// If `content` returns an error, or the file cannot be written.
+    pub fn write_file(
+        &self,
+        name: &str,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), FileError> {
+        write_file_on(&*self.disk, name, content)
+    }
+
     /// An error of a file operation on a name.
     pub fn error(&self, operation: &'static str, name: &str, source: io::Error) -> FileError {
-        FileError { operation, path: self.disk.path(name), source }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_blocks_are_taken_for_blocks() {
-        let name = block_name(BlockId(42));
-        assert_eq!(name, "blocks/000000000000002a.block");
-        assert_eq!(block_of("000000000000002a.block"), Some(BlockId(42)));
-        for other in ["000000000000002A.block", "2a.block", "+00000000000002a.block", "000000000000002a.block.old", ""]
-        {
-            assert_eq!(block_of(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn only_names_of_readers_are_taken_for_readers() {
-        assert_eq!(reader_name(4711, 2), "readers/4711-2");
-        assert!(is_reader_name("4711-2"));
-        for other in ["4711", "4711-", "-2", "04711-2", "4711-+2", "4711-2.old", ""] {
-            assert!(!is_reader_name(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn only_names_of_log_files_are_taken_for_log_files() {
-        assert_eq!(log_name(42), "log/000000000000002a.log");
-        assert_eq!(log_of("000000000000002a.log"), Some(42));
-        assert_eq!(log_of("ffffffffffffffff.log"), Some(u64::MAX));
-        assert_eq!(
-            (log_of("000000000000002a.closed.log"), closed_log_name(42)),
-            (Some(42), "log/000000000000002a.closed.log".into())
-        );
-        assert_eq!((closed_log_of("000000000000002a.log"), open_log_of("000000000000002a.closed.log")), (None, None));
-        assert_eq!(delta_of(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
-        let new = new_log_name(42);
-        for other in ["000000000000002A.log", "2a.log", "+00000000000002a.log", &new["log/".len()..], ""] {
-            assert_eq!(log_of(other), None, "{other}");
-        }
+        file_error(&*self.disk, operation, name, source)
     }
 }

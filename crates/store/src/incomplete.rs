@@ -13,11 +13,13 @@
 use std::fs;
 use std::path::Path;
 
-use crate::directory::{BLOCKS, CATALOG, Directory, INCOMPLETE, LOCK, LOG, READERS, ROOT, is_own_name};
+use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk, Lock};
 use crate::error::{FileError, OpenError};
-use crate::open::{check_root, file_error, list};
-use crate::store::write_file_on;
+use crate::files::{
+    BLOCKS, CATALOG, INCOMPLETE, LOCK, LOG, READERS, ROOT, file_error, is_own_name, list, write_file_on,
+};
+use crate::root::check_root;
 
 /// Why a new database is not begun.
 pub(crate) enum NotBegun {

@@ -81,10 +81,12 @@ pub(crate) use replay::{Cut, LogEnd, Record, open_file, records_behind, replay, 
 pub(crate) use writer::{Durability, Log, Position};
 
 use self::format::HEAD_BYTES;
-use crate::directory::{LOG, log_name, log_of, new_log_name};
 use crate::disk::Disk;
 use crate::error::FileError;
-use crate::open::{file_error, list};
+use crate::files::{LOG, file_error, list, log_name, log_of, new_log_name};
+
+/// The number of the first log file.
+pub(crate) const FIRST_LOG: u64 = 1;
 
 /// Finds a name in `log` that an interrupted creation of the database cannot have left. The first log file of the new
 /// database has the number `first`.

@@ -14,20 +14,21 @@ use rpds::RedBlackTreeMapSync;
 use taut_block::checksum;
 
 use crate::catalog::check::check;
+use crate::catalog::file::write_catalog;
 use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
 use crate::catalog::{Timelines, record};
-use crate::checkpoint::{remove_before, write_catalog};
 use crate::delta::Delta;
-use crate::directory::{
-    BLOCKS, CATALOG, CATALOG_NEW, Directory, INCOMPLETE, LOCK, LOG, READERS, ROOT, block_name, block_of, delta_name,
-};
-use crate::disk::{DirectoryEntry, Disk, read_whole};
+use crate::directory::Directory;
+use crate::disk::{Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
-use crate::log::{self, Cut, Log, LogEnd};
+use crate::files::{
+    BLOCKS, CATALOG, CATALOG_NEW, LOCK, READERS, ROOT, block_name, block_of, delta_name, file_error, list,
+};
+use crate::log::{self, Cut, FIRST_LOG, Log, LogEnd};
 use crate::moves::RelocationsSince;
-use crate::read_only::{self, ReadPosition};
 use crate::readers;
-use crate::retention::Retention;
+use crate::retention::{Retention, remove_before};
+use crate::root::check_root;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// Options for opening a database.
@@ -54,8 +55,6 @@ pub(crate) struct OpenedDatabase {
     pub log: Option<Log>,
     /// Files that are retained for the next backup.
     pub retention: Option<Retention>,
-    /// Position of the last read, if the database is open read-only.
-    pub position: Option<ReadPosition>,
 }
 
 /// What recovery found in the log when a database was opened.
@@ -151,13 +150,7 @@ impl Recovery {
     }
 }
 
-/// The number of the first log file.
-pub(crate) const FIRST_LOG: u64 = 1;
-
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDatabase, OpenError> {
-    if options.read_only {
-        return read_only::open(disk, options);
-    }
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
         // Checked before anything is created, and again under the lock: another process may be creating the database
@@ -181,7 +174,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
         let recovery = Recovery::nothing();
-        return Ok(OpenedDatabase { directory, catalog, recovery, log, retention: None, position: None });
+        return Ok(OpenedDatabase { directory, catalog, recovery, log, retention: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
     directory.reserve((file.next_block, file.next_table));
@@ -203,7 +196,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
         retention = Retention::read(&directory, &catalog)?;
         tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
-    Ok(OpenedDatabase { directory, catalog, recovery, log, retention, position: None })
+    Ok(OpenedDatabase { directory, catalog, recovery, log, retention })
 }
 
 /// Replays the delta file and the log.
@@ -287,51 +280,6 @@ pub(crate) fn read_catalog(disk: &dyn Disk, bytes: &[u8]) -> Result<CatalogFile<
     let content_at = bytes.iter().position(|byte| *byte == b'{').unwrap_or_default() as u64;
     check(&file).map_err(|expected| OpenError::Corrupt { path: path(), at: content_at, expected })?;
     Ok(file)
-}
-
-/// The entries of a directory of the database. Empty if the directory does not exist.
-pub(crate) fn list(disk: &dyn Disk, name: &str) -> Result<Vec<DirectoryEntry>, FileError> {
-    match disk.list(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        result => result.map_err(|source| file_error(disk, "list", name, source)),
-    }
-}
-
-pub(crate) fn file_error(disk: &dyn Disk, operation: &'static str, name: &str, source: io::Error) -> FileError {
-    FileError { operation, path: disk.path(name), source }
-}
-
-/// Whether the directory exists. Returns an error if it is neither a database nor a directory in which one may be
-/// created.
-pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
-    let path = disk.path(ROOT);
-    let entries = match disk.list(ROOT) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && create => return Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::Missing { path }),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(OpenError::NotADirectory { path }),
-        Err(source) => return Err(file_error(disk, "list", ROOT, source).into()),
-    };
-    if entries.iter().any(|entry| entry.name == INCOMPLETE) {
-        return Err(OpenError::Incomplete { path });
-    }
-    if entries.iter().any(|entry| entry.name == CATALOG) {
-        return Ok(true);
-    }
-    // An interrupted creation may leave these names, but no blocks and no commits.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
-    let found = match entries.iter().find(|entry| !is_ours(entry)) {
-        Some(entry) => Some(entry.name.clone()),
-        None => match list(disk, BLOCKS)?.first() {
-            Some(entry) => Some(format!("{BLOCKS}/{}", entry.name)),
-            None => log::find_commits(disk, FIRST_LOG)?,
-        },
-    };
-    match found {
-        Some(found) => Err(OpenError::Foreign { path, found }),
-        None if create => Ok(true),
-        None => Err(OpenError::Empty { path }),
-    }
 }
 
 /// Creates the directory in which readers register. If this fails, readers may still create it.

@@ -20,9 +20,8 @@ use std::{io, process};
 use parking_lot::Mutex;
 use taut_block::checksum;
 
-use crate::directory::{READERS, block_name, is_reader_name, reader_name};
 use crate::disk::{Disk, Registration};
-use crate::open::list;
+use crate::files::{READERS, block_name, is_reader_name, list, reader_name};
 use crate::{BlockFile, BlockId};
 
 /// Version of a reader that is opening or refreshing, and may read any file. It is less than every version that removes

@@ -23,13 +23,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::Timelines;
-use crate::checkpoint::write_catalog;
-use crate::directory::{BLOCKS, Directory, LOCK, RETAINED, ROOT};
+use crate::catalog::file::write_catalog;
+use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, FileError, OpenError, ReadError};
+use crate::files::{BLOCKS, LOCK, RETAINED, ROOT, file_error};
 use crate::incomplete::{self, NotBegun, TargetPath};
-use crate::log::Log;
-use crate::open::{CutLog, FIRST_LOG, create_blocks, file_error};
+use crate::log::{FIRST_LOG, Log};
+use crate::open::{CutLog, create_blocks};
 use crate::{Cache, Catalog};
 
 use blocks::salvage_blocks;

@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backup::document;
 use crate::catalog::record;
-use crate::directory::{Directory, LOG, RETAINED, RETAINED_NEW, block_of};
+use crate::directory::Directory;
 use crate::disk::read_whole;
+use crate::document;
 use crate::error::{FileError, OpenError};
-use crate::open::list;
-use crate::store::write_file;
+use crate::files::{LOG, RETAINED, RETAINED_NEW, block_of, delta_of, list};
+use crate::readers;
 use crate::{BlockEntry, BlockFile, BlockId, Catalog, log};
 
 const MAGIC: &str = "taut-retained";
@@ -61,7 +61,7 @@ impl Retention {
     pub fn write(&self, directory: &Directory) -> Result<(), FileError> {
         let bytes = document::to_bytes((MAGIC, VERSION), &self.file);
         let bytes = bytes.map_err(|source| directory.error("encode", RETAINED, source.into()))?;
-        write_file(directory, RETAINED_NEW, |to| to.write_all(&bytes))?;
+        directory.write_file(RETAINED_NEW, |to| to.write_all(&bytes))?;
         let disk = &directory.disk;
         disk.rename(RETAINED_NEW, RETAINED).map_err(|source| directory.error("rename", RETAINED_NEW, source))?;
         disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
@@ -89,7 +89,7 @@ impl Retention {
         let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
         let archived = named.iter().filter(|block| !added.contains_key(block)).copied().collect();
         added.retain(|block, _| !named.contains(block));
-        let entries = list(&*directory.disk, crate::directory::BLOCKS)?;
+        let entries = list(&*directory.disk, crate::files::BLOCKS)?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         let present: HashSet<BlockId> = files.filter_map(|entry| block_of(&entry.name)).collect();
         if added.keys().any(|block| !present.contains(block)) {
@@ -126,4 +126,21 @@ fn added_blocks(
         Ok(())
     })?;
     Ok(added)
+}
+
+/// Removes the log files and delta files with numbers below `number`, except log files that are retained for a backup,
+/// from number `retained` on. Removes nothing while another process reads any of them. The next checkpoint or opening
+/// then removes them.
+pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
+    if readers::reads_log(readers::oldest(&*directory.disk)) {
+        return Ok(());
+    }
+    log::remove_before(&*directory.disk, retained.map_or(number, |retained| retained.min(number)))?;
+    for entry in list(&*directory.disk, LOG)? {
+        if delta_of(&entry.name).is_some_and(|old| old < number) {
+            let name = format!("{LOG}/{}", entry.name);
+            directory.disk.remove(&name).map_err(|source| directory.error("remove", &name, source))?;
+        }
+    }
+    Ok(())
 }

@@ -16,25 +16,26 @@
 //! last commit that survived (docs/adr/0017-commits-go-to-a-log.md).
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
-use crate::catalog::record::{self, CommitStamp};
+use crate::catalog::record::{self, CommitStamp, clock};
 use crate::catalog::{Changed, Lead};
 use crate::delta::ContainerId;
-use crate::directory::{BLOCKS, Directory, ROOT, block_name};
-use crate::disk::{Disk, FileDisk, MemoryDisk, WriteFile};
-use crate::error::{CommitError, FileError, LogFailed, OpenError, WriteError};
+use crate::directory::Directory;
+use crate::disk::{Disk, FileDisk, MemoryDisk};
+use crate::error::{CommitError, LogFailed, OpenError, WriteError};
+use crate::files::{BLOCKS, ROOT, block_name};
 use crate::locks::{Locks, TransactionId};
 use crate::log::{Durability, Log, Position};
 use crate::moves::RelocationsSince;
-use crate::open::{OpenOptions, OpenedDatabase, Recovery, file_error, open};
+use crate::open::{OpenOptions, OpenedDatabase, Recovery, open};
+use crate::read_only;
 use crate::read_only::ReadPosition;
 use crate::retention::Retention;
 use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
@@ -115,12 +116,6 @@ impl Commits {
     }
 }
 
-/// Current time, in microseconds since 1970 in UTC.
-pub(crate) fn clock() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
 impl Pending {
     fn moves_blocks(&self) -> bool {
         !self.added.is_empty() || !self.removed.is_empty()
@@ -150,7 +145,11 @@ impl Store {
     /// # Errors
     /// If the database cannot be opened, as for [`Store::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, OpenError> {
-        let OpenedDatabase { directory, catalog, recovery, log, retention, position } = open(disk, options)?;
+        let (opened, position) = match options.read_only {
+            true => read_only::open(disk, options).map(|(opened, position)| (opened, Some(position)))?,
+            false => (open(disk, options)?, None),
+        };
+        let OpenedDatabase { directory, catalog, recovery, log, retention } = opened;
         let newest = Arc::new(catalog);
         let commits = Commits {
             newest: Arc::clone(&newest),
@@ -236,7 +235,8 @@ impl Store {
         let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
         file.remove_from(0);
-        write_file(directory, &block_name(id), |mut to| image.write_to(&mut to))
+        directory
+            .write_file(&block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
         Ok(NewBlock { file, statistics: image.statistics.clone(), partition: None })
     }
@@ -479,46 +479,5 @@ pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) ->
         segments: image.segments,
         layout: design.layout.name().into(),
         lead: Lead::of(design, &image.statistics),
-    }
-}
-
-/// Creates a file, writes `content` to it, and syncs it.
-pub(crate) fn write_file(
-    directory: &Directory,
-    name: &str,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), FileError> {
-    write_file_on(&*directory.disk, name, content)
-}
-
-/// Creates a file on a disk, writes `content` to it, and syncs it.
-pub(crate) fn write_file_on<T>(
-    disk: &dyn Disk,
-    name: &str,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<T>,
-) -> Result<T, FileError> {
-    const BUFFER_BYTES: usize = 1 << 20;
-    let failed = |operation| move |source| file_error(disk, operation, name, source);
-    let mut file = disk.create(name).map_err(failed("create"))?;
-    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, Written(&mut *file));
-    let written = content(&mut buffered).and_then(|value| buffered.flush().map(|()| value));
-    // What is still buffered after a failure must not be written by the drop.
-    drop(buffered.into_parts());
-    let value = written.map_err(failed("write"))?;
-    file.sync().map_err(failed("sync"))?;
-    Ok(value)
-}
-
-/// A file of a disk as a [`Write`].
-struct Written<'a>(&'a mut dyn WriteFile);
-
-impl Write for Written<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

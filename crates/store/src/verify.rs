@@ -9,11 +9,11 @@ use taut_types::{Column, ColumnIndex};
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{BLOCKS, CATALOG, LOG, READERS, ROOT, block_name, is_own_name, log_name};
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
+use crate::files::{BLOCKS, CATALOG, LOG, READERS, ROOT, block_name, is_own_name, list, log_name};
 use crate::log;
-use crate::open::{list, read_catalog, read_delta};
+use crate::open::{read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
 
 /// Damage of a file: a difference from what was written.

@@ -17,7 +17,7 @@ use super::directory::{BackupDirectory, Part, part_name};
 use super::error::BackupError;
 use super::manifest::LogManifest;
 use crate::disk::ReadFile;
-use crate::open::file_error;
+use crate::files::file_error;
 
 const MAGIC: [u8; 8] = *b"TAUTCMT1";
 const HEAD_BYTES: u64 = 16;

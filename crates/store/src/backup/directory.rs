@@ -20,11 +20,9 @@ use twox_hash::XxHash3_64;
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest};
 use crate::BlockId;
-use crate::directory::{CATALOG, LOG};
 use crate::disk::{Disk, Lock, read_whole};
 use crate::error::FileError;
-use crate::open::{file_error, list};
-use crate::store::write_file_on;
+use crate::files::{CATALOG, LOG, file_error, list, write_file_on};
 
 const ROOT: &str = "";
 const LOCK: &str = "lock";

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::document;
 use crate::catalog::Timeline;
+use crate::document;
 use crate::{BlockEntry, BlockId, TableId};
 
 const MAGIC: &str = "taut-backup";

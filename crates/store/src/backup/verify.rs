@@ -22,7 +22,7 @@ use crate::catalog::record;
 use crate::directory::Directory;
 use crate::disk::{MemoryDisk, NoLock};
 use crate::error::OpenError;
-use crate::open::{file_error, list};
+use crate::files::{file_error, list};
 use crate::verify::{Damage, Problem};
 use crate::{BlockEntry, Cache, Catalog};
 

@@ -14,6 +14,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,12 @@ pub(crate) struct CommitStamp {
     /// Whether it is the first commit since the database was opened for writing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begins_timeline: bool,
+}
+
+/// Current time, in microseconds since 1970 in UTC.
+pub(crate) fn clock() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// JSON form of a change. The rows of a change follow the JSON.

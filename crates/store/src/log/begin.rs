@@ -2,10 +2,9 @@
 //! the files before it are closed, which asserts that it exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
-use crate::directory::{LOG, closed_log_name, log_name, new_log_name, open_log_of};
 use crate::disk::{Disk, WriteFile};
 use crate::error::FileError;
-use crate::open::{file_error, list};
+use crate::files::{LOG, closed_log_name, file_error, list, log_name, new_log_name, open_log_of};
 
 /// A log file that is written and synced, but not valid before [`publish`].
 #[derive(Debug)]

@@ -11,10 +11,9 @@ use super::format::{
     BEFORE_BYTES_AT, DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, ParsedRecord, RECORD_BYTES,
     RECORD_MAGIC, peek_durable,
 };
-use crate::directory::{LOG, closed_log_name, closed_log_of, log_name, log_of};
 use crate::disk::{Disk, ReadFile, read_file};
 use crate::error::{FileError, OpenError};
-use crate::open::{file_error, list};
+use crate::files::{LOG, closed_log_name, closed_log_of, file_error, list, log_name, log_of};
 
 /// A replayed record.
 #[derive(Clone, Copy, Debug)]

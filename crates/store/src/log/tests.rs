@@ -12,9 +12,9 @@ mod hostile;
 use std::sync::Arc;
 
 use super::{Durability, Log, LogEnd, Position, replay};
-use crate::directory::{closed_log_name, log_name};
 use crate::disk::{Disk, SimulatedDisk};
 use crate::error::{LogFailed, OpenError};
+use crate::files::{closed_log_name, log_name};
 
 const DATABASE: u64 = 0x7a75_7401;
 

@@ -17,10 +17,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::begin::{Begun, prepare, publish};
 use super::format::{self, HEAD_BYTES, Head, frame, seal};
 use super::replay::{LogEnd, Record, replay};
-use crate::directory::{LOG, ROOT, log_name};
 use crate::disk::{Disk, WriteFile};
 use crate::error::{FileError, LogFailed, OpenError};
-use crate::open::file_error;
+use crate::files::{LOG, ROOT, file_error, log_name};
 
 /// Position of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,9 +10,10 @@ use taut_types::{ColumnIndex, ColumnStatistics, Predicate};
 
 use super::{DamagedBlock, RepairError, RepairedTable, TableLoss};
 use crate::delta::ContainerId;
-use crate::directory::{Directory, block_name};
+use crate::directory::Directory;
 use crate::error::{CommitError, FileError, ReadError};
-use crate::store::{entry_of, write_file};
+use crate::files::block_name;
+use crate::store::entry_of;
 use crate::verify::check_block_file;
 use crate::{BlockEntry, BlockFile, OpenBlock, Table};
 
@@ -55,7 +56,7 @@ pub(super) fn salvage_blocks(
         }
         if let Some((image, design)) = salvaged.image {
             let entry = entry_of(file.id(), &image, &design);
-            write_file(new, &block_name(file.id()), |mut to| image.write_to(&mut to))?;
+            new.write_file(&block_name(file.id()), |mut to| image.write_to(&mut to))?;
             report.rewritten_blocks += 1;
             places.push(place);
             entries.push(entry);
@@ -81,7 +82,7 @@ fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), 
     let name = block_name(entry.id);
     let read = |source| damaged.error("read", &name, source);
     let file = damaged.disk.open(&name).map_err(read)?;
-    write_file(new, &name, |to| {
+    new.write_file(&name, |to| {
         let mut at = 0;
         while at < entry.file_bytes {
             let mut bytes = vec![0; CHUNK_BYTES.min(entry.file_bytes - at) as usize];

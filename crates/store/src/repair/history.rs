@@ -9,11 +9,12 @@ use super::{DatabaseLoss, RepairError};
 use crate::catalog::change::Change;
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
-use crate::directory::{BLOCKS, CATALOG, Directory, ROOT, block_of};
+use crate::directory::Directory;
 use crate::disk::read_whole;
 use crate::error::OpenError;
+use crate::files::{BLOCKS, CATALOG, ROOT, block_of, file_error, list};
 use crate::log::{self, Cut, Record};
-use crate::open::{CutLog, build, file_error, list, read_catalog, read_delta};
+use crate::open::{CutLog, build, read_catalog, read_delta};
 use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, TableId};
 
 /// The last readable state, and what is lost.
@@ -122,7 +123,7 @@ impl Replay {
 
     fn apply_delta(&mut self, bytes: &[u8], number: u64) -> Result<(), OpenError> {
         let mut edit = self.edit.clone();
-        let path = edit.directory().disk.path(&crate::directory::delta_name(number));
+        let path = edit.directory().disk.path(&crate::files::delta_name(number));
         crate::open::apply(&mut edit, bytes).map_err(|(at, expected)| OpenError::Corrupt { path, at, expected })?;
         self.edit = edit;
         Ok(())

@@ -1,0 +1,116 @@
+//! Refresh of a database that is open read-only, to the last commit of the process that writes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::directory::Directory;
+use crate::error::{FileError, OpenError};
+use crate::files::{READERS, ROOT};
+use crate::read_only::load;
+use crate::readers::Reader;
+use crate::{BlockFile, BlockId, Catalog, Store, Table};
+
+impl Store {
+    /// Updates a database that is open read-only to the last commit, as if it were opened now. Returns whether there is
+    /// a newer commit than before. Existing snapshots and transactions do not change. A database that is open for
+    /// writing always shows the last commit.
+    ///
+    /// # Errors
+    /// If the catalog or the log cannot be read, or the path leads to another database. The visible state does not
+    /// change then.
+    pub fn refresh(&self) -> Result<bool, OpenError> {
+        let directory = self.directory();
+        // Held to the end, so that there is only one refresh at a time.
+        let mut position = self.inner.position.lock();
+        let (Some(reader), Some(known)) = (directory.reader(), &mut *position) else { return Ok(false) };
+        if known.is_newest(&*directory.disk) {
+            return Ok(false);
+        }
+        let before = self.snapshot();
+        let reading = Reading::begin(directory, reader)?;
+        let load_same = || match load(directory)? {
+            (after, ..) if after.database != before.database => {
+                Err(OpenError::Replaced { path: directory.disk.path(ROOT) })
+            }
+            loaded => Ok(loaded),
+        };
+        let (mut after, mut recovery, mut read) = load_same()?;
+        let registered = reader.register_again(&*directory.disk);
+        if registered.map_err(|source| directory.error("create a file in", READERS, source))? {
+            // The writer may have removed files of what was read before it knew of this reader again.
+            (after, recovery, read) = load_same()?;
+        }
+        share_blocks(&mut after, &before);
+        after.definitions =
+            if after.defines_like(&before) { before.definitions } else { directory.allocate_definitions() };
+        let gone = gone(&before, &after);
+        reading.end(read.settled, &gone);
+        *known = read;
+        let (is_newer, after) = (after.version != before.version, Arc::new(after));
+        let mut commits = self.inner.commits.lock();
+        commits.newest = Arc::clone(&after);
+        commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
+        *self.inner.snapshot.write() = after;
+        drop(commits);
+        // Blocks that nobody reads are released here, the others by their last reader.
+        gone.iter().for_each(|block| block.remove_from(0));
+        Ok(is_newer)
+    }
+
+    /// Reads the last commit from the files without making it visible. Returns its database and version.
+    pub(crate) fn read_newest(&self) -> Result<(u64, u64), OpenError> {
+        let directory = self.directory();
+        let _position = self.inner.position.lock();
+        let _reading = directory.reader().map(|reader| Reading::begin(directory, reader)).transpose()?;
+        let (catalog, ..) = load(directory)?;
+        Ok((catalog.database, catalog.version))
+    }
+}
+
+/// Guard while a reader reads the catalog and the log. Dropping it early announces the previous version again.
+struct Reading<'a> {
+    reader: &'a Reader,
+    has_ended: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn begin(directory: &Directory, reader: &'a Reader) -> Result<Self, FileError> {
+        let reading = Self { reader, has_ended: false };
+        reader.reads_everything().map_err(|source| directory.error("write a file in", READERS, source))?;
+        Ok(reading)
+    }
+
+    fn end(mut self, version: u64, gone: &[Arc<BlockFile>]) {
+        self.has_ended = true;
+        self.reader.reads(Some(version), gone);
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.reader.reads(None, &[]);
+        }
+    }
+}
+
+/// Reuses the block files of the previous catalog, because their headers and sections are in memory.
+fn share_blocks(after: &mut Catalog, before: &Catalog) {
+    let known: HashMap<BlockId, &Arc<BlockFile>> = before.blocks().map(|block| (block.id(), block)).collect();
+    let tables: Vec<Arc<Table>> = after.tables.iter().map(Arc::clone).collect();
+    for table in tables {
+        let shared = |block: &Arc<BlockFile>| match known.get(&block.id()) {
+            Some(known) if known.entry() == block.entry() => Arc::clone(known),
+            _ => Arc::clone(block),
+        };
+        let blocks = Arc::new(table.blocks.iter().map(shared).collect());
+        after.tables.insert(Arc::new(Table { blocks, ..table.as_ref().clone() }));
+    }
+}
+
+/// The blocks that only the previous catalog references.
+fn gone(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
+    let named: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
+    let is_gone = |block: &&Arc<BlockFile>| named.get(&block.id()).is_none_or(|named| !Arc::ptr_eq(named, block));
+    before.blocks().filter(is_gone).map(Arc::clone).collect()
+}
