@@ -169,12 +169,12 @@ impl BlockFile {
     /// Marks the file for removal when the last holder is dropped. `version` is the first version of the catalog that
     /// does not reference the block, because the block was replaced or dropped. For an uncommitted block it is 0,
     /// because no reader knows the block.
-    pub(crate) fn remove_from(&self, version: u64) {
+    pub(crate) fn remove_at_version(&self, version: u64) {
         self.removed_in.store(version, Ordering::Release);
     }
 
-    /// Revokes [`BlockFile::remove_from`]: the file stays when the last holder is dropped.
-    pub(crate) fn stay(&self) {
+    /// Revokes [`BlockFile::remove_at_version`]: the file stays when the last holder is dropped.
+    pub(crate) fn cancel_removal(&self) {
         self.removed_in.store(NAMED, Ordering::Release);
     }
 }

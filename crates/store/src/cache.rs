@@ -87,8 +87,8 @@ impl Cache {
     /// Evicts all sections of a block and their extremes.
     pub(crate) fn remove(&self, sections: &Arc<CachedSections>) {
         let ring = &mut *self.ring.lock();
-        if let Some(place) = ring.blocks.iter().position(|other| Arc::ptr_eq(other, sections)) {
-            ring.blocks.swap_remove(place);
+        if let Some(index) = ring.blocks.iter().position(|other| Arc::ptr_eq(other, sections)) {
+            ring.blocks.swap_remove(index);
             let freed = (0..sections.slots.len()).filter_map(|section| sections.take(section)).sum();
             self.used.fetch_sub(freed, Ordering::Relaxed);
         }

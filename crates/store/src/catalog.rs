@@ -30,9 +30,9 @@ use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
 pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
+pub(crate) use edit::{AppliedEdit, split_at};
 pub use edit::{CatalogEdit, RowOrder};
-pub(crate) use edit::{Changed, split_at};
-pub use sparse_index::Lead;
+pub use sparse_index::SortBounds;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;
 pub(crate) use timeline::{Timeline, Timelines};
@@ -140,24 +140,27 @@ pub struct BlockEntry {
     /// Name of the layout of the block.
     pub layout: Box<str>,
     /// Bounds of the first sort column. `None` if the rows are not sorted, or there are no bounds.
-    pub lead: Option<Lead>,
+    pub sort_bounds: Option<SortBounds>,
 }
 
 /// A block entry in the file: an array, because field names would double the size of a catalog of many blocks.
 #[derive(Deserialize)]
-struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] Option<Lead>);
+struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] Option<SortBounds>);
 
 impl Serialize for BlockEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead } = self;
-        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead).serialize(serializer)
+        let Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds } =
+            self;
+        (id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds)
+            .serialize(serializer)
     }
 }
 
 impl From<BlockRow> for BlockEntry {
     fn from(row: BlockRow) -> Self {
-        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead) = row;
-        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, lead }
+        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds) =
+            row;
+        Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds }
     }
 }
 
@@ -261,15 +264,15 @@ impl Table {
         }
     }
 
-    /// The table restricted to the blocks at the ascending indexes `places`, and to its first `pages` pages, for
+    /// The table restricted to the blocks at the ascending indexes `indexes`, and to its first `pages` pages, for
     /// reading. Blocks of one run stay in one run.
     #[must_use]
-    pub fn part(&self, places: &[usize], pages: usize) -> Self {
-        let blocks: Vec<_> = places.iter().filter_map(|place| self.blocks.get(*place)).map(Arc::clone).collect();
-        let run_of = |at: usize| self.runs.partition_point(|start| *start <= places[at]);
+    pub fn part(&self, indexes: &[usize], pages: usize) -> Self {
+        let blocks: Vec<_> = indexes.iter().filter_map(|index| self.blocks.get(*index)).map(Arc::clone).collect();
+        let run_of = |at: usize| self.runs.partition_point(|start| *start <= indexes[at]);
         let runs = (0..blocks.len()).filter(|at| *at == 0 || run_of(at - 1) != run_of(*at)).collect();
         let partitions = self.partitions.as_ref().map(|partitions| {
-            let of_blocks = places.iter().map(|place| self.partition_of(*place)).collect();
+            let of_blocks = indexes.iter().map(|index| self.partition_of(*index)).collect();
             Arc::new(TablePartitions { of_blocks, partitioning: partitions.partitioning.clone() })
         });
         let mut delta = self.delta.clone();
@@ -283,7 +286,7 @@ impl Table {
 
     /// Two parts of the table: the given blocks without pages, and all the rest.
     pub fn divided(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
-        let is_chosen = |place: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*place].id());
+        let is_chosen = |index: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*index].id());
         let (chosen, rest): (Vec<usize>, Vec<usize>) = (0..self.blocks.len()).partition(is_chosen);
         (self.part(&chosen, 0), self.part(&rest, usize::MAX))
     }
@@ -303,10 +306,10 @@ impl Table {
     }
 
     /// Whether a container belongs to the table.
-    pub(crate) fn has_unit(&self, unit: ContainerId) -> bool {
-        self.delta.page(unit).is_some()
-            || self.delta.deleted(unit).is_some()
-            || self.blocks.iter().any(|block| block.id().0 == u64::from(unit.0))
+    pub(crate) fn has_container(&self, container: ContainerId) -> bool {
+        self.delta.page(container).is_some()
+            || self.delta.deleted(container).is_some()
+            || self.blocks.iter().any(|block| block.id().0 == u64::from(container.0))
     }
 
     /// Live rows of the table, in blocks and pages.

@@ -42,7 +42,7 @@ impl Inner {
         let _only_one = self.checkpoints.lock();
         let (catalog, number) = {
             let mut commits = self.commits.lock();
-            self.settle(&mut commits).map_err(CommitError::Log)?;
+            self.recover_from_log_failure(&mut commits).map_err(CommitError::Log)?;
             let log = self.log(&mut commits)?;
             let number = log.rotate().map_err(CommitError::Log)?;
             self.publish_all(&mut commits);

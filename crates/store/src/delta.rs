@@ -66,12 +66,12 @@ pub struct RowId(pub u64);
 
 impl RowId {
     /// The row id of a row of a segment. A delta page has one segment, 0.
-    pub fn new(unit: ContainerId, segment: u16, row: u16) -> Self {
-        Self(u64::from(unit.0) << 32 | u64::from(segment) << 16 | u64::from(row))
+    pub fn new(container: ContainerId, segment: u16, row: u16) -> Self {
+        Self(u64::from(container.0) << 32 | u64::from(segment) << 16 | u64::from(row))
     }
 
     /// Container of the row.
-    pub fn unit(self) -> ContainerId {
+    pub fn container(self) -> ContainerId {
         ContainerId((self.0 >> 32) as u32)
     }
 
@@ -88,7 +88,7 @@ impl RowId {
 
 impl Display for RowId {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "row {} of segment {} of {:08x}", self.row(), self.segment(), self.unit().0)
+        write!(formatter, "row {} of segment {} of {:08x}", self.row(), self.segment(), self.container().0)
     }
 }
 
@@ -205,8 +205,8 @@ impl Delta {
     }
 
     /// The deleted rows of a container. `None` if there are none.
-    pub fn deleted(&self, unit: ContainerId) -> Option<&Arc<DeletedRows>> {
-        self.deleted.get(&unit)
+    pub fn deleted(&self, container: ContainerId) -> Option<&Arc<DeletedRows>> {
+        self.deleted.get(&container)
     }
 
     /// The deleted rows of a block. `None` if there are none.
@@ -216,7 +216,7 @@ impl Delta {
 
     /// All containers with deleted rows.
     pub fn all_deleted(&self) -> impl Iterator<Item = (ContainerId, &Arc<DeletedRows>)> {
-        self.deleted.iter().map(|(unit, rows)| (*unit, rows))
+        self.deleted.iter().map(|(container, rows)| (*container, rows))
     }
 
     /// Whether there are no pages and no deleted rows.
@@ -286,7 +286,7 @@ impl Delta {
 
     /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
     /// may grow, or to a new page without an id yet.
-    pub(crate) fn place(&self, rows: usize, may_grow: impl FnOnce(ContainerId) -> bool) -> AppendPosition {
+    pub(crate) fn append_position(&self, rows: usize, may_grow: impl FnOnce(ContainerId) -> bool) -> AppendPosition {
         let own = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
             return own;
@@ -312,7 +312,7 @@ impl Delta {
         self.add_to_keys(page.id, 0, |columns| page.columns(columns));
     }
 
-    /// Appends rows at the position that [`Delta::place`] returned.
+    /// Appends rows at the position that [`Delta::append_position`] returned.
     ///
     /// # Errors
     /// If rows cannot be appended there.
@@ -384,32 +384,33 @@ impl Delta {
     }
 
     /// Marks rows of a segment as deleted. Rows that are already deleted stay deleted.
-    pub(crate) fn delete(&mut self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) {
-        let mut deleted = self.deleted.get(&unit).map(|deleted| deleted.as_ref().clone()).unwrap_or_default();
+    pub(crate) fn delete(&mut self, container: ContainerId, segment: u16, rows: &RoaringBitmap) {
+        let mut deleted = self.deleted.get(&container).map(|deleted| deleted.as_ref().clone()).unwrap_or_default();
         let before = deleted.count();
         deleted.add(segment, rows);
         let added = deleted.count() - before;
-        match self.is_page(unit) {
+        match self.is_page(container) {
             true => self.deleted_of_pages += added,
             false => self.deleted_of_blocks += added,
         }
-        self.deleted.insert_mut(unit, Arc::new(deleted));
+        self.deleted.insert_mut(container, Arc::new(deleted));
     }
 
     /// Forgets the deleted rows of a block that is no longer in the table.
-    pub(crate) fn forget_block(&mut self, unit: ContainerId) {
-        if let Some(deleted) = self.deleted.get(&unit) {
+    pub(crate) fn forget_block(&mut self, container: ContainerId) {
+        if let Some(deleted) = self.deleted.get(&container) {
             self.deleted_of_blocks -= deleted.count();
-            self.deleted.remove_mut(&unit);
+            self.deleted.remove_mut(&container);
         }
     }
 
     /// Forgets the deleted rows of all blocks except `blocks`.
     pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
         let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
-        let is_forgotten = |unit: &ContainerId| !kept.contains(&u64::from(unit.0)) && !self.is_page(*unit);
+        let is_forgotten =
+            |container: &ContainerId| !kept.contains(&u64::from(container.0)) && !self.is_page(*container);
         let forgotten: Vec<ContainerId> = self.deleted.keys().copied().filter(is_forgotten).collect();
-        forgotten.into_iter().for_each(|unit| self.forget_block(unit));
+        forgotten.into_iter().for_each(|container| self.forget_block(container));
     }
 
     /// Removes pages with their deleted rows and key entries.
@@ -430,22 +431,22 @@ impl Delta {
         Arc::make_mut(&mut self.pages).retain(|page| !removed.contains(&page.id));
         if !self.keys.is_empty() {
             let keys = Arc::make_mut(&mut self.keys);
-            keys.iter_mut().for_each(|key| key.retain(|row| !removed.contains(&row.unit())));
+            keys.iter_mut().for_each(|key| key.retain(|row| !removed.contains(&row.container())));
         }
     }
 
     /// The page of that id.
-    pub fn page(&self, unit: ContainerId) -> Option<&DeltaPage> {
-        self.pages.iter().rev().find(|page| page.id == unit)
+    pub fn page(&self, container: ContainerId) -> Option<&DeltaPage> {
+        self.pages.iter().rev().find(|page| page.id == container)
     }
 
-    fn is_page(&self, unit: ContainerId) -> bool {
-        self.page(unit).is_some()
+    fn is_page(&self, container: ContainerId) -> bool {
+        self.page(container).is_some()
     }
 }
 
 fn is_in(deleted: &HashTrieMapSync<ContainerId, Arc<DeletedRows>>, row: RowId) -> bool {
-    let of_segment = deleted.get(&row.unit()).and_then(|deleted| deleted.segment(row.segment().into()));
+    let of_segment = deleted.get(&row.container()).and_then(|deleted| deleted.segment(row.segment().into()));
     of_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
 }
 
@@ -501,13 +502,13 @@ mod tests {
     fn push(delta: &mut Delta, next: &mut u32, rows: std::ops::Range<i64>) {
         let mut rows = batch(rows);
         while rows.num_rows() > 0 {
-            let place = delta.place(rows.num_rows(), |_| true);
-            let page = place.page.unwrap_or_else(|| {
+            let position = delta.append_position(rows.num_rows(), |_| true);
+            let page = position.page.unwrap_or_else(|| {
                 *next += 1;
                 ContainerId(*next)
             });
-            delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
-            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+            delta.append(&schema(), (page, position.first), &rows.slice(0, position.rows)).unwrap();
+            rows = rows.slice(position.rows, rows.num_rows() - position.rows);
         }
     }
 
@@ -555,7 +556,7 @@ mod tests {
         assert_eq!((delta.rows(), delta.deleted_block_rows()), (0, 0));
     }
 
-    fn delete(delta: &mut Delta, unit: u32, rows: &[u32]) {
-        delta.delete(ContainerId(unit), 0, &rows.iter().copied().collect());
+    fn delete(delta: &mut Delta, container: u32, rows: &[u32]) {
+        delta.delete(ContainerId(container), 0, &rows.iter().copied().collect());
     }
 }

@@ -11,7 +11,7 @@ use crate::delta::ContainerId;
 use crate::disk::{Disk, Lock, ReadFile};
 use crate::error::{CommitError, FileError};
 use crate::files::{ROOT, block_name, file_error, write_file_on};
-use crate::readers::{Reader, Removals};
+use crate::readers::{PendingRemovals, Reader};
 use crate::{BlockId, Cache, Catalog, TableId};
 
 /// State that all block files share. The lock is held as long as any of them is alive, because the last holder may
@@ -35,7 +35,7 @@ pub(crate) struct Directory {
     /// `Some` if the database is open read-only.
     reader: Option<Reader>,
     /// Block files to remove once no reader needs them.
-    removals: Removals,
+    removals: PendingRemovals,
 }
 
 /// Maximum number of files kept open for the next read. Operating systems allow a process about a thousand.
@@ -56,7 +56,7 @@ impl Directory {
             newest: OnceLock::new(),
             lock,
             reader: None,
-            removals: Removals::default(),
+            removals: PendingRemovals::default(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Directory {
     }
 
     /// The removals that wait for readers.
-    pub fn removals(&self) -> &Removals {
+    pub fn removals(&self) -> &PendingRemovals {
         &self.removals
     }
 

@@ -55,7 +55,7 @@ impl<'a> KeySearch<'a> {
     /// If the keys are not columns of equal length with the Arrow types of the table's columns.
     pub fn find(&self, keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>, ReadError> {
         let (columns, keys) = self.in_order(keys);
-        let mut found = Found::new(&keys);
+        let mut found = KeyMatches::new(&keys);
         match self.table.delta.key_entries(&columns) {
             Some(entries) => self.find_by_entries(entries, &mut found),
             None => self.find_in_pages(&columns, &mut found),
@@ -69,20 +69,20 @@ impl<'a> KeySearch<'a> {
     pub fn find_outside_of_blocks(&self, keys: &[ArrayRef]) -> Option<Vec<(u32, RowId)>> {
         let (columns, keys) = self.in_order(keys);
         let entries = self.table.delta.key_entries(&columns)?;
-        let mut found = Found::new(&keys);
+        let mut found = KeyMatches::new(&keys);
         self.find_by_entries(entries, &mut found);
         Some(found.ended())
     }
 
     /// The columns and keys in the column order of a matching key of the delta, if there is one.
     fn in_order(&self, keys: &[ArrayRef]) -> (Vec<usize>, Vec<ArrayRef>) {
-        self.order().iter().map(|place| (self.columns[*place], Arc::clone(&keys[*place]))).unzip()
+        self.order().iter().map(|index| (self.columns[*index], Arc::clone(&keys[*index]))).unzip()
     }
 
     fn order(&self) -> Vec<usize> {
-        let place = |column: &usize| self.columns.iter().position(|known| known == column);
+        let index = |column: &usize| self.columns.iter().position(|known| known == column);
         let mut orders = self.table.delta.keys().filter(|key| key.len() == self.columns.len());
-        let known = orders.find_map(|key| key.iter().map(place).collect::<Option<Vec<_>>>());
+        let known = orders.find_map(|key| key.iter().map(index).collect::<Option<Vec<_>>>());
         known.unwrap_or_else(|| (0..self.columns.len()).collect())
     }
 
@@ -91,25 +91,25 @@ impl<'a> KeySearch<'a> {
         self.known.and_then(|known| known.delta.page(page)).map_or(0, DeltaPage::rows)
     }
 
-    fn find_by_entries(&self, entries: &KeyEntries, found: &mut Found) {
-        let hashes: HashSet<u64> = found.asked.hashes().collect();
+    fn find_by_entries(&self, entries: &KeyEntries, found: &mut KeyMatches) {
+        let hashes: HashSet<u64> = found.probe.hashes().collect();
         let mut pages: BTreeMap<ContainerId, Vec<u32>> = BTreeMap::new();
         for row in hashes.into_iter().flat_map(|hash| entries.rows(hash)) {
             if !self.table.delta.is_deleted(row) {
-                pages.entry(row.unit()).or_default().push(row.row().into());
+                pages.entry(row.container()).or_default().push(row.row().into());
             }
         }
-        for (unit, rows) in pages {
-            let Some(page) = self.table.delta.page(unit) else { continue };
-            let known = self.known_rows(unit) as u32;
+        for (container, rows) in pages {
+            let Some(page) = self.table.delta.page(container) else { continue };
+            let known = self.known_rows(container) as u32;
             let rows: Vec<u32> = rows.into_iter().filter(|row| *row >= known && *row < page.rows() as u32).collect();
             // Cannot fail: the rows are within the page.
             let Ok(columns) = page.rows_at(entries.columns(), &rows) else { continue };
-            found.add(&columns, |at| Some(RowId::new(unit, 0, rows[at] as u16)));
+            found.add(&columns, |at| Some(RowId::new(container, 0, rows[at] as u16)));
         }
     }
 
-    fn find_in_pages(&self, columns: &[usize], found: &mut Found) {
+    fn find_in_pages(&self, columns: &[usize], found: &mut KeyMatches) {
         for page in self.table.delta.pages() {
             let known = self.known_rows(page.id());
             if known >= page.rows() {
@@ -123,7 +123,7 @@ impl<'a> KeySearch<'a> {
         }
     }
 
-    fn find_in_blocks(&self, columns: &[usize], keys: &[ArrayRef], found: &mut Found) -> Result<(), ReadError> {
+    fn find_in_blocks(&self, columns: &[usize], keys: &[ArrayRef], found: &mut KeyMatches) -> Result<(), ReadError> {
         let known: HashSet<BlockId> = match self.known {
             Some(known) if Arc::ptr_eq(&known.blocks, &self.table.blocks) => return Ok(()),
             Some(known) => known.blocks.iter().map(|block| block.id()).collect(),
@@ -135,8 +135,8 @@ impl<'a> KeySearch<'a> {
         let counters = ReadCounters::new();
         for column_predicates in predicates_of(self.table, columns, keys) {
             let predicate = Predicate { column_predicates, row_predicates: Vec::new() };
-            for place in self.table.blocks_that_may_match(&predicate.column_predicates) {
-                let file = &self.table.blocks[place];
+            for index in self.table.blocks_that_may_match(&predicate.column_predicates) {
+                let file = &self.table.blocks[index];
                 if !known.contains(&file.id()) {
                     self.find_in_block(file, &counters, columns, &predicate, found)?;
                 }
@@ -151,7 +151,7 @@ impl<'a> KeySearch<'a> {
         counters: &Arc<ReadCounters>,
         columns: &[usize],
         predicate: &Predicate,
-        found: &mut Found,
+        found: &mut KeyMatches,
     ) -> Result<(), ReadError> {
         let open = file.open(counters)?;
         let may_match = open.block().may_match(&open, &predicate.column_predicates);
@@ -185,31 +185,31 @@ impl<'a> KeySearch<'a> {
 
 /// The row id of a row of a block.
 fn row_of(block: &OpenBlock, segment: usize, row: u32) -> Option<RowId> {
-    let (unit, segment) = (ContainerId::of(block.file().id())?, u16::try_from(segment).ok()?);
+    let (container, segment) = (ContainerId::of(block.file().id())?, u16::try_from(segment).ok()?);
     // A segment has at most 65,536 rows.
-    Some(RowId::new(unit, segment, row as u16))
+    Some(RowId::new(container, segment, row as u16))
 }
 
 /// The keys to search for.
-struct Asked {
+struct KeyProbe {
     values: KeyValues,
     /// Indexes of the keys without nulls, by their hashes.
     by_hash: HashTable<u32>,
 }
 
-impl Asked {
+impl KeyProbe {
     fn hashes(&self) -> impl Iterator<Item = u64> {
         (0..self.values.len()).filter_map(|key| self.values.hash(key))
     }
 }
 
 /// The rows found so far.
-struct Found {
-    asked: Asked,
+struct KeyMatches {
+    probe: KeyProbe,
     rows: Vec<(u32, RowId)>,
 }
 
-impl Found {
+impl KeyMatches {
     fn new(keys: &[ArrayRef]) -> Self {
         let values = KeyValues::of(keys);
         let mut by_hash = HashTable::with_capacity(values.len());
@@ -218,7 +218,7 @@ impl Found {
                 by_hash.insert_unique(hash, key as u32, |key| values.hash(*key as usize).unwrap_or_default());
             }
         }
-        Self { asked: Asked { values, by_hash }, rows: Vec::new() }
+        Self { probe: KeyProbe { values, by_hash }, rows: Vec::new() }
     }
 
     /// The rows found, ascending and distinct.
@@ -232,11 +232,11 @@ impl Found {
     /// Adds the rows of `columns` whose values equal one of the keys. `name` returns the row id of a row, or `None` to
     /// skip it.
     fn add(&mut self, columns: &[ArrayRef], name: impl Fn(usize) -> Option<RowId>) {
-        let (values, asked) = (KeyValues::of(columns), &self.asked);
+        let (values, probe) = (KeyValues::of(columns), &self.probe);
         for row in 0..values.len() {
             let Some(hash) = values.hash(row) else { continue };
-            let mut same = asked.by_hash.iter_hash(hash).copied();
-            let mut same = same.by_ref().filter(|key| values.equals(row, &asked.values, *key as usize)).peekable();
+            let mut same = probe.by_hash.iter_hash(hash).copied();
+            let mut same = same.by_ref().filter(|key| values.equals(row, &probe.values, *key as usize)).peekable();
             if same.peek().is_some()
                 && let Some(name) = name(row)
             {

@@ -51,8 +51,8 @@ mod verify;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{
-    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Constraints, ForeignKey, Lead, OldRows, ReferentialAction,
-    RowOrder, Table, TableId, TablePartitions, UniqueKey, View,
+    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Constraints, ForeignKey, OldRows, ReferentialAction, RowOrder,
+    SortBounds, Table, TableId, TablePartitions, UniqueKey, View,
 };
 pub use delta::{ContainerId, DeletedRows, Delta, DeltaPage, RowId, RowSet};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};
@@ -63,5 +63,5 @@ pub use moves::RowRelocations;
 pub use open::{CutLog, MissingBlock, OpenOptions, Recovery};
 pub use repair::{DamagedBlock, DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};
-pub use transaction::{Mark, Transaction};
+pub use transaction::{SavepointState, Transaction};
 pub use verify::{Damage, Problem, verify};

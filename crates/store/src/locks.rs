@@ -44,13 +44,13 @@ struct LockTable {
 struct Running {
     end: Arc<TransactionEnd>,
     /// The segments in which it has row locks.
-    places: Vec<(TableId, ContainerId, u16)>,
+    segments: Vec<(TableId, ContainerId, u16)>,
     /// The tables in which it has key locks.
     keys: Vec<TableId>,
 }
 
 /// Why a lock was not granted.
-pub(crate) enum Busy {
+pub(crate) enum LockConflict {
     /// Another transaction holds a conflicting lock.
     Wait(Ended),
     /// Waiting would close a cycle.
@@ -71,11 +71,11 @@ impl Locks {
         table: TableId,
         rows: &RowSet,
         since: &RelocationsSince,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
-        let rows = since.all_names(table, rows);
-        for (unit, segment, wanted) in rows.segments() {
-            let Some(holders) = state.rows.get(&(table, unit, segment)) else { continue };
+        let rows = since.all_row_ids(table, rows);
+        for (container, segment, wanted) in rows.segments() {
+            let Some(holders) = state.rows.get(&(table, container, segment)) else { continue };
             let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(wanted));
             let Some(holder) = holder.map(|(holder, _)| *holder) else { continue };
             state.wait(transaction, &[holder])?;
@@ -86,24 +86,24 @@ impl Locks {
     }
 
     /// Checks that no other transaction has locked a row.
-    pub fn find_free(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), Busy> {
+    pub fn find_free(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
-        let holders = state.rows.get(&(table, row.unit(), row.segment())).into_iter().flatten();
+        let holders = state.rows.get(&(table, row.container(), row.segment())).into_iter().flatten();
         let others = holders.filter(|(holder, held)| *holder != transaction && held.contains(row.row().into()));
         let others: Vec<TransactionId> = others.map(|(holder, _)| *holder).collect();
         state.wait(transaction, &others)
     }
 
-    /// Publishes row relocations by calling `say`, and extends the existing row locks to the new row ids. No other
+    /// Publishes row relocations by calling `publish`, and extends the existing row locks to the new row ids. No other
     /// transaction locks a row in between. So a transaction that locks a row before or after uses a row id that the
     /// holder has locked too.
-    pub fn carry(&self, moves: &[(TableId, Arc<RowRelocations>)], say: impl FnOnce()) {
+    pub fn extend_to_relocations(&self, moves: &[(TableId, Arc<RowRelocations>)], publish: impl FnOnce()) {
         let state = &mut *self.state.lock();
-        say();
+        publish();
         for (table, moves) in moves {
             let held = state.rows.iter().filter(|((of, ..), _)| of == table);
-            let held = held.flat_map(|((_, unit, segment), holders)| {
-                holders.iter().filter_map(|(holder, rows)| Some((*holder, moves.follow(*unit, *segment, rows)?)))
+            let held = held.flat_map(|((_, container, segment), holders)| {
+                holders.iter().filter_map(|(holder, rows)| Some((*holder, moves.follow(*container, *segment, rows)?)))
             });
             let carried: Vec<(TransactionId, RowSet)> = held.collect();
             carried.iter().for_each(|(holder, rows)| state.hold(*holder, *table, rows));
@@ -116,10 +116,15 @@ impl Locks {
     }
 
     /// Whether another transaction has locked rows in some containers of a table.
-    pub fn has_any(&self, table: TableId, own: Option<TransactionId>, is_unit: impl Fn(ContainerId) -> bool) -> bool {
+    pub fn has_any(
+        &self,
+        table: TableId,
+        own: Option<TransactionId>,
+        is_container: impl Fn(ContainerId) -> bool,
+    ) -> bool {
         let state = self.state.lock();
-        let mut places = state.rows.iter().filter(|((of, unit, _), _)| *of == table && is_unit(*unit));
-        places.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
+        let mut locked = state.rows.iter().filter(|((of, container, _), _)| *of == table && is_container(*container));
+        locked.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
     }
 
     /// Ends a transaction: releases its locks and wakes the transactions that wait for it.
@@ -127,11 +132,11 @@ impl Locks {
         let state = &mut *self.state.lock();
         state.waits_for.remove(&transaction);
         let Some(ended) = state.running.remove(&transaction) else { return };
-        for place in ended.places {
-            if let Some(holders) = state.rows.get_mut(&place) {
+        for segment in ended.segments {
+            if let Some(holders) = state.rows.get_mut(&segment) {
                 holders.retain(|(holder, _)| *holder != transaction);
                 if holders.is_empty() {
-                    state.rows.remove(&place);
+                    state.rows.remove(&segment);
                 }
             }
         }
@@ -149,13 +154,13 @@ impl Locks {
 impl LockTable {
     /// Makes a transaction wait for others, one at a time. Returns a deadlock if one of them waits for it. Succeeds if
     /// none of them is still running.
-    fn wait(&mut self, transaction: TransactionId, holders: &[TransactionId]) -> Result<(), Busy> {
+    fn wait(&mut self, transaction: TransactionId, holders: &[TransactionId]) -> Result<(), LockConflict> {
         self.waits_for.remove(&transaction);
         for holder in holders {
             let mut next = Some(*holder);
             while let Some(waiting) = next {
                 if waiting == transaction {
-                    return Err(Busy::Deadlock);
+                    return Err(LockConflict::Deadlock);
                 }
                 next = self.waits_for.get(&waiting).copied();
             }
@@ -165,17 +170,17 @@ impl LockTable {
         let Some((holder, running)) = running else { return Ok(()) };
         let ended = Ended(Arc::clone(&running.end));
         self.waits_for.insert(transaction, holder);
-        Err(Busy::Wait(ended))
+        Err(LockConflict::Wait(ended))
     }
 
     fn hold(&mut self, transaction: TransactionId, table: TableId, rows: &RowSet) {
-        for (unit, segment, wanted) in rows.segments() {
-            let holders = self.rows.entry((table, unit, segment)).or_default();
+        for (container, segment, wanted) in rows.segments() {
+            let holders = self.rows.entry((table, container, segment)).or_default();
             match holders.iter_mut().find(|(holder, _)| *holder == transaction) {
                 Some((_, held)) => *held |= wanted,
                 None => {
                     holders.push((transaction, wanted.clone()));
-                    self.running.entry(transaction).or_default().places.push((table, unit, segment));
+                    self.running.entry(transaction).or_default().segments.push((table, container, segment));
                 }
             }
         }
@@ -223,9 +228,11 @@ mod tests {
         assert!(locks.lock(one, table, &rows(&[2, 3]), &since).is_ok());
         assert!(locks.lock(two, TableId(2), &rows(&[1]), &since).is_ok());
         assert!(locks.lock(two, table, &rows(&[4]), &since).is_ok());
-        let Err(Busy::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &since) else { panic!("a lock") };
-        assert!(matches!(locks.lock(two, table, &rows(&[1]), &since), Err(Busy::Wait(_))));
-        assert!(matches!(locks.lock(one, table, &rows(&[4]), &since), Err(Busy::Deadlock)));
+        let Err(LockConflict::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &since) else {
+            panic!("a lock")
+        };
+        assert!(matches!(locks.lock(two, table, &rows(&[1]), &since), Err(LockConflict::Wait(_))));
+        assert!(matches!(locks.lock(one, table, &rows(&[4]), &since), Err(LockConflict::Deadlock)));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Pending);
         locks.end(one);

@@ -77,7 +77,7 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, LogEnd, Record, open_file, records_behind, replay, sync_file};
+pub(crate) use replay::{Cut, LogEnd, Record, open_file, records_past_damage, replay, sync_file};
 pub(crate) use writer::{Durability, Log, Position};
 
 use self::format::HEAD_BYTES;

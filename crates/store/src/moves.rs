@@ -43,25 +43,25 @@ impl RowRelocations {
     /// # Errors
     /// If the header of the block, which lists its segments, cannot be read.
     pub fn push(&mut self, block: &NewBlock, old: impl IntoIterator<Item = RowId>) -> Result<(), ReadError> {
-        let Some(unit) = ContainerId::of(block.file.id()) else { return Ok(()) };
+        let Some(container) = ContainerId::of(block.file.id()) else { return Ok(()) };
         let open = block.file.open(&ReadCounters::new())?;
         let mut old = old.into_iter();
         for segment in 0..open.block().segments() {
             for (row, old) in (0..open.block().segment_rows(segment)).zip(&mut old) {
-                self.insert(old, RowId::new(unit, segment as u16, row as u16));
+                self.insert(old, RowId::new(container, segment as u16, row as u16));
             }
         }
         Ok(())
     }
 
     fn insert(&mut self, old: RowId, new: RowId) {
-        let segment = self.segments.entry((old.unit(), old.segment())).or_default();
-        let place = usize::from(old.row());
-        if segment.len() <= place {
-            segment.resize(place + 1, NOWHERE);
+        let segment = self.segments.entry((old.container(), old.segment())).or_default();
+        let position = usize::from(old.row());
+        if segment.len() <= position {
+            segment.resize(position + 1, NOWHERE);
         }
-        self.rows += u64::from(segment[place] == NOWHERE);
-        segment[place] = new;
+        self.rows += u64::from(segment[position] == NOWHERE);
+        segment[position] = new;
     }
 
     /// Relocations of all rows of some blocks to the same positions of other blocks.
@@ -76,14 +76,14 @@ impl RowRelocations {
 
     /// New row ids of some rows of a segment, without rows that are in no new block. `None` if the segment was not
     /// relocated.
-    pub(crate) fn follow(&self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
-        if let Some(block) = self.blocks.get(&unit) {
+    pub(crate) fn follow(&self, container: ContainerId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
+        if let Some(block) = self.blocks.get(&container) {
             let mut moved = RowSet::default();
             moved.add(*block, segment, rows);
             return Some(moved);
         }
-        let places = self.segments.get(&(unit, segment))?;
-        let moved = rows.iter().filter_map(|row| places.get(row as usize).copied());
+        let new_ids = self.segments.get(&(container, segment))?;
+        let moved = rows.iter().filter_map(|row| new_ids.get(row as usize).copied());
         Some(moved.filter(|row| *row != NOWHERE).collect())
     }
 }
@@ -95,11 +95,11 @@ pub(crate) struct RelocationsSince(Arc<RelocationNode>);
 /// A node in the list of row relocations: the relocations of the next commit, once there is one.
 #[derive(Default)]
 struct RelocationNode {
-    next: RwLock<Option<Next>>,
+    next: RwLock<Option<RelocationLink>>,
 }
 
 #[derive(Clone)]
-struct Next {
+struct RelocationLink {
     moves: Arc<[(TableId, Arc<RowRelocations>)]>,
     then: RelocationsSince,
 }
@@ -107,27 +107,27 @@ struct Next {
 impl RelocationsSince {
     /// Sets the relocations of a commit, and the position after them. They replace the relocations of a commit that
     /// failed, which no reader has seen.
-    pub fn lead_to(&self, then: &Self, moves: Arc<[(TableId, Arc<RowRelocations>)]>) {
-        *self.0.next.write() = Some(Next { moves, then: then.clone() });
+    pub fn set_next(&self, then: &Self, moves: Arc<[(TableId, Arc<RowRelocations>)]>) {
+        *self.0.next.write() = Some(RelocationLink { moves, then: then.clone() });
     }
 
     /// Row relocations of a table, in commit order.
     fn of(&self, table: TableId) -> Vec<Arc<RowRelocations>> {
-        let (mut found, mut place) = (Vec::new(), self.clone());
+        let (mut found, mut position) = (Vec::new(), self.clone());
         loop {
-            let next = place.0.next.read().clone();
-            let Some(Next { moves, then }) = next else { return found };
+            let next = position.0.next.read().clone();
+            let Some(RelocationLink { moves, then }) = next else { return found };
             found.extend(moves.iter().filter(|(of, _)| *of == table).map(|(_, moves)| Arc::clone(moves)));
-            place = then;
+            position = then;
         }
     }
 
     /// Row ids of some rows of a table, with all row ids that they got later.
-    pub fn all_names<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
+    pub fn all_row_ids<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
         let mut all = Cow::Borrowed(rows);
         for moves in self.of(table) {
             let moved: Vec<RowSet> =
-                all.segments().filter_map(|(unit, at, rows)| moves.follow(unit, at, rows)).collect();
+                all.segments().filter_map(|(container, at, rows)| moves.follow(container, at, rows)).collect();
             moved.iter().for_each(|moved| all.to_mut().extend(moved));
         }
         all
@@ -135,17 +135,17 @@ impl RelocationsSince {
 
     /// Row ids of some rows in another version of their table. Returns `None` if that version lacks one of the rows.
     /// The list may also contain relocations after that version.
-    pub fn names_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
-        let is_there = |rows: &RowSet| rows.segments().all(|(unit, ..)| table.has_unit(unit));
+    pub fn row_ids_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
+        let is_there = |rows: &RowSet| rows.segments().all(|(container, ..)| table.has_container(container));
         for moves in self.of(table.id) {
             if is_there(&rows) {
                 break;
             }
             let mut moved = RowSet::default();
-            for (unit, segment, rows) in rows.segments() {
-                match moves.follow(unit, segment, rows) {
-                    Some(names) if !table.has_unit(unit) => moved.extend(&names),
-                    _ => moved.add(unit, segment, rows),
+            for (container, segment, rows) in rows.segments() {
+                match moves.follow(container, segment, rows) {
+                    Some(names) if !table.has_container(container) => moved.extend(&names),
+                    _ => moved.add(container, segment, rows),
                 }
             }
             if moved.len() != rows.len() {
@@ -167,8 +167,8 @@ impl Debug for RelocationsSince {
 impl Drop for RelocationNode {
     fn drop(&mut self) {
         let mut next = self.next.get_mut().take();
-        while let Some(Next { then, .. }) = next {
-            next = Arc::into_inner(then.0).and_then(|mut place| place.next.get_mut().take());
+        while let Some(RelocationLink { then, .. }) = next {
+            next = Arc::into_inner(then.0).and_then(|mut node| node.next.get_mut().take());
         }
     }
 }
@@ -181,26 +181,26 @@ mod tests {
 
     #[test]
     fn a_move_is_kept_as_long_as_a_version_from_before_it() {
-        let places: Vec<RelocationsSince> = (0..4).map(|_| RelocationsSince::default()).collect();
+        let positions: Vec<RelocationsSince> = (0..4).map(|_| RelocationsSince::default()).collect();
         let mut kept: Vec<Weak<RowRelocations>> = Vec::new();
-        for (number, places) in (0..).zip(places.windows(2)) {
+        for (number, positions) in (0..).zip(positions.windows(2)) {
             let moves =
                 Arc::new(RowRelocations::of_blocks(std::iter::once((ContainerId(number), ContainerId(number + 1)))));
             kept.push(Arc::downgrade(&moves));
-            places[0].lead_to(&places[1], Arc::new([(TableId(1), moves)]));
+            positions[0].set_next(&positions[1], Arc::new([(TableId(1), moves)]));
         }
         let row: RowSet = [RowId::new(ContainerId(0), 3, 5)].into_iter().collect();
-        assert_eq!(places[0].all_names(TableId(1), &row).len(), 4);
-        assert_eq!(places[1].all_names(TableId(1), &row).len(), 1);
-        assert_eq!(places[0].all_names(TableId(2), &row).len(), 1);
+        assert_eq!(positions[0].all_row_ids(TableId(1), &row).len(), 4);
+        assert_eq!(positions[1].all_row_ids(TableId(1), &row).len(), 1);
+        assert_eq!(positions[0].all_row_ids(TableId(2), &row).len(), 1);
         let is_kept = || kept.iter().map(|moves| moves.strong_count() > 0).collect::<Vec<_>>();
-        let mut places = places.into_iter();
-        let first = places.next();
-        places.next();
+        let mut positions = positions.into_iter();
+        let first = positions.next();
+        positions.next();
         assert_eq!(is_kept(), [true, true, true]);
         drop(first);
         assert_eq!(is_kept(), [false, false, true]);
-        places.next();
+        positions.next();
         assert_eq!(is_kept(), [false, false, false]);
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let mut last = first.clone();
         for _ in 0..200_000 {
             let then = RelocationsSince::default();
-            last.lead_to(&then, Arc::new([]));
+            last.set_next(&then, Arc::new([]));
             last = then;
         }
         drop(last);

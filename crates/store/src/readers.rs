@@ -72,9 +72,9 @@ fn needs(oldest: Option<u64>, removed_in: u64) -> bool {
 /// Block files that the writer removes once no reader needs them, each with the first version that does not reference
 /// it.
 #[derive(Debug, Default)]
-pub(crate) struct Removals(Mutex<Vec<(BlockId, u64)>>);
+pub(crate) struct PendingRemovals(Mutex<Vec<(BlockId, u64)>>);
 
-impl Removals {
+impl PendingRemovals {
     /// Removes the file of a block, now or once no reader needs it.
     pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
         // No reader knows a block that was never committed.

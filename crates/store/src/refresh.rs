@@ -53,7 +53,7 @@ impl Store {
         *self.inner.snapshot.write() = after;
         drop(commits);
         // Blocks that nobody reads are released here, the others by their last reader.
-        gone.iter().for_each(|block| block.remove_from(0));
+        gone.iter().for_each(|block| block.remove_at_version(0));
         Ok(is_newer)
     }
 

@@ -25,7 +25,7 @@ use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
 use crate::catalog::record::{self, CommitStamp, clock};
-use crate::catalog::{Changed, Lead};
+use crate::catalog::{AppliedEdit, SortBounds};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk, MemoryDisk};
@@ -234,7 +234,7 @@ impl Store {
         let directory = &self.inner.directory;
         let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
-        file.remove_from(0);
+        file.remove_at_version(0);
         directory
             .write_file(&block_name(id), |mut to| image.write_to(&mut to))
             .map_err(|source| WriteError::File { block: id, source })?;
@@ -275,11 +275,11 @@ impl Store {
         inner.directory.check_lock()?;
         let mut commits = inner.commits.lock();
         // Before the change, which must not build on lost commits.
-        let settled = inner.settle(&mut commits);
+        let settled = inner.recover_from_log_failure(&mut commits);
         let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let Changed { catalog: mut after, changes, added, removed, moves } = edit.finish();
+        let AppliedEdit { catalog: mut after, changes, added, removed, moves } = edit.finish();
         if changes.is_empty() {
             return Ok(value);
         }
@@ -300,7 +300,7 @@ impl Store {
         commits.has_timeline = true;
         if !moves.is_empty() {
             let moves: Arc<[_]> = moves.into();
-            inner.locks.carry(&moves, || before.moves.lead_to(&after.moves, Arc::clone(&moves)));
+            inner.locks.extend_to_relocations(&moves, || before.moves.set_next(&after.moves, Arc::clone(&moves)));
         }
         commits.newest = Arc::clone(&after);
         commits.pending.push_back(Pending { catalog: after, added, removed });
@@ -345,8 +345,8 @@ impl Store {
     fn finish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
         let flushed = log.flush(position, durability);
         let mut commits = self.inner.commits.lock();
-        let settled = self.inner.settle(&mut commits);
-        match (log.verdict(position), settled) {
+        let settled = self.inner.recover_from_log_failure(&mut commits);
+        match (log.outcome_after_restart(position), settled) {
             (Some(verdict), _) => verdict.map_err(CommitError::Log),
             (None, Ok(())) => {
                 let published = self.inner.publish_up_to(&mut commits, position.sequence());
@@ -368,8 +368,8 @@ impl Store {
             if old.moves.is_some() || *order == RowOrder::Same {
                 continue;
             }
-            let units: BTreeSet<ContainerId> = old.units().collect();
-            if self.inner.locks.has_any(*table, transaction, |unit| units.contains(&unit)) {
+            let containers: BTreeSet<ContainerId> = old.containers().collect();
+            if self.inner.locks.has_any(*table, transaction, |container| containers.contains(&container)) {
                 return Err(CommitError::RowsLocked);
             }
         }
@@ -409,7 +409,7 @@ impl Inner {
     ///
     /// # Errors
     /// If no log file can be begun. The outcome of the commits that are not visible is then uncertain.
-    pub(crate) fn settle(&self, commits: &mut Commits) -> Result<(), LogFailed> {
+    pub(crate) fn recover_from_log_failure(&self, commits: &mut Commits) -> Result<(), LogFailed> {
         let Some(log) = commits.log.clone().filter(|log| log.has_failed()) else { return Ok(()) };
         self.publish_up_to(commits, log.durable_sequence());
         let lost = std::mem::take(&mut commits.pending);
@@ -417,7 +417,7 @@ impl Inner {
         commits.newest = Arc::clone(&self.snapshot.read());
         // A reader in another process may have read the commits that are lost now.
         let next = commits.newest.version + 1;
-        commits.uncertain.iter().for_each(|block| block.remove_from(next));
+        commits.uncertain.iter().for_each(|block| block.remove_at_version(next));
         // The versions of the lost commits are used again. Another process may have read and backed them up.
         commits.has_timeline = false;
         log.restart(commits.newest.version)?;
@@ -435,14 +435,14 @@ impl Inner {
     fn publish_up_to(&self, commits: &mut Commits, version: u64) -> Vec<Pending> {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
-            first.added.iter().for_each(|block| block.stay());
+            first.added.iter().for_each(|block| block.cancel_removal());
             // A block may be both added and removed. The removal comes last, so it counts.
             for block in &first.removed {
                 match &mut commits.retention {
                     Some(retention) if retention.needs(block.id()) => {
                         retention.blocks.push((first.catalog.version, Arc::clone(block)));
                     }
-                    _ => block.remove_from(first.catalog.version),
+                    _ => block.remove_at_version(first.catalog.version),
                 }
             }
             published.push(first);
@@ -457,7 +457,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         for block in &self.commits.get_mut().uncertain {
-            block.stay();
+            block.cancel_removal();
         }
         if !self.is_read_only {
             // If closing fails, the log is replayed when the database is opened again.
@@ -478,6 +478,6 @@ pub(crate) fn entry_of(id: BlockId, image: &BlockImage, design: &TableDesign) ->
         plain_bytes: image.plain_bytes,
         segments: image.segments,
         layout: design.layout.name().into(),
-        lead: Lead::of(design, &image.statistics),
+        sort_bounds: SortBounds::of(design, &image.statistics),
     }
 }

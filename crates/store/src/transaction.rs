@@ -22,11 +22,11 @@ use crate::catalog::change::Change;
 use crate::catalog::split_at;
 use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, meets};
 use crate::error::{CommitError, TransactionError};
-use crate::locks::{Busy, TransactionId};
+use crate::locks::{LockConflict, TransactionId};
 use crate::moves::RelocationsSince;
 use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
-use self::reads::Reads;
+use self::reads::ReadSet;
 
 /// A running transaction. Dropping it rolls it back.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Transaction {
     id: TransactionId,
     state: Mutex<TransactionState>,
     /// Read set of a serializable transaction: other transactions must not have changed it when this one commits.
-    reads: Mutex<Option<Reads>>,
+    reads: Mutex<Option<ReadSet>>,
     /// The last preview, kept because several constraint checks ask for the same one.
     preview: Mutex<Option<Preview>>,
 }
@@ -49,18 +49,18 @@ struct Preview {
 
 /// State of a transaction at one moment, to which it can be restored.
 #[derive(Debug)]
-pub struct Mark(Work);
+pub struct SavepointState(TransactionChanges);
 
 /// Changes and savepoints of a running transaction.
 #[derive(Clone, Debug)]
 struct TransactionState {
-    work: Work,
-    savepoints: Vec<(String, Work)>,
+    work: TransactionChanges,
+    savepoints: Vec<(String, TransactionChanges)>,
 }
 
 /// All changes of a transaction.
 #[derive(Clone, Debug)]
-struct Work {
+struct TransactionChanges {
     /// The transaction's version of the catalog. It records all changes except those of rows.
     edit: CatalogEdit,
     rows: BTreeMap<TableId, TableRows>,
@@ -79,7 +79,7 @@ struct TableRows {
     deleted: RowSet,
 }
 
-impl Work {
+impl TransactionChanges {
     fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
         let edit = CatalogEdit::new(&snapshot, store.directory());
         Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot }
@@ -89,7 +89,7 @@ impl Work {
     fn has_rows_of(&self, change: &Change) -> bool {
         let Change::ReplaceRows { table, old, .. } = change else { return false };
         let Some(rows) = self.rows.get(table) else { return false };
-        let is_deleted = |unit| rows.deleted.segments().any(|(of, ..)| of == unit);
+        let is_deleted = |container| rows.deleted.segments().any(|(of, ..)| of == container);
         old.blocks.iter().filter_map(|block| ContainerId::of(*block)).any(is_deleted)
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
     }
@@ -114,10 +114,10 @@ impl Work {
             let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| mine.delta.page(*page)).collect();
             work.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.adopt(page)))?;
             let mut deleted = rows.deleted.clone();
-            deleted.retain(|unit| rows.pages.contains(&unit) && mine.has_unit(unit));
+            deleted.retain(|container| rows.pages.contains(&container) && mine.has_container(container));
             deleted.extend(&foreign);
             work.edit.change_rows(*table, |delta| {
-                deleted.segments().for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
+                deleted.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
             })?;
             work.rows.insert(*table, TableRows { pages: rows.pages.clone(), deleted });
         }
@@ -136,12 +136,12 @@ fn foreign_rows(
     since: &RelocationsSince,
 ) -> Result<RowSet, CommitError> {
     let mut foreign = rows.deleted.clone();
-    foreign.retain(|unit| !rows.pages.contains(&unit) && mine.has_unit(unit));
-    let is_deleted = |(unit, segment, rows): (ContainerId, u16, &RoaringBitmap)| {
-        let deleted = theirs.delta.deleted(unit).and_then(|deleted| deleted.segment(usize::from(segment)));
+    foreign.retain(|container| !rows.pages.contains(&container) && mine.has_container(container));
+    let is_deleted = |(container, segment, rows): (ContainerId, u16, &RoaringBitmap)| {
+        let deleted = theirs.delta.deleted(container).and_then(|deleted| deleted.segment(usize::from(segment)));
         deleted.is_some_and(|deleted| meets(deleted, rows))
     };
-    match since.names_in(theirs, foreign) {
+    match since.row_ids_in(theirs, foreign) {
         Some(foreign) if !foreign.segments().any(is_deleted) => Ok(foreign),
         _ => Err(CommitError::RowsChanged { table: mine.name.clone() }),
     }
@@ -149,7 +149,7 @@ fn foreign_rows(
 
 impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
-        let work = Work::new(store.snapshot(), &store);
+        let work = TransactionChanges::new(store.snapshot(), &store);
         let state = Mutex::new(TransactionState { work, savepoints: Vec::new() });
         Self { store, id, state, reads: Mutex::new(None), preview: Mutex::new(None) }
     }
@@ -278,8 +278,8 @@ impl Transaction {
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
             let stored = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
             let own = work.rows.entry(table).or_default();
-            let place = stored.delta.place(rows.num_rows(), |page| own.pages.contains(&page));
-            let page = match place.page {
+            let position = stored.delta.append_position(rows.num_rows(), |page| own.pages.contains(&page));
+            let page = match position.page {
                 Some(page) => page,
                 None => {
                     let page = self.store.allocate_page()?;
@@ -288,8 +288,9 @@ impl Transaction {
                 }
             };
             let (schema, name) = (Arc::clone(&stored.schema), stored.name.clone());
-            let (here, behind) = split_at(rows, place.rows);
-            let appended = work.edit.change_rows(table, |delta| delta.append(&schema, (page, place.first), &here))?;
+            let (here, behind) = split_at(rows, position.rows);
+            let appended =
+                work.edit.change_rows(table, |delta| delta.append(&schema, (page, position.first), &here))?;
             appended.map_err(|_| CommitError::Misplaced { table: name })?;
             rest = behind;
         }
@@ -307,17 +308,18 @@ impl Transaction {
         let foreign = {
             let work = &self.state.lock().work;
             let own = work.rows.get(&table);
-            let is_own = |unit| own.is_some_and(|own| own.pages.contains(&unit)) || work.edit.has_added(unit);
+            let is_own =
+                |container| own.is_some_and(|own| own.pages.contains(&container)) || work.edit.has_added(container);
             let mut foreign = rows.clone();
-            foreign.retain(|unit| !is_own(unit));
+            foreign.retain(|container| !is_own(container));
             foreign
         };
         let base = Arc::clone(&self.state.lock().work.base);
         loop {
             match self.store.locks().lock(self.id, table, &foreign, &base.moves) {
                 Ok(()) => break,
-                Err(Busy::Deadlock) => return Err(TransactionError::Deadlock),
-                Err(Busy::Wait(ended)) => {
+                Err(LockConflict::Deadlock) => return Err(TransactionError::Deadlock),
+                Err(LockConflict::Wait(ended)) => {
                     let _waiting = Waiting(self);
                     ended.await;
                 }
@@ -330,7 +332,7 @@ impl Transaction {
             foreign_rows(mine, theirs, &TableRows { pages: vec![], deleted: foreign }, &base.moves)?;
         }
         work.edit.change_rows(table, |delta| {
-            rows.segments().for_each(|(unit, segment, rows)| delta.delete(unit, segment, rows));
+            rows.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
         })?;
         work.rows.entry(table).or_default().deleted.extend(rows);
         work.publish();
@@ -338,12 +340,12 @@ impl Transaction {
     }
 
     /// The changes of the transaction so far.
-    pub fn mark(&self) -> Mark {
-        Mark(self.state.lock().work.clone())
+    pub fn mark(&self) -> SavepointState {
+        SavepointState(self.state.lock().work.clone())
     }
 
     /// Undoes all changes since a mark was taken. The transaction sees the snapshot of that moment again.
-    pub fn restore(&self, mark: Mark) {
+    pub fn restore(&self, mark: SavepointState) {
         self.state.lock().work = mark.0;
     }
 
@@ -359,9 +361,9 @@ impl Transaction {
     /// If there is no savepoint of that name.
     pub fn roll_back_to(&self, name: &str) -> Result<(), TransactionError> {
         let state = &mut *self.state.lock();
-        let place = place_of(&state.savepoints, name)?;
-        state.savepoints.truncate(place + 1);
-        state.work = state.savepoints[place].1.clone();
+        let index = savepoint_index(&state.savepoints, name)?;
+        state.savepoints.truncate(index + 1);
+        state.work = state.savepoints[index].1.clone();
         Ok(())
     }
 
@@ -371,12 +373,17 @@ impl Transaction {
     /// If there is no savepoint of that name.
     pub fn release(&self, name: &str) -> Result<(), TransactionError> {
         let state = &mut *self.state.lock();
-        let place = place_of(&state.savepoints, name)?;
-        state.savepoints.truncate(place);
+        let index = savepoint_index(&state.savepoints, name)?;
+        state.savepoints.truncate(index);
         Ok(())
     }
 
-    fn commit_work(&self, work: &Work, reads: &Reads, synchronous: Synchronous) -> Result<(), CommitError> {
+    fn commit_to_store(
+        &self,
+        work: &TransactionChanges,
+        reads: &ReadSet,
+        synchronous: Synchronous,
+    ) -> Result<(), CommitError> {
         let mut compared = Arc::clone(&work.base);
         if !reads.is_empty() {
             // Other transactions can commit during this check. The check under the commit lock covers only their
@@ -400,14 +407,14 @@ impl Transaction {
         let reads = self.reads.lock().take().unwrap_or_default();
         let done = match self.is_read_only() {
             true => Ok(()),
-            false => self.commit_work(&work, &reads, synchronous),
+            false => self.commit_to_store(&work, &reads, synchronous),
         };
         self.store.locks().end(self.id);
         // Releases its snapshots and writes, so that their files can be removed.
         let state = &mut *self.state.lock();
         state.savepoints.clear();
         *self.preview.lock() = None;
-        state.work = Work::new(self.store.snapshot(), &self.store);
+        state.work = TransactionChanges::new(self.store.snapshot(), &self.store);
         done
     }
 }
@@ -435,7 +442,7 @@ fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), Comm
     }
 }
 
-impl Work {
+impl TransactionChanges {
     /// Repeats all changes except those of rows. Fails if the design of a table has changed.
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         for change in self.edit.changes() {
@@ -475,8 +482,8 @@ impl Work {
             let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
             let theirs = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
             let foreign = foreign_rows(mine, theirs, rows, &self.base.moves)?;
-            for (unit, segment, deleted) in foreign.segments() {
-                edit.make(Change::DeleteRows { table: *table, unit, segment, rows: deleted.clone() })?;
+            for (container, segment, deleted) in foreign.segments() {
+                edit.make(Change::DeleteRows { table: *table, container, segment, rows: deleted.clone() })?;
             }
             for page in rows.pages.iter().filter_map(|page| mine.delta.page(*page)) {
                 let batch = live_rows(mine, page)?;
@@ -500,9 +507,9 @@ pub(crate) fn live_rows(table: &Table, page: &DeltaPage) -> Result<RecordBatch, 
     }
 }
 
-fn place_of(savepoints: &[(String, Work)], name: &str) -> Result<usize, TransactionError> {
-    let place = savepoints.iter().rposition(|(known, _)| known == name);
-    place.ok_or_else(|| TransactionError::NoSavepoint { name: name.to_owned() })
+fn savepoint_index(savepoints: &[(String, TransactionChanges)], name: &str) -> Result<usize, TransactionError> {
+    let index = savepoints.iter().rposition(|(known, _)| known == name);
+    index.ok_or_else(|| TransactionError::NoSavepoint { name: name.to_owned() })
 }
 
 impl Drop for Transaction {

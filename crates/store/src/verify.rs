@@ -231,8 +231,8 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
     };
     let mut nulls = vec![0; table.schema.len()];
     let mut is_whole = true;
-    for (place, block) in table.blocks.iter().enumerate() {
-        let checked = check_block(table, block, &mut nulls).and_then(|open| check_partition(table, place, &open));
+    for (index, block) in table.blocks.iter().enumerate() {
+        let checked = check_block(table, block, &mut nulls).and_then(|open| check_partition(table, index, &open));
         if let Err(problem) = checked {
             is_whole = false;
             damage(&block_name(block.id()), problem);
@@ -290,8 +290,8 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
 }
 
 /// Checks that all rows of a block belong to its partition in the catalog.
-fn check_partition(table: &Table, place: usize, open: &OpenBlock) -> Result<(), Problem> {
-    let (Some(partitions), Some(expected)) = (&table.partitions, table.partition_of(place)) else { return Ok(()) };
+fn check_partition(table: &Table, index: usize, open: &OpenBlock) -> Result<(), Problem> {
+    let (Some(partitions), Some(expected)) = (&table.partitions, table.partition_of(index)) else { return Ok(()) };
     let column = partitions.partitioning.design().column;
     let logical = table.schema.column(column).logical_type;
     let block = open.block();

@@ -39,13 +39,13 @@ fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new()).unwrap();
-        let unit = ContainerId::of(file.id()).unwrap();
+        let container = ContainerId::of(file.id()).unwrap();
         for segment in 0..open.block().segments() {
             let mut report = ScanReport::default();
             let mut reader = table.open_segment(&open, segment);
             let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
             let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report).unwrap();
-            let names = selection.positions().into_iter().map(|row| RowId::new(unit, segment as u16, row as u16));
+            let names = selection.positions().into_iter().map(|row| RowId::new(container, segment as u16, row as u16));
             rows.extend(names.zip(keys(arrays)));
         }
     }

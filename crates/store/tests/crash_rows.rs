@@ -98,9 +98,13 @@ fn assert_statistics(store: &Store, context: &str) {
     for table in store.snapshot().tables() {
         assert_eq!(table.statistics[0].rows, table.block_rows(), "{context}: rows of {}", table.name);
         let blocks = table.blocks.iter().filter_map(|block| ContainerId::of(block.id()));
-        let units: BTreeSet<ContainerId> = blocks.chain(table.delta.pages().iter().map(|page| page.id())).collect();
-        let deleted: Vec<ContainerId> = table.delta.all_deleted().map(|(unit, _)| unit).collect();
-        assert!(deleted.iter().all(|unit| units.contains(unit)), "{context}: {deleted:?} of {units:?}");
+        let containers: BTreeSet<ContainerId> =
+            blocks.chain(table.delta.pages().iter().map(|page| page.id())).collect();
+        let deleted: Vec<ContainerId> = table.delta.all_deleted().map(|(container, _)| container).collect();
+        assert!(
+            deleted.iter().all(|container| containers.contains(container)),
+            "{context}: {deleted:?} of {containers:?}"
+        );
     }
 }
 

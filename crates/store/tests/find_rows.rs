@@ -86,12 +86,12 @@ fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
     let columns: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new()).unwrap();
-        let unit = ContainerId::of(file.id()).unwrap();
+        let container = ContainerId::of(file.id()).unwrap();
         for segment in 0..open.block().segments() {
             let (mut reader, mut report) = (table.open_segment(&open, segment), ScanReport::default());
             let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
             let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report).unwrap();
-            let name = |row: u32| RowId::new(unit, segment as u16, row as u16);
+            let name = |row: u32| RowId::new(container, segment as u16, row as u16);
             rows.extend(selection.positions().into_iter().map(name).zip(values_of(&arrays)));
         }
     }
@@ -159,8 +159,8 @@ fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context:
     let (live, mut keyed) = (live_rows(table), table.clone());
     keyed.delta.set_keys([[0].as_slice(), &[0, 1], &[2, 4]]);
     let is_known = |row: &RowId| {
-        known.blocks.iter().any(|block| ContainerId::of(block.id()) == Some(row.unit()))
-            || known.delta.page(row.unit()).is_some_and(|page| usize::from(row.row()) < page.rows())
+        known.blocks.iter().any(|block| ContainerId::of(block.id()) == Some(row.container()))
+            || known.delta.page(row.container()).is_some_and(|page| usize::from(row.row()) < page.rows())
     };
     for columns in KEYS {
         for count in [0, 1, 1, 2, 7, 80] {
@@ -176,7 +176,7 @@ fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context:
                 let outside = search.find_outside_of_blocks(&asked);
                 assert_eq!(outside.is_some(), table.delta.keys().any(|key| is_permuted(key, columns)), "{context}");
                 let mut in_pages = expected.clone();
-                in_pages.retain(|(_, row)| table.delta.page(row.unit()).is_some());
+                in_pages.retain(|(_, row)| table.delta.page(row.container()).is_some());
                 assert!(outside.is_none_or(|outside| outside == in_pages), "{context}, in pages");
             }
         }

@@ -64,7 +64,7 @@ fn everything(table: &Table, nulls: u64) -> OldRows {
         blocks: table.blocks.iter().map(|block| block.id()).collect(),
         pages: table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect(),
         nulls: vec![nulls],
-        left_out: Some(table.delta.all_deleted().map(|(unit, rows)| (unit, Arc::clone(rows))).collect()),
+        left_out: Some(table.delta.all_deleted().map(|(container, rows)| (container, Arc::clone(rows))).collect()),
         moves: None,
     }
 }
@@ -106,9 +106,10 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
             let live: Vec<usize> = (0..sealed.len()).filter(|row| !deleted[*row]).collect();
             let gone: Vec<usize> = live.into_iter().filter(|_| random.below(4) == 0).collect();
             gone.iter().for_each(|row| deleted[*row] = true);
-            let unit = table(&store).blocks.first().and_then(|block| ContainerId::of(block.id()));
-            let of_block =
-                unit.into_iter().flat_map(|unit| gone.iter().map(move |row| RowId::new(unit, 0, *row as u16)));
+            let container = table(&store).blocks.first().and_then(|block| ContainerId::of(block.id()));
+            let of_block = container
+                .into_iter()
+                .flat_map(|container| gone.iter().map(move |row| RowId::new(container, 0, *row as u16)));
             let pages = table(&store).delta.pages().to_vec();
             // The newest row.
             let of_page = pages.last().map(|page| RowId::new(page.id(), 0, page.rows() as u16 - 1)).unwrap();

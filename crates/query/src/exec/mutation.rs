@@ -71,7 +71,7 @@ impl Changed {
         let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
         let mut is_first = BooleanBufferBuilder::new(rows.len());
         // Rows mostly come segment by segment.
-        for part in rows.chunk_by(|row, next| (row.unit(), row.segment()) == (next.unit(), next.segment())) {
+        for part in rows.chunk_by(|row, next| (row.container(), row.segment()) == (next.container(), next.segment())) {
             if other.is_empty() && to.append(part) {
                 is_first.append_n(part.len(), true);
             } else {

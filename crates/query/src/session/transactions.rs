@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taut_sql::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
-use taut_store::{Catalog, CommitError, Mark, Synchronous, TableId, Transaction};
+use taut_store::{Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
 
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result, Violation};
@@ -306,7 +306,7 @@ impl QuerySession {
 /// Drop guard: undoes the changes of a statement that fails, or whose future is dropped early.
 struct Undo<'a> {
     transaction: &'a Transaction,
-    mark: Option<Mark>,
+    mark: Option<SavepointState>,
 }
 
 impl Drop for Undo<'_> {

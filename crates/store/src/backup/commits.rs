@@ -13,7 +13,7 @@ use std::io::{self, Write};
 
 use twox_hash::XxHash3_64;
 
-use super::directory::{BackupDirectory, Part, part_name};
+use super::directory::{BackupDirectory, BackupFileKind, backup_file_name};
 use super::error::BackupError;
 use super::manifest::LogManifest;
 use crate::disk::ReadFile;
@@ -47,7 +47,7 @@ pub(super) fn read_commits(
     mut visit: impl FnMut(u64, &[u8]) -> Result<bool, (u64, String)>,
 ) -> Result<(), BackupError> {
     let disk = &*directory.disk;
-    let name = part_name(number, Part::Log);
+    let name = backup_file_name(number, BackupFileKind::Log);
     let damaged = |expected: String| BackupError::Damaged { path: disk.path(&name), table: None, expected };
     let failed = |operation| {
         let name = name.clone();

@@ -33,14 +33,14 @@ const BLOCK_SUFFIX: &str = ".block";
 
 /// A file that belongs to one backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BackupFileKind {
     Manifest,
     Catalog,
     Delta,
     Log,
 }
 
-impl Part {
+impl BackupFileKind {
     const ALL: [Self; 4] = [Self::Manifest, Self::Catalog, Self::Delta, Self::Log];
 
     fn suffix(self) -> &'static str {
@@ -54,15 +54,15 @@ impl Part {
 }
 
 /// Name of a file of a backup.
-pub(super) fn part_name(number: u64, part: Part) -> String {
+pub(super) fn backup_file_name(number: u64, part: BackupFileKind) -> String {
     format!("{BACKUPS}/{number:08}{}", part.suffix())
 }
 
-/// The backup and part of a file name in `backups`. `None` if [`part_name`] does not produce that name.
-pub(super) fn part_of(name: &str) -> Option<(u64, Part)> {
-    let part = Part::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
+/// The backup and part of a file name in `backups`. `None` if [`backup_file_name`] does not produce that name.
+pub(super) fn backup_file_of(name: &str) -> Option<(u64, BackupFileKind)> {
+    let part = BackupFileKind::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
     let number = name.strip_suffix(part.suffix())?.parse().ok()?;
-    (part_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))
+    (backup_file_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))
 }
 
 /// Name of the file of a block.
@@ -81,7 +81,7 @@ fn block_of(name: &str) -> Option<BlockKey> {
 /// Whether a file name in `backups` or `blocks` is one that this program gives, also while it writes the file.
 pub(super) fn is_backup_name(name: &str) -> bool {
     let name = name.strip_suffix(NEW_SUFFIX).unwrap_or(name);
-    part_of(name).is_some() || block_of(name).is_some()
+    backup_file_of(name).is_some() || block_of(name).is_some()
 }
 
 /// Whether a directory looks like a backup directory, and not like a database.
@@ -153,14 +153,15 @@ impl BackupDirectory {
         let disk = &*self.disk;
         let (mut manifests, mut damaged) = (BTreeMap::new(), BTreeMap::new());
         for entry in list(disk, BACKUPS)? {
-            let Some((number, part)) = part_of(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name)) else {
+            let Some((number, part)) = backup_file_of(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name))
+            else {
                 continue;
             };
             self.last_number = self.last_number.max(number);
-            if part != Part::Manifest || entry.name.ends_with(NEW_SUFFIX) {
+            if part != BackupFileKind::Manifest || entry.name.ends_with(NEW_SUFFIX) {
                 continue;
             }
-            let name = part_name(number, part);
+            let name = backup_file_name(number, part);
             let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
             match Manifest::parse(number, &bytes) {
                 Ok(manifest) => drop(manifests.insert(number, manifest)),
@@ -189,7 +190,11 @@ impl BackupDirectory {
     /// The error for a damaged manifest. `None` if it is not damaged.
     pub fn damage_of(&self, number: u64) -> Option<BackupError> {
         let expected = self.damaged.get(&number)?.clone();
-        Some(BackupError::Damaged { path: self.disk.path(&part_name(number, Part::Manifest)), table: None, expected })
+        Some(BackupError::Damaged {
+            path: self.disk.path(&backup_file_name(number, BackupFileKind::Manifest)),
+            table: None,
+            expected,
+        })
     }
 
     /// The blocks of all complete backups.
@@ -215,13 +220,13 @@ impl BackupDirectory {
     }
 
     /// Writes a file of a backup, before its manifest is written.
-    pub fn write_part<T>(
+    pub fn write_backup_file<T>(
         &self,
         number: u64,
-        part: Part,
+        part: BackupFileKind,
         content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
     ) -> Result<(T, FileSum), FileError> {
-        write_summed(&*self.disk, &part_name(number, part), content)
+        write_summed(&*self.disk, &backup_file_name(number, part), content)
     }
 
     /// Writes a block. It is valid once its directory is synced.
@@ -254,7 +259,7 @@ impl BackupDirectory {
     }
 
     fn write_manifest(&self, manifest: &Manifest) -> Result<(), BackupError> {
-        let (name, bytes) = (part_name(manifest.number, Part::Manifest), manifest.to_bytes()?);
+        let (name, bytes) = (backup_file_name(manifest.number, BackupFileKind::Manifest), manifest.to_bytes()?);
         let new = format!("{name}{NEW_SUFFIX}");
         write_file_on(&*self.disk, &new, |to| to.write_all(&bytes))?;
         self.disk.rename(&new, &name).map_err(|source| file_error(&*self.disk, "rename", &new, source))?;
@@ -276,10 +281,12 @@ impl BackupDirectory {
             return Ok(removed);
         }
         if let Some(number) = self.damaged.keys().next() {
-            return Err(BackupError::NotRemoved { path: self.disk.path(&part_name(*number, Part::Manifest)) });
+            return Err(BackupError::NotRemoved {
+                path: self.disk.path(&backup_file_name(*number, BackupFileKind::Manifest)),
+            });
         }
         for number in &removed {
-            let name = part_name(*number, Part::Manifest);
+            let name = backup_file_name(*number, BackupFileKind::Manifest);
             self.disk.remove(&name).map_err(|source| file_error(&*self.disk, "remove", &name, source))?;
             self.manifests.remove(number);
         }
@@ -320,14 +327,14 @@ impl BackupDirectory {
         }
         let needed = |number, part| match (self.manifests.get(&number), part) {
             (None, _) => false,
-            (Some(manifest), Part::Delta) => manifest.delta.is_some(),
-            (Some(manifest), Part::Log) => manifest.log.is_some(),
-            (Some(_), Part::Manifest | Part::Catalog) => true,
+            (Some(manifest), BackupFileKind::Delta) => manifest.delta.is_some(),
+            (Some(manifest), BackupFileKind::Log) => manifest.log.is_some(),
+            (Some(_), BackupFileKind::Manifest | BackupFileKind::Catalog) => true,
         };
         let blocks: HashSet<BlockKey> = self.blocks().into_keys().collect();
         let is_part_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
-            Some(name) => part_of(name).is_some(),
-            None => part_of(name).is_some_and(|(number, part)| !needed(number, part)),
+            Some(name) => backup_file_of(name).is_some(),
+            None => backup_file_of(name).is_some_and(|(number, part)| !needed(number, part)),
         };
         let is_block_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
             Some(name) => block_of(name).is_some(),

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::commits::read_commits;
-use super::directory::{Part, block_name, part_name, write_summed};
+use super::directory::{BackupFileKind, backup_file_name, block_name, write_summed};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
 use super::overlap::refuse_overlap;
@@ -161,8 +161,8 @@ impl Backups {
         directory: &Arc<Directory>,
         manifest: &Manifest,
     ) -> Result<RestoreState, BackupError> {
-        let name = part_name(manifest.number, Part::Catalog);
-        let bytes = self.read_part(&name, manifest.catalog)?;
+        let name = backup_file_name(manifest.number, BackupFileKind::Catalog);
+        let bytes = self.read_backup_file(&name, manifest.catalog)?;
         let damaged = |name: &str, at: u64, expected: &str| BackupError::Damaged {
             path: self.directory.disk.path(name),
             table: None,
@@ -180,15 +180,15 @@ impl Backups {
         let catalog = build(file, directory);
         let mut edit = CatalogEdit::new(&catalog, directory);
         if let Some(sum) = manifest.delta {
-            let name = part_name(manifest.number, Part::Delta);
-            let bytes = self.read_part(&name, sum)?;
+            let name = backup_file_name(manifest.number, BackupFileKind::Delta);
+            let bytes = self.read_backup_file(&name, sum)?;
             apply(&mut edit, &bytes).map_err(|(at, expected)| damaged(&name, at, &expected))?;
         }
         Ok(RestoreState { edit, commits: 0, time: manifest.time })
     }
 
     /// Reads a file of a backup, and verifies it against the manifest.
-    pub(super) fn read_part(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
+    pub(super) fn read_backup_file(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
         let disk = &*self.directory.disk;
         let damaged = |expected| BackupError::Damaged { path: disk.path(name), table: None, expected };
         let bytes = read_whole(disk, name).map_err(|source| match source.kind() {
@@ -261,7 +261,7 @@ impl Backups {
                 return Err(BackupError::Cancelled);
             }
             if !is_past && state.edit.catalog().version != next.commit {
-                let path = self.directory.disk.path(&part_name(next.number, Part::Log));
+                let path = self.directory.disk.path(&backup_file_name(next.number, BackupFileKind::Log));
                 let expected = format!("the commits up to {}", next.commit);
                 return Err(BackupError::Damaged { path, table: None, expected });
             }

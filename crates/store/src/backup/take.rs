@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::commits::{write_commit, write_head};
-use super::directory::{BackupDirectory, Part, part_name};
+use super::directory::{BackupDirectory, BackupFileKind, backup_file_name};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest, TableManifest};
 use super::overlap::refuse_overlap;
@@ -166,7 +166,7 @@ impl Store {
         // A running checkpoint would remove log files that must be retained from now on.
         let _no_checkpoint = inner.checkpoints.lock();
         let mut commits = inner.commits.lock();
-        inner.settle(&mut commits).map_err(CommitError::Log)?;
+        inner.recover_from_log_failure(&mut commits).map_err(CommitError::Log)?;
         let log = inner.log(&mut commits)?;
         // A backup must not contain commits that the database may lose.
         log.close().map_err(CommitError::Log)?;
@@ -211,7 +211,9 @@ impl Store {
                 drop(commits);
                 // The file may have been written despite the error.
                 let _ = Retention::remove(&self.inner.directory);
-                now.into_iter().flat_map(|now| now.blocks).for_each(|(version, block)| block.remove_from(version));
+                now.into_iter()
+                    .flat_map(|now| now.blocks)
+                    .for_each(|(version, block)| block.remove_at_version(version));
             }
         }
     }
@@ -243,7 +245,7 @@ impl Store {
         commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
         drop(commits);
         // Removing files can take long, so the lock on commits is released first.
-        go.iter().for_each(|(version, block)| block.remove_from(*version));
+        go.iter().for_each(|(version, block)| block.remove_at_version(*version));
         Ok(())
     }
 }
@@ -440,13 +442,15 @@ impl Backup<'_> {
             false => {
                 let bytes = record::to_bytes(&changes, catalog, None)?;
                 let sum = DeltaFile { bytes: bytes.len() as u64, checksum: checksum(&bytes) };
-                let ((), written) = self.directory.write_part(number, Part::Delta, |to| to.write_all(&bytes))?;
+                let ((), written) =
+                    self.directory.write_backup_file(number, BackupFileKind::Delta, |to| to.write_all(&bytes))?;
                 Some((sum, written))
             }
         };
         let bytes = format::to_bytes(catalog, self.fixed.next_numbers, FIRST_LOG, delta.map(|(delta, _)| delta));
         let bytes = bytes?;
-        let ((), catalog) = self.directory.write_part(number, Part::Catalog, |to| to.write_all(&bytes))?;
+        let ((), catalog) =
+            self.directory.write_backup_file(number, BackupFileKind::Catalog, |to| to.write_all(&bytes))?;
         let delta = delta.map(|(_, written)| written);
         self.written += catalog.bytes + delta.map_or(0, |delta| delta.bytes);
         Ok((catalog, delta))
@@ -470,7 +474,7 @@ impl Backup<'_> {
         let from = retained.file.from;
         // A checkpoint would begin another log file, and change the log file that is read here.
         let no_checkpoint = self.store.inner.checkpoints.lock();
-        let ((), file) = self.directory.write_part(number, Part::Log, |to| {
+        let ((), file) = self.directory.write_backup_file(number, BackupFileKind::Log, |to| {
             write_head(to, catalog.database)?;
             if base.commit == catalog.version {
                 return Ok(());
@@ -496,7 +500,7 @@ impl Backup<'_> {
             return Err(error);
         }
         if added.last != catalog.version {
-            self.directory.remove_part(number, Part::Log)?;
+            self.directory.remove_backup_file(number, BackupFileKind::Log)?;
             return Ok(None);
         }
         let present: HashMap<BlockId, &Arc<BlockFile>> = catalog.blocks().map(|block| (block.id(), block)).collect();
@@ -506,7 +510,7 @@ impl Backup<'_> {
         let mut of_tables = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
         for (table, entry) in added.blocks.iter().filter(|(_, entry)| !present.contains_key(&entry.id)) {
             let Some(block) = replaced.get(&entry.id) else {
-                self.directory.remove_part(number, Part::Log)?;
+                self.directory.remove_backup_file(number, BackupFileKind::Log)?;
                 return Ok(None);
             };
             if of_tables.last().is_none_or(|(last, _)| last.id != *table) {
@@ -523,7 +527,7 @@ impl Backup<'_> {
                 // No table has the block any more, so it cannot be repaired. An error would recur in every later
                 // backup.
                 Err(BackupError::Source { source, .. }) if source.is_damage() => {
-                    self.directory.remove_part(number, Part::Log)?;
+                    self.directory.remove_backup_file(number, BackupFileKind::Log)?;
                     return Ok(None);
                 }
                 blocks => blocks?,
@@ -596,8 +600,8 @@ impl Counts {
 }
 
 impl BackupDirectory {
-    fn remove_part(&self, number: u64, part: Part) -> Result<(), BackupError> {
-        let name = part_name(number, part);
+    fn remove_backup_file(&self, number: u64, part: BackupFileKind) -> Result<(), BackupError> {
+        let name = backup_file_name(number, part);
         Ok(self.disk.remove(&name).map_err(|source| file_error(&*self.disk, "remove", &name, source))?)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Backups;
 use super::commits::{read_commits, sum_of};
-use super::directory::{BACKUPS, BLOCKS, Part, block_name, is_backup_name, part_name, part_of};
+use super::directory::{BACKUPS, BLOCKS, BackupFileKind, backup_file_name, backup_file_of, block_name, is_backup_name};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, LogManifest, Manifest};
 use crate::catalog::record;
@@ -53,7 +53,10 @@ impl Backups {
             if let Some(log) = &manifest.log
                 && let Err(error) = self.check_log(manifest, log, &sums)
             {
-                damages.push(damage(error, self.directory.disk.path(&part_name(manifest.number, Part::Log))));
+                damages.push(damage(
+                    error,
+                    self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Log)),
+                ));
             }
         }
         let block_bytes = self.check_blocks(&mut damages);
@@ -68,9 +71,11 @@ impl Backups {
             match list(disk, directory) {
                 Ok(entries) => {
                     for entry in entries {
-                        let problem = match part_of(&entry.name) {
+                        let problem = match backup_file_of(&entry.name) {
                             _ if entry.is_directory || !is_backup_name(&entry.name) => Problem::Foreign,
-                            Some((number, Part::Catalog)) if directory == BACKUPS && !self.has_manifest(number) => {
+                            Some((number, BackupFileKind::Catalog))
+                                if directory == BACKUPS && !self.has_manifest(number) =>
+                            {
                                 Problem::NoManifest
                             }
                             _ => continue,
@@ -92,16 +97,19 @@ impl Backups {
     /// Checks the catalog of a backup, and the rows that are in no block.
     fn check_backup(&self, manifest: &Manifest, sums: &HashMap<BlockKey, BlockSum>, damages: &mut Vec<Damage>) {
         let mut is_whole = true;
-        let delta = manifest.delta.map(|delta| (Part::Delta, delta));
-        for (part, sum) in std::iter::once((Part::Catalog, manifest.catalog)).chain(delta) {
-            let name = part_name(manifest.number, part);
-            if let Err(error) = self.read_part(&name, sum) {
+        let delta = manifest.delta.map(|delta| (BackupFileKind::Delta, delta));
+        for (part, sum) in std::iter::once((BackupFileKind::Catalog, manifest.catalog)).chain(delta) {
+            let name = backup_file_name(manifest.number, part);
+            if let Err(error) = self.read_backup_file(&name, sum) {
                 damages.push(damage(error, self.directory.disk.path(&name)));
                 is_whole = false;
             }
         }
         if is_whole && let Err(error) = self.check_state(manifest, sums) {
-            damages.push(damage(error, self.directory.disk.path(&part_name(manifest.number, Part::Catalog))));
+            damages.push(damage(
+                error,
+                self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Catalog)),
+            ));
         }
     }
 
@@ -111,7 +119,7 @@ impl Backups {
         let state = self.open_backup(&nowhere(), manifest)?;
         let catalog: &Catalog = state.edit.catalog();
         if (catalog.database, catalog.version) != (manifest.database, manifest.commit) {
-            let path = self.directory.disk.path(&part_name(manifest.number, Part::Catalog));
+            let path = self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Catalog));
             let expected = format!("commit {} of the database of the manifest", manifest.commit);
             return Err(BackupError::Damaged { path, table: None, expected });
         }
@@ -160,7 +168,7 @@ impl Backups {
             return Err(error);
         }
         if commits != log.commits {
-            let path = self.directory.disk.path(&part_name(manifest.number, Part::Log));
+            let path = self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Log));
             return Err(BackupError::Damaged { path, table: None, expected: format!("{} commits", log.commits) });
         }
         let Some(base) = self.directory.manifests.get(&log.base) else { return Ok(()) };

@@ -28,7 +28,7 @@ pub(crate) enum Change {
     CreateView { name: String, sql: String },
     DropView { name: String },
     InsertRows { table: TableId, page: ContainerId, first: u32, rows: RecordBatch },
-    DeleteRows { table: TableId, unit: ContainerId, segment: u16, rows: RoaringBitmap },
+    DeleteRows { table: TableId, container: ContainerId, segment: u16, rows: RoaringBitmap },
 }
 
 impl Change {
@@ -81,7 +81,7 @@ impl OldRows {
     }
 
     /// The ids of the blocks and pages.
-    pub(crate) fn units(&self) -> impl Iterator<Item = ContainerId> {
+    pub(crate) fn containers(&self) -> impl Iterator<Item = ContainerId> {
         let blocks = self.blocks.iter().filter_map(|block| ContainerId::of(*block));
         blocks.chain(self.pages.iter().map(|(page, _)| *page))
     }
@@ -89,16 +89,16 @@ impl OldRows {
     /// Number of rows left out. `None` in a change from the log.
     pub(crate) fn left_out_rows(&self) -> Option<u64> {
         let left_out = self.left_out.as_ref()?;
-        Some(self.units().filter_map(|unit| seen_of(left_out, unit)).map(|rows| rows.count()).sum())
+        Some(self.containers().filter_map(|container| seen_of(left_out, container)).map(|rows| rows.count()).sum())
     }
 
     /// Number of relocated rows that were not left out. `None` if the relocations are not known.
     pub(crate) fn moved_rows(&self) -> Option<u64> {
         let moves = self.moves.as_ref()?;
         let left_out = self.left_out.iter().flatten();
-        let strays = left_out.flat_map(|(unit, rows)| {
+        let strays = left_out.flat_map(|(container, rows)| {
             let rows = rows.segments();
-            rows.filter_map(|(segment, rows)| Some(moves.follow(*unit, segment, rows)?.len()))
+            rows.filter_map(|(segment, rows)| Some(moves.follow(*container, segment, rows)?.len()))
         });
         Some(moves.rows().saturating_sub(strays.sum()))
     }
@@ -111,9 +111,9 @@ impl OldRows {
         let changed = || CommitError::RowsChanged { table: table.name.clone() };
         let mut since = RowSet::default();
         let Some(left_out) = &self.left_out else { return Ok(since) };
-        for unit in self.units() {
-            let deleted = table.delta.deleted(unit);
-            let seen = seen_of(left_out, unit);
+        for container in self.containers() {
+            let deleted = table.delta.deleted(container);
+            let seen = seen_of(left_out, container);
             if seen == deleted {
                 continue;
             }
@@ -124,7 +124,7 @@ impl OldRows {
             for (segment, rows) in deleted.segments() {
                 let seen = seen.and_then(|seen| seen.segment(usize::from(segment)));
                 let rows = seen.map_or_else(|| rows.as_ref().clone(), |seen| rows.as_ref() - seen.as_ref());
-                let moved = moves.follow(unit, segment, &rows).unwrap_or_default();
+                let moved = moves.follow(container, segment, &rows).unwrap_or_default();
                 if moved.len() != rows.len() {
                     return Err(changed());
                 }
@@ -135,6 +135,6 @@ impl OldRows {
     }
 }
 
-fn seen_of(left_out: &[(ContainerId, Arc<DeletedRows>)], unit: ContainerId) -> Option<&Arc<DeletedRows>> {
-    left_out.iter().find(|(seen, _)| *seen == unit).map(|(_, rows)| rows)
+fn seen_of(left_out: &[(ContainerId, Arc<DeletedRows>)], container: ContainerId) -> Option<&Arc<DeletedRows>> {
+    left_out.iter().find(|(seen, _)| *seen == container).map(|(_, rows)| rows)
 }

@@ -31,7 +31,7 @@ pub struct CatalogEdit {
 /// Result of an edit: a new catalog, and the blocks by which it differs from the one before. A block may be in both
 /// lists; then it is in neither catalog.
 #[derive(Debug)]
-pub(crate) struct Changed {
+pub(crate) struct AppliedEdit {
     pub catalog: Catalog,
     pub changes: Vec<Change>,
     pub added: Vec<Arc<BlockFile>>,
@@ -59,10 +59,10 @@ impl CatalogEdit {
     }
 
     /// Ends the edit.
-    pub(crate) fn finish(mut self) -> Changed {
+    pub(crate) fn finish(mut self) -> AppliedEdit {
         self.catalog.version += 1;
         let Self { catalog, changes, added, removed, moves, .. } = self;
-        Changed { catalog, changes, added, removed, moves }
+        AppliedEdit { catalog, changes, added, removed, moves }
     }
 
     /// The catalog after the changes so far.
@@ -75,8 +75,8 @@ impl CatalogEdit {
     }
 
     /// Whether this edit adds the container as a block.
-    pub(crate) fn has_added(&self, unit: ContainerId) -> bool {
-        self.added.iter().any(|block| ContainerId::of(block.id()) == Some(unit))
+    pub(crate) fn has_added(&self, container: ContainerId) -> bool {
+        self.added.iter().any(|block| ContainerId::of(block.id()) == Some(container))
     }
 
     /// Gives the catalog a new value of [`Catalog::definitions()`].
@@ -249,10 +249,10 @@ impl CatalogEdit {
         };
         self.apply(&change)?;
         self.changes.push(change);
-        for (unit, segment, rows) in deleted.segments() {
+        for (container, segment, rows) in deleted.segments() {
             // These rows were already deleted, so this does not count as a change of rows.
-            self.change_rows(table, |delta| delta.delete(unit, segment, rows))?;
-            self.changes.push(Change::DeleteRows { table, unit, segment, rows: rows.clone() });
+            self.change_rows(table, |delta| delta.delete(container, segment, rows))?;
+            self.changes.push(Change::DeleteRows { table, container, segment, rows: rows.clone() });
         }
         Ok(())
     }
@@ -277,10 +277,11 @@ impl CatalogEdit {
     pub(crate) fn insert_rows(&mut self, table: TableId, rows: RecordBatch) -> Result<(), CommitError> {
         let mut rest = Some(rows);
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
-            let place = self.find(table)?.delta.place(rows.num_rows(), |page| self.directory.may_grow(page));
-            let page = place.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
-            let (here, behind) = split_at(rows, place.rows);
-            self.make(Change::InsertRows { table, page, first: place.first, rows: here })?;
+            let position =
+                self.find(table)?.delta.append_position(rows.num_rows(), |page| self.directory.may_grow(page));
+            let page = position.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
+            let (here, behind) = split_at(rows, position.rows);
+            self.make(Change::InsertRows { table, page, first: position.first, rows: here })?;
             rest = behind;
         }
         Ok(())
@@ -411,12 +412,12 @@ impl CatalogEdit {
                 let appended = table.delta.append(&table.schema, (*page, *first), rows);
                 appended.map_err(|Misplaced| CommitError::Misplaced { table: table.name.clone() })
             }),
-            Change::DeleteRows { table, unit, segment, rows } => self.change_table(*table, |table| {
-                if !table.has_unit(*unit) {
+            Change::DeleteRows { table, container, segment, rows } => self.change_table(*table, |table| {
+                if !table.has_container(*container) {
                     return Err(CommitError::RowsChanged { table: table.name.clone() });
                 }
                 table.contents += 1;
-                table.delta.delete(*unit, *segment, rows);
+                table.delta.delete(*container, *segment, rows);
                 Ok(())
             }),
         }
@@ -473,6 +474,6 @@ pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<
 
 /// Row relocations from old blocks to new blocks with the same rows at the same positions.
 fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> RowRelocations {
-    let units = old.iter().zip(new).map(|(old, new)| (ContainerId::of(old.id()), ContainerId::of(new.file.id())));
-    RowRelocations::of_blocks(units.filter_map(|(old, new)| old.zip(new)))
+    let containers = old.iter().zip(new).map(|(old, new)| (ContainerId::of(old.id()), ContainerId::of(new.file.id())));
+    RowRelocations::of_blocks(containers.filter_map(|(old, new)| old.zip(new)))
 }

@@ -43,10 +43,10 @@ pub(crate) fn changes_of(catalog: &Catalog) -> Result<Vec<Change>, CommitError> 
             let rows = rows.map_err(|_| CommitError::Misplaced { table: table.name.clone() })?;
             changes.push(Change::InsertRows { table: table.id, page: page.id(), first: 0, rows });
         }
-        for (unit, deleted) in table.delta.all_deleted() {
+        for (container, deleted) in table.delta.all_deleted() {
             changes.extend(deleted.segments().map(|(segment, rows)| Change::DeleteRows {
                 table: table.id,
-                unit,
+                container,
                 segment,
                 rows: rows.as_ref().clone(),
             }));

@@ -113,7 +113,8 @@ enum ChangeFile<'a> {
     },
     DeleteRows {
         table: TableId,
-        unit: ContainerId,
+        #[serde(rename = "unit")]
+        container: ContainerId,
         segment: u16,
         bytes: usize,
     },
@@ -208,9 +209,14 @@ fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Resul
             rows::encode(&stored.schema, batch, rest)?;
             ChangeFile::InsertRows { table: *table, page: *page, first: *first, bytes: rest.len() - start }
         }
-        Change::DeleteRows { table, unit, segment, rows } => {
+        Change::DeleteRows { table, container, segment, rows } => {
             rows.serialize_into(&mut *rest).map_err(|_| CommitError::TooLarge)?;
-            ChangeFile::DeleteRows { table: *table, unit: *unit, segment: *segment, bytes: rest.len() - start }
+            ChangeFile::DeleteRows {
+                table: *table,
+                container: *container,
+                segment: *segment,
+                bytes: rest.len() - start,
+            }
         }
     })
 }
@@ -309,9 +315,9 @@ impl Read<'_> {
                 let rows = rows::decode(&stored.schema, self.bytes).map_err(|error| error.to_string())?;
                 Change::InsertRows { table, page, first, rows }
             }
-            ChangeFile::DeleteRows { table, unit, segment, .. } => {
+            ChangeFile::DeleteRows { table, container, segment, .. } => {
                 let rows = RoaringBitmap::deserialize_from(self.bytes).map_err(|error| error.to_string())?;
-                Change::DeleteRows { table, unit, segment, rows }
+                Change::DeleteRows { table, container, segment, rows }
             }
         })
     }

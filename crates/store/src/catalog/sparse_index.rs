@@ -15,7 +15,7 @@ use crate::BlockFile;
 
 /// Bounds of the first sort column in a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lead {
+pub struct SortBounds {
     /// The column.
     pub column: ColumnIndex,
     /// Lower bound of its values.
@@ -26,7 +26,7 @@ pub struct Lead {
     pub has_nulls: bool,
 }
 
-impl Lead {
+impl SortBounds {
     /// The bounds in the statistics of a block of this design.
     pub(crate) fn of(design: &TableDesign, statistics: &[ColumnStatistics]) -> Option<Self> {
         let column = design.sort_by.first()?.column;
@@ -42,7 +42,9 @@ impl Lead {
 impl BlockEntry {
     /// Whether the block may have rows that pass all of `predicates`, judged by the catalog alone.
     pub fn may_match(&self, predicates: &[ColumnPredicate]) -> bool {
-        self.lead.as_ref().is_none_or(|lead| predicates.iter().all(|predicate| lead.may_admit(predicate)))
+        self.sort_bounds
+            .as_ref()
+            .is_none_or(|sort_bounds| predicates.iter().all(|predicate| sort_bounds.may_admit(predicate)))
     }
 }
 
@@ -70,24 +72,24 @@ impl SparseIndex {
     fn of(table: &Table) -> Self {
         let run = |(run, start): (usize, &usize)| {
             let end = table.runs.get(run + 1).copied().unwrap_or(table.blocks.len());
-            let leads: Option<Vec<&Lead>> =
-                table.blocks[*start..end].iter().map(|block| block.entry().lead.as_ref()).collect();
-            RunOrder { blocks: *start..end, sorted: leads.and_then(|leads| direction(&leads)) }
+            let bounds: Option<Vec<&SortBounds>> =
+                table.blocks[*start..end].iter().map(|block| block.entry().sort_bounds.as_ref()).collect();
+            RunOrder { blocks: *start..end, sorted: bounds.and_then(|bounds| direction(&bounds)) }
         };
         Self { runs: table.runs.iter().enumerate().map(run).collect() }
     }
 }
 
 /// The direction of the bounds from block to block, if all are of one column.
-fn direction(leads: &[&Lead]) -> Option<(ColumnIndex, Direction)> {
-    let column = leads.first()?.column;
-    let ascends = |pair: &[&Lead]| pair[0].min <= pair[1].min && pair[0].max <= pair[1].max;
-    let descends = |pair: &[&Lead]| pair[0].min >= pair[1].min && pair[0].max >= pair[1].max;
-    if leads.iter().any(|lead| lead.column != column) {
+fn direction(bounds: &[&SortBounds]) -> Option<(ColumnIndex, Direction)> {
+    let column = bounds.first()?.column;
+    let ascends = |pair: &[&SortBounds]| pair[0].min <= pair[1].min && pair[0].max <= pair[1].max;
+    let descends = |pair: &[&SortBounds]| pair[0].min >= pair[1].min && pair[0].max >= pair[1].max;
+    if bounds.iter().any(|sort_bounds| sort_bounds.column != column) {
         None
-    } else if leads.windows(2).all(ascends) {
+    } else if bounds.windows(2).all(ascends) {
         Some((column, Direction::Ascending))
-    } else if leads.windows(2).all(descends) {
+    } else if bounds.windows(2).all(descends) {
         Some((column, Direction::Descending))
     } else {
         None
@@ -98,7 +100,7 @@ impl Table {
     /// Indexes of the blocks that may have rows that pass all of `predicates`, judged by the catalog alone.
     pub fn blocks_that_may_match<'a>(&'a self, predicates: &'a [ColumnPredicate]) -> impl Iterator<Item = usize> + 'a {
         let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
-        let places = runs.iter().flat_map(move |run| {
+        let indexes = runs.iter().flat_map(move |run| {
             let is_sought = |predicate: &&ColumnPredicate, column| {
                 predicate.column == column && !predicate.negated && predicate.condition != DatumPredicate::Null
             };
@@ -111,20 +113,22 @@ impl Table {
             }
         });
         let admitted = self.admitted_partitions(predicates).unwrap_or_default();
-        let is_admitted = move |place: &usize| match self.partition_of(*place) {
+        let is_admitted = move |index: &usize| match self.partition_of(*index) {
             Some(partition) => admitted.get(partition as usize).copied().unwrap_or(true),
             None => true,
         };
-        places.filter(is_admitted).filter(|place| self.blocks[*place].entry().may_match(predicates))
+        indexes.filter(is_admitted).filter(|index| self.blocks[*index].entry().may_match(predicates))
     }
 
     /// The part of a sorted run that may have values which pass a predicate.
     fn search(&self, run: Range<usize>, predicate: &DatumPredicate, direction: Direction) -> Range<usize> {
         let blocks = &self.blocks[run.clone()];
-        let below =
-            |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| predicate.is_beyond(&lead.max));
-        let above =
-            |block: &Arc<BlockFile>| block.entry().lead.as_ref().is_some_and(|lead| predicate.is_before(&lead.min));
+        let below = |block: &Arc<BlockFile>| {
+            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_beyond(&sort_bounds.max))
+        };
+        let above = |block: &Arc<BlockFile>| {
+            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_before(&sort_bounds.min))
+        };
         let (low, high) = match direction {
             Direction::Ascending => (blocks.partition_point(below), blocks.partition_point(|block| !above(block))),
             Direction::Descending => (blocks.partition_point(above), blocks.partition_point(|block| !below(block))),
@@ -147,8 +151,12 @@ mod tests {
         let store = Store::in_memory().unwrap();
         let directory = store.directory();
         let block = |(number, (min, max)): (usize, &(i128, i128))| {
-            let lead =
-                Lead { column: ColumnIndex(0), min: Datum::Number(*min), max: Datum::Number(*max), has_nulls: false };
+            let sort_bounds = SortBounds {
+                column: ColumnIndex(0),
+                min: Datum::Number(*min),
+                max: Datum::Number(*max),
+                has_nulls: false,
+            };
             let entry = BlockEntry {
                 id: BlockId(number as u64),
                 file_bytes: 0,
@@ -158,7 +166,7 @@ mod tests {
                 plain_bytes: 0,
                 segments: 1,
                 layout: "column".into(),
-                lead: (min <= max).then_some(lead),
+                sort_bounds: (min <= max).then_some(sort_bounds),
             };
             Arc::new(BlockFile::new(Arc::clone(directory), entry))
         };
@@ -193,7 +201,7 @@ mod tests {
                     let predicates =
                         [ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated }];
                     let found: Vec<_> = table.blocks_that_may_match(&predicates).collect();
-                    let may_match = |place: &usize| table.blocks[*place].entry().may_match(&predicates);
+                    let may_match = |index: &usize| table.blocks[*index].entry().may_match(&predicates);
                     let expected: Vec<_> = (0..table.blocks.len()).filter(may_match).collect();
                     assert_eq!(found, expected, "{predicates:?} of {table:?}");
                 }

@@ -17,16 +17,16 @@ pub(super) fn append(table: &mut Table, blocks: &[NewBlock]) -> Result<(), Commi
     fits(table, blocks)?;
     let partitions = take_partitions(table, blocks);
     let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
-    for (place, block) in blocks.iter().enumerate() {
+    for (index, block) in blocks.iter().enumerate() {
         all.push(Arc::clone(&block.file));
         Arc::make_mut(&mut table.statistics).iter_mut().zip(&block.statistics).for_each(|(all, new)| all.merge(new));
-        if place == 0 || !continues(table, &partitions[place - 1], &partitions[place]) {
+        if index == 0 || !continues(table, &partitions[index - 1], &partitions[index]) {
             runs.push(all.len() - 1);
         }
     }
     (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
     if let Some(known) = &mut table.partitions {
-        Arc::make_mut(known).of_blocks.extend(partitions.iter().map(|place| place.partition));
+        Arc::make_mut(known).of_blocks.extend(partitions.iter().map(|of_block| of_block.partition));
     }
     Ok(())
 }
@@ -62,15 +62,15 @@ pub(super) fn replace(
         true => {
             let first = table.blocks.len();
             let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
-            for (at, (block, place)) in new.iter().enumerate() {
-                if at == 0 || !continues(table, &new[at - 1].1, place) {
+            for (at, (block, of_block)) in new.iter().enumerate() {
+                if at == 0 || !continues(table, &new[at - 1].1, of_block) {
                     runs.push(first + at);
                 }
                 all.push(Arc::clone(block));
             }
             (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
             if let Some(known) = &mut table.partitions {
-                Arc::make_mut(known).of_blocks.extend(new.iter().map(|(_, place)| place.partition));
+                Arc::make_mut(known).of_blocks.extend(new.iter().map(|(_, of_block)| of_block.partition));
             }
         }
         false => splice(table, &old_blocks, &new, order),
@@ -115,7 +115,8 @@ fn leave_out(
         }
         expected += u64::from(*rows);
     }
-    let deleted: u64 = old.units().filter_map(|unit| table.delta.deleted(unit)).map(|rows| rows.count()).sum();
+    let deleted: u64 =
+        old.containers().filter_map(|container| table.delta.deleted(container)).map(|rows| rows.count()).sum();
     let found = rows_of(new.iter().map(NewBlock::entry));
     // The log does not record how many of the deleted rows were left out, and how many were then deleted in the new
     // blocks.
@@ -135,10 +136,10 @@ fn leave_out(
             return Err(columns_differ(&table.name, &table.schema, "counts of nulls".to_owned()));
         }
         let before = rows_of(removed.iter().map(|block| block.entry()));
-        for (place, statistics) in Arc::make_mut(&mut table.statistics).iter_mut().enumerate() {
-            new.iter().for_each(|block| statistics.merge(&block.statistics[place]));
+        for (column, statistics) in Arc::make_mut(&mut table.statistics).iter_mut().enumerate() {
+            new.iter().for_each(|block| statistics.merge(&block.statistics[column]));
             statistics.rows -= before;
-            statistics.nulls = statistics.nulls.saturating_sub(old.nulls[place]);
+            statistics.nulls = statistics.nulls.saturating_sub(old.nulls[column]);
             // The minimum or maximum may be among the rows left out.
             statistics.exact &= left_out == 0;
         }
@@ -216,7 +217,7 @@ fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition
         }
     }
     let of_table = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
-    let place = |block: &NewBlock| {
+    let of_block = |block: &NewBlock| {
         let written = block.partition.as_ref();
         let of_table = written.filter(|(by, number)| Some(by.as_ref()) == of_table && *number <= by.nulls());
         BlockPartition {
@@ -224,7 +225,7 @@ fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition
             written_for: written.map(|(_, number)| *number),
         }
     };
-    blocks.iter().map(place).collect()
+    blocks.iter().map(of_block).collect()
 }
 
 /// Whether a block continues the run of the one before it. Assumes that the rows of each partition were written in
@@ -254,7 +255,7 @@ fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Bl
         } else if !is_placed {
             is_placed = true;
             let run = if order == RowOrder::Kept { run } else { OWN_RUN };
-            blocks.extend(new.iter().map(|(block, place)| (run, place.clone(), Arc::clone(block))));
+            blocks.extend(new.iter().map(|(block, of_block)| (run, of_block.clone(), Arc::clone(block))));
         }
     }
     let begins = |at: &usize| {
@@ -263,7 +264,7 @@ fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, Bl
     };
     table.runs = Arc::new((0..blocks.len()).filter(begins).collect());
     if let Some(partitions) = &mut table.partitions {
-        Arc::make_mut(partitions).of_blocks = blocks.iter().map(|(_, place, _)| place.partition).collect();
+        Arc::make_mut(partitions).of_blocks = blocks.iter().map(|(_, of_block, _)| of_block.partition).collect();
     }
     table.blocks = Arc::new(blocks.into_iter().map(|(.., block)| block).collect());
 }

@@ -170,13 +170,13 @@ mod tests {
 
     fn append(delta: &mut Delta, next: &mut u32, mut rows: RecordBatch, grows: bool) {
         while rows.num_rows() > 0 {
-            let place = delta.place(rows.num_rows(), |_| grows);
-            let page = place.page.unwrap_or_else(|| {
+            let position = delta.append_position(rows.num_rows(), |_| grows);
+            let page = position.page.unwrap_or_else(|| {
                 *next += 1;
                 ContainerId(*next)
             });
-            delta.append(&schema(), (page, place.first), &rows.slice(0, place.rows)).unwrap();
-            rows = rows.slice(place.rows, rows.num_rows() - place.rows);
+            delta.append(&schema(), (page, position.first), &rows.slice(0, position.rows)).unwrap();
+            rows = rows.slice(position.rows, rows.num_rows() - position.rows);
         }
     }
 
@@ -239,7 +239,7 @@ mod tests {
             assert!(found.len() < 16, "{} entries after {update} updates", found.len());
             let live: Vec<RowId> = found.into_iter().filter(|row| !delta.is_deleted(*row)).collect();
             let [live] = live.as_slice() else { panic!("{live:?} after {update} updates") };
-            delta.delete(live.unit(), 0, &[u32::from(live.row())].into_iter().collect());
+            delta.delete(live.container(), 0, &[u32::from(live.row())].into_iter().collect());
             append(&mut delta, &mut next, row(7), true);
         }
     }

@@ -39,11 +39,11 @@ impl DeletedRows {
     }
 
     pub(crate) fn add(&mut self, segment: u16, rows: &RoaringBitmap) {
-        let place = usize::from(segment);
-        if self.segments.len() <= place {
-            self.segments.resize(place + 1, None);
+        let index = usize::from(segment);
+        if self.segments.len() <= index {
+            self.segments.resize(index + 1, None);
         }
-        let known = self.segments[place].get_or_insert_default();
+        let known = self.segments[index].get_or_insert_default();
         let before = known.len();
         add(Arc::make_mut(known), rows);
         self.count += known.len() - before;
@@ -60,7 +60,7 @@ pub struct RowSet {
 impl RowSet {
     /// Adds a row. Returns whether it was not in the set.
     pub fn insert(&mut self, row: RowId) -> bool {
-        let is_new = self.segments.entry((row.unit(), row.segment())).or_default().insert(u32::from(row.row()));
+        let is_new = self.segments.entry((row.container(), row.segment())).or_default().insert(u32::from(row.row()));
         self.count += u64::from(is_new);
         is_new
     }
@@ -69,8 +69,8 @@ impl RowSet {
     /// returns false.
     pub fn append(&mut self, rows: &[RowId]) -> bool {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
-        let segment = (first.unit(), first.segment());
-        if segment != (last.unit(), last.segment()) || !rows.is_sorted_by(|before, after| before < after) {
+        let segment = (first.container(), first.segment());
+        if segment != (last.container(), last.segment()) || !rows.is_sorted_by(|before, after| before < after) {
             return false;
         }
         let (low, high) = (u32::from(first.row()), u32::from(last.row()));
@@ -89,12 +89,12 @@ impl RowSet {
 
     /// Whether a row is in the set.
     pub fn contains(&self, row: RowId) -> bool {
-        self.segment(row.unit(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
+        self.segment(row.container(), row.segment()).is_some_and(|rows| rows.contains(u32::from(row.row())))
     }
 
     /// Adds rows of a segment.
-    pub(crate) fn add(&mut self, unit: ContainerId, segment: u16, rows: &RoaringBitmap) {
-        let known = self.segments.entry((unit, segment)).or_default();
+    pub(crate) fn add(&mut self, container: ContainerId, segment: u16, rows: &RoaringBitmap) {
+        let known = self.segments.entry((container, segment)).or_default();
         let before = known.len();
         add(known, rows);
         self.count += known.len() - before;
@@ -102,22 +102,22 @@ impl RowSet {
 
     /// Adds all rows of another set.
     pub fn extend(&mut self, other: &Self) {
-        other.segments().for_each(|(unit, segment, rows)| self.add(unit, segment, rows));
+        other.segments().for_each(|(container, segment, rows)| self.add(container, segment, rows));
     }
 
     /// The rows of each segment.
     pub fn segments(&self) -> impl Iterator<Item = (ContainerId, u16, &RoaringBitmap)> {
-        self.segments.iter().map(|((unit, segment), rows)| (*unit, *segment, rows))
+        self.segments.iter().map(|((container, segment), rows)| (*container, *segment, rows))
     }
 
     /// The rows of one segment. `None` if there are none.
-    pub fn segment(&self, unit: ContainerId, segment: u16) -> Option<&RoaringBitmap> {
-        self.segments.get(&(unit, segment))
+    pub fn segment(&self, container: ContainerId, segment: u16) -> Option<&RoaringBitmap> {
+        self.segments.get(&(container, segment))
     }
 
     /// Keeps only the rows of containers for which `is_kept` returns true.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(ContainerId) -> bool) {
-        self.segments.retain(|(unit, _), _| is_kept(*unit));
+        self.segments.retain(|(container, _), _| is_kept(*container));
         self.count = self.segments.values().map(RoaringBitmap::len).sum();
     }
 

@@ -68,17 +68,17 @@ impl OpenPage {
     ///
     /// # Panics
     /// If the page does not have one of the rows.
-    pub fn rows_at(&self, places: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
+    pub fn rows_at(&self, ordinals: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
         let types = columns.schema.fields();
-        let column = |place: &usize| gathered(columns.builders[*place].as_ref(), types[*place].data_type(), rows);
-        places.iter().map(column).collect()
+        let column = |ordinal: &usize| gathered(columns.builders[*ordinal].as_ref(), types[*ordinal].data_type(), rows);
+        ordinals.iter().map(column).collect()
     }
 
     /// The first `rows` rows of some columns.
-    pub fn columns(&self, places: &[usize], rows: usize) -> Vec<ArrayRef> {
+    pub fn columns(&self, ordinals: &[usize], rows: usize) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
-        places.iter().map(|place| columns.builders[*place].finish_cloned().slice(0, rows)).collect()
+        ordinals.iter().map(|ordinal| columns.builders[*ordinal].finish_cloned().slice(0, rows)).collect()
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
             LogicalType::Bytea,
         ];
         let columns: Vec<Column> = (0..2 * types.len())
-            .map(|place| Column::new(format!("c{place}"), types[place / 2], place % 2 == 0))
+            .map(|ordinal| Column::new(format!("c{ordinal}"), types[ordinal / 2], ordinal % 2 == 0))
             .collect();
         let array = |column: &Column| {
             let key = |row: i128| match column.logical_type {
@@ -224,12 +224,12 @@ mod tests {
         let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
         let page = OpenPage::new(&schema);
         assert!(page.append_at(0, &batch.slice(0, 11)) && page.append_at(11, &batch.slice(11, 19)));
-        let places: Vec<usize> = (0..schema.len()).rev().collect();
+        let ordinals: Vec<usize> = (0..schema.len()).rev().collect();
         for rows in [vec![], vec![29], vec![0, 3, 11, 28], (0..30).collect()] {
-            let found = page.rows_at(&places, &rows);
-            for (place, array) in places.iter().zip(found) {
-                let expected = take(batch.column(*place), &UInt32Array::from(rows.clone()), None).unwrap();
-                assert_eq!(&array, &expected, "{} at {rows:?}", schema.arrow().field(*place));
+            let found = page.rows_at(&ordinals, &rows);
+            for (ordinal, array) in ordinals.iter().zip(found) {
+                let expected = take(batch.column(*ordinal), &UInt32Array::from(rows.clone()), None).unwrap();
+                assert_eq!(&array, &expected, "{} at {rows:?}", schema.arrow().field(*ordinal));
             }
         }
     }

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::{Busy, LockTable, Locks, TransactionId};
+use super::{LockConflict, LockTable, Locks, TransactionId};
 use crate::TableId;
 
 /// Mode of a key lock.
@@ -95,7 +95,7 @@ impl Locks {
         table: TableId,
         hashes: &[u64],
         mode: KeyMode,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
         let known = state.keys.entry(table).or_default();
         if known.all.has(transaction, mode) {
@@ -113,7 +113,7 @@ impl Locks {
     }
 
     /// Locks all keys of a table, including keys that no row has.
-    pub fn lock_all_keys(&self, transaction: TransactionId, table: TableId, mode: KeyMode) -> Result<(), Busy> {
+    pub fn lock_all_keys(&self, transaction: TransactionId, table: TableId, mode: KeyMode) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
         let known = state.keys.entry(table).or_default();
         let holders = [&known.all, &known.some].into_iter().flat_map(|holders| holders.excluding(transaction, mode));
@@ -148,8 +148,8 @@ mod tests {
         (locks, transactions)
     }
 
-    fn waits(result: &Result<(), Busy>) -> bool {
-        matches!(result, Err(Busy::Wait(_)))
+    fn waits(result: &Result<(), LockConflict>) -> bool {
+        matches!(result, Err(LockConflict::Wait(_)))
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         // The only holder gets the stronger lock. With another holder it waits, and that one must then not wait for it.
         assert!(locks.lock_keys(of[0], TABLE, &[1], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(of[0], TABLE, &[2], Exclusive)));
-        assert!(matches!(locks.lock_keys(of[1], TABLE, &[2], Exclusive), Err(Busy::Deadlock)));
+        assert!(matches!(locks.lock_keys(of[1], TABLE, &[2], Exclusive), Err(LockConflict::Deadlock)));
         locks.end(of[1]);
         assert!(locks.lock_keys(of[0], TABLE, &[2], Exclusive).is_ok());
         // An exclusive lock stays exclusive when a shared one is requested.
@@ -205,7 +205,7 @@ mod tests {
         assert!(locks.lock_keys(of[2], TABLE, &[2], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(of[1], TABLE, &[2], Shared)));
         // The first holder runs. The second one waits for the requester.
-        assert!(matches!(locks.lock_keys(of[2], TABLE, &[1], Exclusive), Err(Busy::Deadlock)));
+        assert!(matches!(locks.lock_keys(of[2], TABLE, &[1], Exclusive), Err(LockConflict::Deadlock)));
         locks.end(of[1]);
         assert!(waits(&locks.lock_keys(of[2], TABLE, &[1], Exclusive)));
         locks.end(of[0]);

@@ -8,7 +8,7 @@ use crate::files::{LOG, closed_log_name, file_error, list, log_name, new_log_nam
 
 /// A log file that is written and synced, but not valid before [`publish`].
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PreparedLogFile {
     pub head: Head,
     pub file: Box<dyn WriteFile>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Begun {
 ///
 /// # Errors
 /// If the file cannot be written. Nothing valid has changed then.
-pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<Begun, FileError> {
+pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<PreparedLogFile, FileError> {
     let records: usize = carried.iter().map(|payload| RECORD_BYTES + payload.len()).sum();
     head.begun_bytes = (HEAD_BYTES + records) as u64;
     let mut bytes = Vec::with_capacity(HEAD_BYTES + records);
@@ -33,7 +33,7 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
     let mut file = disk.create(&name).map_err(|source| file_error(disk, "create", &name, source))?;
     file.write_all(&bytes).map_err(|source| file_error(disk, "write", &name, source))?;
     file.sync().map_err(|source| file_error(disk, "sync", &name, source))?;
-    Ok(Begun { head, file })
+    Ok(PreparedLogFile { head, file })
 }
 
 /// Renames a prepared file into place, durably, and then closes all files before it, durably.

@@ -112,7 +112,7 @@ pub(crate) fn replay<E: From<OpenError>>(
 
 /// Records found in the log after its first damage.
 #[derive(Debug, Default)]
-pub(crate) struct Behind {
+pub(crate) struct RecordsPastDamage {
     /// Greatest sequence number found, if it is greater than the last visited one.
     pub last_sequence: Option<u64>,
     /// Payloads of valid records, ordered by sequence number.
@@ -123,12 +123,12 @@ pub(crate) struct Behind {
 ///
 /// # Errors
 /// If a file cannot be read and may be intact.
-pub(crate) fn records_behind(
+pub(crate) fn records_past_damage(
     disk: &dyn Disk,
     database: u64,
     first: u64,
     last_sequence: u64,
-) -> Result<Behind, FileError> {
+) -> Result<RecordsPastDamage, FileError> {
     let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
     let entries = list(disk, LOG)?;
     let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| log_of(&entry.name)).collect();
@@ -170,7 +170,7 @@ pub(crate) fn records_behind(
         }
     }
     let last_sequence = (greatest > last_sequence).then_some(greatest);
-    Ok(Behind { last_sequence, records: records.into_values().collect() })
+    Ok(RecordsPastDamage { last_sequence, records: records.into_values().collect() })
 }
 
 /// An open log file with a valid head.
@@ -263,7 +263,7 @@ impl LogFile {
         let file = self.read(disk)?;
         let bytes = self.counted(&file, next)?;
         let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
-        let mut settled = Settled::at_head(self.head, next.is_some());
+        let mut settled = DurablePrefix::at_head(self.head, next.is_some());
         let mut cut = None;
         while walk.at < bytes.len() {
             let at = walk.at;
@@ -364,7 +364,7 @@ impl<'a> Walk<'a> {
 
 /// Tracks how far a file is known to be durable, while its records are read in order.
 #[derive(Debug)]
-struct Settled {
+struct DurablePrefix {
     /// Durable bytes according to the head or a record.
     durable: u64,
     /// End of the last record within them.
@@ -375,7 +375,7 @@ struct Settled {
     after: VecDeque<Range<usize>>,
 }
 
-impl Settled {
+impl DurablePrefix {
     /// State before the first record. The bytes of a file that has a next one are all durable.
     fn at_head(head: Head, is_counted: bool) -> Self {
         let durable = if is_counted { u64::MAX } else { head.begun_bytes };

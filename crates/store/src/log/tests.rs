@@ -125,13 +125,13 @@ fn a_visitor_that_fails_ends_the_replay_and_is_told_places() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 0, 0).unwrap();
     (0..3).for_each(|_| append_synced(&log, 0));
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     let error = replay(&disk, DATABASE, 0, None, &mut |record| {
-        places.push((record.path.to_owned(), record.at));
+        positions.push((record.path.to_owned(), record.at));
         if record.sequence == 2 { Err(OpenError::Missing { path: record.path.to_owned() }) } else { Ok(()) }
     })
     .unwrap_err();
     let path = disk.path("log/0000000000000000.log");
-    assert_eq!(places, [(path.clone(), 56), (path.clone(), 96)]);
+    assert_eq!(positions, [(path.clone(), 56), (path.clone(), 96)]);
     assert!(matches!(error, OpenError::Missing { path: found } if found == path));
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::begin::{Begun, prepare, publish};
+use super::begin::{PreparedLogFile, prepare, publish};
 use super::format::{self, HEAD_BYTES, Head, frame, seal};
 use super::replay::{LogEnd, Record, replay};
 use crate::disk::{Disk, WriteFile};
@@ -119,7 +119,7 @@ impl Log {
         for name in [ROOT, LOG] {
             disk.sync_directory(name).map_err(|source| file_error(&*disk, "sync", name, source))?;
         }
-        let Begun { head, file } = prepare(&*disk, head, carried)?;
+        let PreparedLogFile { head, file } = prepare(&*disk, head, carried)?;
         publish(&*disk, head.number)?;
         let last_sequence = head.last_sequence + carried.len() as u64;
         let state = WriterState {
@@ -165,7 +165,7 @@ impl Log {
     pub fn flush(&self, position: Position, durability: Durability) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         loop {
-            if let Some(verdict) = state.verdict(position) {
+            if let Some(verdict) = state.outcome_after_restart(position) {
                 return verdict;
             }
             let covered = match durability {
@@ -230,7 +230,7 @@ impl Log {
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
         }
-        state.go_on_in(begun);
+        state.switch_to(begun);
         self.led.notify_all();
         Ok(state.number)
     }
@@ -241,8 +241,8 @@ impl Log {
     }
 
     /// Outcome of a record, if the log failed and was restarted after it was appended.
-    pub fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
-        self.state.lock().verdict(position)
+    pub fn outcome_after_restart(&self, position: Position) -> Option<Result<(), LogFailed>> {
+        self.state.lock().outcome_after_restart(position)
     }
 
     /// Continues after a failure, in the next file, after the last durable record. Later records up to `seen` are
@@ -265,7 +265,7 @@ impl Log {
         let begun = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
         publish(&*self.disk, head.number).map_err(LogFailed::new)?;
         state.buffer = Vec::new();
-        state.go_on_in(begun);
+        state.switch_to(begun);
         let kept = state.synced_sequence + carried.len() as u64;
         (state.last_sequence, state.written_sequence) = (kept, kept);
         (state.synced_sequence, state.wanted_sequence) = (kept, kept);
@@ -384,14 +384,14 @@ impl Log {
 
 impl WriterState {
     /// Makes a published file the current one. Buffered records go there.
-    fn go_on_in(&mut self, begun: Begun) {
-        let Begun { head, file } = begun;
+    fn switch_to(&mut self, begun: PreparedLogFile) {
+        let PreparedLogFile { head, file } = begun;
         (self.number, self.seed, self.file) = (head.number, head.seed(), Some(file));
         (self.length, self.synced_bytes) = (head.begun_bytes, head.begun_bytes);
         self.bytes = head.begun_bytes + self.buffer.len() as u64;
     }
 
-    fn verdict(&self, position: Position) -> Option<Result<(), LogFailed>> {
+    fn outcome_after_restart(&self, position: Position) -> Option<Result<(), LogFailed>> {
         let (kept, failure) = self.restarts.get(position.epoch)?;
         Some(if position.sequence <= *kept { Ok(()) } else { Err(failure.clone()) })
     }

@@ -34,13 +34,13 @@ pub(super) fn salvage_blocks(
         losses: vec![],
         without_loss: vec![],
     };
-    let (mut places, mut entries, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, file) in table.blocks.iter().enumerate() {
+    let (mut indexes, mut entries, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, file) in table.blocks.iter().enumerate() {
         let error = match check_block_file(file) {
             Ok(()) => {
                 copy(damaged, file.entry(), new)?;
                 report.copied_blocks += 1;
-                places.push(place);
+                indexes.push(index);
                 entries.push(file.entry().clone());
                 continue;
             }
@@ -58,15 +58,15 @@ pub(super) fn salvage_blocks(
             let entry = entry_of(file.id(), &image, &design);
             new.write_file(&block_name(file.id()), |mut to| image.write_to(&mut to))?;
             report.rewritten_blocks += 1;
-            places.push(place);
+            indexes.push(index);
             entries.push(entry);
             rewritten.push(file.id());
         }
     }
-    let is_changed = places.len() < table.blocks.len() || !rewritten.is_empty();
-    let mut salvaged = table.part(&places, usize::MAX);
+    let is_changed = indexes.len() < table.blocks.len() || !rewritten.is_empty();
+    let mut salvaged = table.part(&indexes, usize::MAX);
     // Rewritten blocks do not contain the deleted rows.
-    rewritten.into_iter().filter_map(ContainerId::of).for_each(|unit| salvaged.delta.forget_block(unit));
+    rewritten.into_iter().filter_map(ContainerId::of).for_each(|container| salvaged.delta.forget_block(container));
     let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
     salvaged.blocks = Arc::new(blocks.collect());
     if is_changed || salvaged.statistics.iter().any(|column| column.rows != salvaged.block_rows()) {

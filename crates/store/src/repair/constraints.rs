@@ -89,9 +89,9 @@ fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
     for_each_batch(table, &key.columns, |keys| {
         let found: BTreeSet<u32> =
-            KeySearch::new(parent, &referenced).find(keys)?.into_iter().map(|(place, _)| place).collect();
+            KeySearch::new(parent, &referenced).find(keys)?.into_iter().map(|(index, _)| index).collect();
         let mut wanted = (0..).zip(key_hashes(keys)).filter(|(_, hash)| hash.is_some());
-        Ok(wanted.all(|(place, _)| found.contains(&place)))
+        Ok(wanted.all(|(index, _)| found.contains(&index)))
     })
 }
 
@@ -121,12 +121,12 @@ fn for_each_batch(
     if !of_blocks().unwrap_or(false) {
         return false;
     }
-    let places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+    let ordinals: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     table.delta.pages().iter().all(|page| {
         let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
         // A page has at most 65,536 rows.
         let live = (0..page.rows() as u32).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row)));
         let rows: Vec<u32> = live.collect();
-        page.rows_at(&places, &rows).is_ok_and(|keys| holds(&keys).unwrap_or(false))
+        page.rows_at(&ordinals, &rows).is_ok_and(|keys| holds(&keys).unwrap_or(false))
     })
 }

@@ -52,7 +52,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
         Err(error) => {
             let error = error.into_damage().map_err(RepairError::Unreadable)?;
             let salvaged = replay.edit.catalog().version;
-            let behind = log::records_behind(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
+            let behind = log::records_past_damage(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
             let commits = behind.last_sequence.map(|last| last - salvaged);
             behind.records.iter().for_each(|payload| replay.follow_moves(payload));
             // The contents of the missing file are nowhere else.
@@ -176,8 +176,8 @@ impl Replay {
             self.lost_changes += 1;
             return;
         };
-        let is_old = |place: &usize| old.blocks.contains(&stored.blocks[*place].id());
-        let left: Vec<usize> = (0..stored.blocks.len()).filter(|place| !is_old(place)).collect();
+        let is_old = |index: &usize| old.blocks.contains(&stored.blocks[*index].id());
+        let left: Vec<usize> = (0..stored.blocks.len()).filter(|index| !is_old(index)).collect();
         let mut rest = stored.part(&left, usize::MAX);
         rest.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
         let mut edit = self.edit.clone();
@@ -209,7 +209,7 @@ impl Replay {
                     }
                 }
                 // Rows that were deleted while they were relocated.
-                Ok(change @ Change::DeleteRows { unit, .. }) if moved.contains(&BlockId(unit.0.into())) => {
+                Ok(change @ Change::DeleteRows { container, .. }) if moved.contains(&BlockId(container.0.into())) => {
                     let _ = self.edit.redo(&change);
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use arrow_array::ArrayRef;
 use super::{Transaction, Waiting, foreign_rows};
 use crate::delta::{RowId, RowSet};
 use crate::error::{CommitError, TransactionError};
-use crate::locks::{Busy, KeyMode};
+use crate::locks::{KeyMode, LockConflict};
 use crate::{KeySearch, TableId};
 
 impl Transaction {
@@ -80,13 +80,13 @@ impl Transaction {
     }
 
     /// Calls `lock` until it succeeds, and waits for the holder of the lock in between. Returns whether it had to wait.
-    async fn wait(&self, lock: impl Fn() -> Result<(), Busy>) -> Result<bool, TransactionError> {
+    async fn wait(&self, lock: impl Fn() -> Result<(), LockConflict>) -> Result<bool, TransactionError> {
         let mut has_waited = false;
         loop {
             match lock() {
                 Ok(()) => return Ok(has_waited),
-                Err(Busy::Deadlock) => return Err(TransactionError::Deadlock),
-                Err(Busy::Wait(ended)) => {
+                Err(LockConflict::Deadlock) => return Err(TransactionError::Deadlock),
+                Err(LockConflict::Wait(ended)) => {
                     let _waiting = Waiting(self);
                     ended.await;
                     has_waited = true;

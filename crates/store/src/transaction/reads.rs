@@ -31,7 +31,7 @@ const SEGMENTS_MAX: usize = 64;
 
 /// Read set of a transaction.
 #[derive(Debug, Default)]
-pub(super) struct Reads(BTreeMap<TableId, TableReads>);
+pub(super) struct ReadSet(BTreeMap<TableId, TableReads>);
 
 #[derive(Debug, Default)]
 struct TableReads {
@@ -41,7 +41,7 @@ struct TableReads {
     conjunctions: Vec<Vec<ColumnPredicate>>,
 }
 
-impl Reads {
+impl ReadSet {
     /// Adds all rows of a table.
     pub fn add_whole(&mut self, table: TableId) {
         self.0.entry(table).or_default().whole += 1;
@@ -57,7 +57,7 @@ impl Reads {
         }
     }
 
-    /// Undoes `times` calls of [`Reads::add_whole`] for a table.
+    /// Undoes `times` calls of [`ReadSet::add_whole`] for a table.
     pub fn remove_whole(&mut self, table: TableId, times: usize) {
         if let Some(reads) = self.0.get_mut(&table) {
             reads.whole = reads.whole.saturating_sub(times);
@@ -137,19 +137,19 @@ impl<'a> ChangedRows<'a> {
             return Ok(true);
         }
         let mut segments = 0;
-        for (unit, segment, deleted) in self.deleted() {
+        for (container, segment, deleted) in self.deleted() {
             let count = deleted.len() as usize;
             if left < count {
                 return Ok(true);
             }
             left -= count;
-            if let Some((_, known, rows)) = deleted_of_pages.get_mut(&unit) {
+            if let Some((_, known, rows)) = deleted_of_pages.get_mut(&container) {
                 // Nobody has seen rows that were inserted and deleted meanwhile.
                 rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *known));
                 continue;
             }
             segments += 1;
-            let block = self.before.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(unit));
+            let block = self.before.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(container));
             let Some(block) = block.filter(|_| segments <= SEGMENTS_MAX) else { return Ok(true) };
             if self.any_of_segment_is_read(block, segment.into(), deleted.into_iter().collect())? {
                 return Ok(true);
@@ -182,8 +182,8 @@ impl<'a> ChangedRows<'a> {
 
     /// The rows that are deleted in `now` but not in `before`.
     fn deleted(&self) -> impl Iterator<Item = (ContainerId, u16, RoaringBitmap)> {
-        self.now.delta.all_deleted().flat_map(|(unit, now)| {
-            let before = self.before.delta.deleted(unit);
+        self.now.delta.all_deleted().flat_map(|(container, now)| {
+            let before = self.before.delta.deleted(container);
             let is_same = before.is_some_and(|before| Arc::ptr_eq(before, now));
             let segments = (!is_same).then(|| now.segments()).into_iter().flatten();
             segments.filter_map(move |(segment, now)| {
@@ -192,7 +192,7 @@ impl<'a> ChangedRows<'a> {
                     Some(before) => now.as_ref() - before.as_ref(),
                     None => now.as_ref().clone(),
                 };
-                (!rows.is_empty()).then_some((unit, segment, rows))
+                (!rows.is_empty()).then_some((container, segment, rows))
             })
         })
     }
@@ -225,8 +225,8 @@ impl<'a> ChangedRows<'a> {
     fn any_passes(&self, values: &[ArrayRef], rows: usize) -> bool {
         let passes = |predicate: &ColumnPredicate, row: usize| {
             let logical_type = self.before.schema.column(predicate.column).logical_type;
-            let place = self.columns.binary_search(&predicate.column);
-            let values = place.ok().and_then(|place| values.get(place));
+            let index = self.columns.binary_search(&predicate.column);
+            let values = index.ok().and_then(|index| values.get(index));
             values.is_none_or(|values| predicate.admits(datum_at(values, logical_type, row).as_ref()))
         };
         (0..rows).any(|row| {

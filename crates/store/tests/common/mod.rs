@@ -77,10 +77,11 @@ pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new())?;
-        let (unit, deleted) = (ContainerId::of(file.id()).ok_or("no unit")?, table.delta.deleted_of_block(file.id()));
+        let (container, deleted) =
+            (ContainerId::of(file.id()).ok_or("no container")?, table.delta.deleted_of_block(file.id()));
         for segment in 0..open.block().segments() {
             let deleted = deleted.and_then(|deleted| deleted.segment(segment)).map(AsRef::as_ref);
-            let name = |(row, value)| (RowId::new(unit, segment as u16, row as u16), value);
+            let name = |(row, value)| (RowId::new(container, segment as u16, row as u16), value);
             rows.extend(values_of_segment(&open, segment, deleted)?.into_iter().map(name));
         }
     }
@@ -173,7 +174,7 @@ pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
 pub fn everything(table: &Table) -> OldRows {
     let blocks = table.blocks.iter().map(|block| block.id()).collect();
     let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let left_out = table.delta.all_deleted().map(|(unit, rows)| (unit, rows.clone())).collect();
+    let left_out = table.delta.all_deleted().map(|(container, rows)| (container, rows.clone())).collect();
     OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), moves: None }
 }
 

@@ -256,17 +256,17 @@ fn a_page_that_has_grown_and_moves_that_do_not_fit_are_refused() {
     assert!(is_refused(move_by(&|rows| rows[3] = rows[4])));
     // A deleted row instead of an existing one.
     let left_out = {
-        let (unit, rows) = store
+        let (container, rows) = store
             .snapshot()
             .table_of(table)
             .unwrap()
             .delta
             .all_deleted()
             .next()
-            .map(|(unit, rows)| (unit, rows.clone()))
+            .map(|(container, rows)| (container, rows.clone()))
             .unwrap();
         let (segment, rows) = rows.segments().next().map(|(segment, rows)| (segment, rows.min().unwrap())).unwrap();
-        taut_store::RowId::new(unit, segment, rows as u16)
+        taut_store::RowId::new(container, segment, rows as u16)
     };
     assert!(matches!(move_by(&|rows| rows[3] = left_out), Err(CommitError::RowsDiffer { .. })));
     let kept = everything(store.snapshot().table_of(table).unwrap());

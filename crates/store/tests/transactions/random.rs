@@ -311,10 +311,14 @@ impl World {
         let snapshot = self.store().snapshot();
         let table = snapshot.table_of(TableId(id)).unwrap();
         let old = everything(table);
-        let units: BTreeSet<ContainerId> = old.blocks.iter().filter_map(|block| ContainerId::of(*block)).collect();
-        let units: BTreeSet<ContainerId> = units.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
-        let is_locked =
-            self.open.iter().flat_map(|open| &open.locked).any(|(of, row)| *of == id && units.contains(&row.unit()));
+        let containers: BTreeSet<ContainerId> = old.blocks.iter().filter_map(|block| ContainerId::of(*block)).collect();
+        let containers: BTreeSet<ContainerId> =
+            containers.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
+        let is_locked = self
+            .open
+            .iter()
+            .flat_map(|open| &open.locked)
+            .any(|(of, row)| *of == id && containers.contains(&row.container()));
         let values: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
         let new = if values.is_empty() { vec![] } else { vec![write(self.store(), &values, "packed_row").unwrap()] };
         let result =
@@ -362,9 +366,9 @@ impl World {
         if has_changed {
             self.saw("moved what was deleted since");
         }
-        let unit = new.map_or(ContainerId(0), |block| ContainerId::of(block).unwrap());
+        let container = new.map_or(ContainerId(0), |block| ContainerId::of(block).unwrap());
         for (place, old) in old.into_iter().enumerate() {
-            let new = RowId::new(unit, (place / 65_536) as u16, (place % 65_536) as u16);
+            let new = RowId::new(container, (place / 65_536) as u16, (place % 65_536) as u16);
             self.moved.insert((id.0, old), new);
             let holder = self.open.iter_mut().find(|open| open.locked.contains(&(id.0, old)));
             if let Some(holder) = holder {

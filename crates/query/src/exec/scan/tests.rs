@@ -199,10 +199,10 @@ async fn rows_have_names_of_their_own() {
             let index = (row.segment() as i64) << 16 | i64::from(row.row());
             let first = match *id {
                 ..FIRST => {
-                    assert_eq!(u64::from(row.unit().0), table.blocks[0].id().0);
+                    assert_eq!(u64::from(row.container().0), table.blocks[0].id().0);
                     0
                 }
-                _ if row.unit() == table.delta.pages()[0].id() => BLOCKS,
+                _ if row.container() == table.delta.pages()[0].id() => BLOCKS,
                 _ => ROWS - 300,
             };
             assert_eq!(first + index, *id, "{row}");

@@ -232,7 +232,7 @@ impl Lookup {
         let Some(found) = KeySearch::new(table, columns).find_outside_of_blocks(&keys) else { return Ok(None) };
         let mut pages: BTreeMap<ContainerId, Vec<u32>> = BTreeMap::new();
         for (_, row) in found {
-            pages.entry(row.unit()).or_default().push(row.row().into());
+            pages.entry(row.container()).or_default().push(row.row().into());
         }
         Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
     }

@@ -80,9 +80,9 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
             flipped[at] ^= 1 << (bit % 8);
             let context = format!("file {number}, byte {at}, bit {}", bit % 8);
             let result = read_with(&disk, number, &flipped);
-            let place = layout.starts.partition_point(|start| *start <= at) - 1;
-            let start = layout.starts[place];
-            if place + 1 == layout.starts.len() {
+            let index = layout.starts.partition_point(|start| *start <= at) - 1;
+            let start = layout.starts[index];
+            if index + 1 == layout.starts.len() {
                 // After the valid bytes of a file with a successor, or among the zeros at the end of the last file.
                 let (end, found) = result.unwrap();
                 let cut = end.cut.map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
