@@ -7,11 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::damaged::{damage, left_in_every_way, names, sample, texts};
 use common::{
-    Contents, append, assert_tidy, change_rows, contents, create_table, design, everything, open, rows_of, schema,
-    write,
+    append, assert_tidy, change_rows, contents, create_table, design, everything, open, rows_of, schema, write,
 };
-use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
     CommitError, Constraints, DatabaseLoss, ForeignKey, OpenError, ReferentialAction, RepairError, RepairReport,
     RowOrder, Store, TableLoss, UniqueKey, repair_on, verify,
@@ -39,69 +39,6 @@ fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk
         change_rows(&store, name, &[1_000_000], &[]).unwrap();
     }
     (report, lost, store)
-}
-
-fn texts(report: &RepairReport) -> String {
-    let of_tables = report.tables.iter().flat_map(|table| table.losses.iter().map(ToString::to_string));
-    report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
-}
-
-/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the states
-/// by version.
-fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
-    let disk = SimulatedDisk::new();
-    let store = open(&disk).unwrap();
-    let mut states = vec![Contents::new()];
-    let mut done = |store: &Store| states.push(contents(store).unwrap());
-    for name in ["t", "u"] {
-        create_table(&store, name).unwrap();
-        done(&store);
-        let blocks = vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4, 5], "packed_row").unwrap()];
-        append(&store, name, blocks).unwrap();
-        done(&store);
-        change_rows(&store, name, &[6, 7], &[2]).unwrap();
-        done(&store);
-    }
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
-    done(&store);
-    change_rows(&store, "t", &[8], &[4, 7]).unwrap();
-    done(&store);
-    change_rows(&store, "u", &[9], &[]).unwrap();
-    done(&store);
-    (disk, store, states)
-}
-
-fn names(disk: &SimulatedDisk, folder: &str, end: &str) -> Vec<String> {
-    disk.files().into_keys().filter(|name| name.starts_with(folder) && name.ends_with(end)).collect()
-}
-
-/// Applies `change` to the bytes of a file.
-fn damage(disk: &SimulatedDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-    let mut bytes = disk.files().remove(name).unwrap();
-    change(&mut bytes);
-    disk.put(name, &bytes);
-}
-
-/// The sample closed, killed, killed twice, and after a checkpoint.
-fn left_in_every_way() -> Vec<(&'static str, SimulatedDisk, Vec<Contents>)> {
-    let mut left = Vec::new();
-    let (disk, store, states) = sample();
-    left.push(("killed", disk.after_kill(), states.clone()));
-    drop(store);
-    left.push(("closed", disk, states));
-    let (disk, store, mut states) = sample();
-    store.checkpoint().unwrap();
-    change_rows(&store, "t", &[10], &[3]).unwrap();
-    states.push(contents(&store).unwrap());
-    change_rows(&store, "u", &[11], &[6]).unwrap();
-    states.push(contents(&store).unwrap());
-    left.push(("after a checkpoint", disk.after_kill(), states.clone()));
-    let disk = disk.after_kill();
-    let store = open(&disk).unwrap();
-    change_rows(&store, "t", &[12], &[1]).unwrap();
-    states.push(contents(&store).unwrap());
-    left.push(("killed twice", disk.after_kill(), states));
-    left
 }
 
 #[test]
@@ -446,51 +383,6 @@ fn another_catalog_is_used_if_one_can_be_read() {
     assert!(matches!(error, RepairError::NoCatalog { .. }), "{error}");
     assert!(error.to_string().starts_with("nothing can be salvaged without a catalog"), "{error}");
     assert!(disk.files() == before && to.files().is_empty());
-}
-
-/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not given up.
-#[test]
-fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
-    let mut stopped = 0;
-    for (way, disk, states) in left_in_every_way() {
-        for read in 0.. {
-            let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
-            damaged.set_fault(Some(Fault::FailReadAt(read)));
-            match repair_on(Arc::new(damaged.clone()), Arc::new(to.clone())) {
-                Err(error) => {
-                    let text = error.to_string();
-                    assert!(text.contains("/simulated") && text.contains("simulated failure"), "{way}, {read}: {text}");
-                    assert!(!to.files().contains_key("catalog"), "{way}, {read}");
-                    stopped += u64::from(matches!(error, RepairError::Unreadable(_)));
-                }
-                Ok(report) => {
-                    assert!(report.is_complete(), "{way}, {read}: {}", texts(&report));
-                    let store = open(&to).unwrap();
-                    assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}, {read}");
-                }
-            }
-            if damaged.reads() <= read {
-                break;
-            }
-        }
-    }
-    assert!(stopped > 20, "{stopped}");
-    // The same with a damaged block: a segment that cannot be read is not one that is lost.
-    let (disk, store, _) = sample();
-    drop(store);
-    let name = names(&disk, "blocks/", ".block").remove(0);
-    damage(&disk, &name, |bytes| *bytes.last_mut().unwrap() ^= 1);
-    let (whole, ..) = repaired(&disk, "damaged");
-    for read in 0.. {
-        let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
-        damaged.set_fault(Some(Fault::FailReadAt(read)));
-        if let Ok(report) = repair_on(Arc::new(damaged.clone()), Arc::new(to)) {
-            assert_eq!(texts(&report), texts(&whole), "{read}");
-        }
-        if damaged.reads() <= read {
-            break;
-        }
-    }
 }
 
 /// Plans rely on keys, so keys that no longer hold are dropped.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod backups;
+pub mod damaged;
 pub mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,69 @@
+//! Shared by the tests of repairs: databases that were left in every way, and their damage.
+
+use taut_store::disk::SimulatedDisk;
+use taut_store::{CommitError, RepairReport, Store};
+
+use super::{Contents, append, change_rows, contents, create_table, open, write};
+
+pub fn texts(report: &RepairReport) -> String {
+    let of_tables = report.tables.iter().flat_map(|table| table.losses.iter().map(ToString::to_string));
+    report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
+}
+
+/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the states
+/// by version.
+pub fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    let mut states = vec![Contents::new()];
+    let mut done = |store: &Store| states.push(contents(store).unwrap());
+    for name in ["t", "u"] {
+        create_table(&store, name).unwrap();
+        done(&store);
+        let blocks = vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4, 5], "packed_row").unwrap()];
+        append(&store, name, blocks).unwrap();
+        done(&store);
+        change_rows(&store, name, &[6, 7], &[2]).unwrap();
+        done(&store);
+    }
+    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    done(&store);
+    change_rows(&store, "t", &[8], &[4, 7]).unwrap();
+    done(&store);
+    change_rows(&store, "u", &[9], &[]).unwrap();
+    done(&store);
+    (disk, store, states)
+}
+
+pub fn names(disk: &SimulatedDisk, folder: &str, end: &str) -> Vec<String> {
+    disk.files().into_keys().filter(|name| name.starts_with(folder) && name.ends_with(end)).collect()
+}
+
+/// Applies `change` to the bytes of a file.
+pub fn damage(disk: &SimulatedDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.files().remove(name).unwrap();
+    change(&mut bytes);
+    disk.put(name, &bytes);
+}
+
+/// The sample closed, killed, killed twice, and after a checkpoint.
+pub fn left_in_every_way() -> Vec<(&'static str, SimulatedDisk, Vec<Contents>)> {
+    let mut left = Vec::new();
+    let (disk, store, states) = sample();
+    left.push(("killed", disk.after_kill(), states.clone()));
+    drop(store);
+    left.push(("closed", disk, states));
+    let (disk, store, mut states) = sample();
+    store.checkpoint().unwrap();
+    change_rows(&store, "t", &[10], &[3]).unwrap();
+    states.push(contents(&store).unwrap());
+    change_rows(&store, "u", &[11], &[6]).unwrap();
+    states.push(contents(&store).unwrap());
+    left.push(("after a checkpoint", disk.after_kill(), states.clone()));
+    let disk = disk.after_kill();
+    let store = open(&disk).unwrap();
+    change_rows(&store, "t", &[12], &[1]).unwrap();
+    states.push(contents(&store).unwrap());
+    left.push(("killed twice", disk.after_kill(), states));
+    left
+}

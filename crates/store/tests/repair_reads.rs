@@ -1,0 +1,56 @@
+//! Repair of databases whose files cannot be read for the moment.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::damaged::{damage, left_in_every_way, names, sample, texts};
+use common::{contents, open};
+use taut_store::disk::{Fault, SimulatedDisk};
+use taut_store::{RepairError, repair_on};
+
+/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not given up.
+#[test]
+fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
+    let mut stopped = 0;
+    for (way, disk, states) in left_in_every_way() {
+        for read in 0.. {
+            let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
+            damaged.set_fault(Some(Fault::FailReadAt(read)));
+            match repair_on(Arc::new(damaged.clone()), Arc::new(to.clone())) {
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("/simulated") && text.contains("simulated failure"), "{way}, {read}: {text}");
+                    assert!(!to.files().contains_key("catalog"), "{way}, {read}");
+                    stopped += u64::from(matches!(error, RepairError::Unreadable(_)));
+                }
+                Ok(report) => {
+                    assert!(report.is_complete(), "{way}, {read}: {}", texts(&report));
+                    let store = open(&to).unwrap();
+                    assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}, {read}");
+                }
+            }
+            if damaged.reads() <= read {
+                break;
+            }
+        }
+    }
+    assert!(stopped > 20, "{stopped}");
+    // The same with a damaged block: a segment that cannot be read is not one that is lost.
+    let (disk, store, _) = sample();
+    drop(store);
+    let name = names(&disk, "blocks/", ".block").remove(0);
+    damage(&disk, &name, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let whole = repair_on(Arc::new(disk.after_kill()), Arc::new(SimulatedDisk::new())).unwrap();
+    for read in 0.. {
+        let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
+        damaged.set_fault(Some(Fault::FailReadAt(read)));
+        if let Ok(report) = repair_on(Arc::new(damaged.clone()), Arc::new(to)) {
+            assert_eq!(texts(&report), texts(&whole), "{read}");
+        }
+        if damaged.reads() <= read {
+            break;
+        }
+    }
+}
