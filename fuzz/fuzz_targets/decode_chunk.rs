@@ -8,7 +8,7 @@ use arrow_array::Array;
 use libfuzzer_sys::fuzz_target;
 use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
 use taut_fuzz::{Shape, check_array, column, damaged, predicates, types};
-use taut_types::{Encoding, LogicalType, DatumPredicate, datum_at};
+use taut_types::{DatumPredicate, Encoding, LogicalType, datum_at};
 
 /// Rows of a valid chunk: more than two vectors, and not a multiple of one.
 const ROWS: usize = 2_500;
@@ -83,7 +83,11 @@ fuzz_target!(|input: &[u8]| {
         if let Some(ranges) = is_searched.then(|| chunk.search(&predicate.condition, 0..rows)).flatten() {
             assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= rows), "{ranges:?}");
             let found: Vec<u32> = ranges.into_iter().flatten().map(|row| row as u32).collect();
-            assert!(!ascends || found == selection.positions(), "{predicate:?} on {logical} as {}", chunk.description());
+            assert!(
+                !ascends || found == selection.positions(),
+                "{predicate:?} on {logical} as {}",
+                chunk.description()
+            );
         }
         let positions = selection.positions();
         if let Some(selected) = chunk.select(&selection, positions.len()) {

@@ -73,7 +73,11 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(datum_at(&part, logical, row - from), datum_at(&array, logical, row), "part of {logical} as {what}");
     }
     for (index, row) in positions.iter().enumerate() {
-        assert_eq!(datum_at(&gathered, logical, index), datum_at(&array, logical, *row as usize), "{logical} as {what}");
+        assert_eq!(
+            datum_at(&gathered, logical, index),
+            datum_at(&array, logical, *row as usize),
+            "{logical} as {what}"
+        );
     }
     for predicate in predicates(0, logical) {
         let mut selection = Bitmap::all_set(rows);

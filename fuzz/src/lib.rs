@@ -14,7 +14,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
     Int16Array, Int32Array, Int64Array, StringViewArray, TimestampMicrosecondArray,
 };
-use taut_types::{ColumnIndex, ColumnPredicate, LogicalType, DatumPredicate};
+use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType};
 
 /// Every logical type, with decimals of 9 and 38 digits.
 pub fn types() -> Vec<LogicalType> {
@@ -148,7 +148,9 @@ pub fn predicates(column: u32, logical: LogicalType) -> Vec<ColumnPredicate> {
     let column = ColumnIndex(column);
     plain
         .into_iter()
-        .flat_map(|predicate| [false, true].map(|negated| ColumnPredicate { column, condition: predicate.clone(), negated }))
+        .flat_map(|predicate| {
+            [false, true].map(|negated| ColumnPredicate { column, condition: predicate.clone(), negated })
+        })
         .collect()
 }
 

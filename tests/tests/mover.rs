@@ -430,7 +430,9 @@ fn vacuum_full_finishes_a_cancelled_change_of_the_layout() {
         let is_done = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while layouts() == 1 && !is_done.load(Ordering::SeqCst) {}
+                while layouts() == 1 && !is_done.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
                 handle.cancel();
             });
             let outcome = session.execute(&format!("ALTER TABLE t SET (layout = '{layout}')"));

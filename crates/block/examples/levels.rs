@@ -89,8 +89,11 @@ fn design(layout: &str, abstraction: &str) -> TableDesign {
     TableDesign::from_options(options, &schema()).unwrap()
 }
 
+/// A block with its sections.
+type BlockInMemory = (Block, Vec<Buffer>);
+
 struct Built {
-    blocks: Vec<(Block, Vec<Buffer>)>,
+    blocks: Vec<BlockInMemory>,
     rows: usize,
     bytes: u64,
     time: Duration,
@@ -152,7 +155,7 @@ fn look_up((block, sections): &(Block, Vec<Buffer>), segment: usize, is_fresh: b
 
 /// The least nanoseconds of a segment of each design, as the mean over the middle segments of the blocks; the designs
 /// take turns.
-fn measure(built: &[Built], run: &dyn Fn(&(Block, Vec<Buffer>), usize)) -> Vec<f64> {
+fn measure(built: &[Built], run: &dyn Fn(&BlockInMemory, usize)) -> Vec<f64> {
     let mut times = vec![0.0; built.len()];
     for block in 0..BLOCKS {
         let mut least = vec![f64::INFINITY; built.len()];

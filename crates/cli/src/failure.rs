@@ -50,7 +50,7 @@ pub enum Failure {
         /// Error message of the database.
         message: String,
         /// Line of the source with the position of the error, if it is known.
-        excerpt: Option<Excerpt>,
+        excerpt: Option<Box<Excerpt>>,
         /// Lines with detail and hint, if they are not part of the message.
         notes: String,
     },
@@ -127,7 +127,7 @@ impl Failure {
             excerpt => {
                 let notes = [("detail", error.detail()), ("hint", error.hint())];
                 let notes = notes.iter().filter_map(|(name, text)| Some(format!("\n{name}: {}", text.as_ref()?)));
-                Self::Statement { message: error.message(), excerpt, notes: notes.collect() }
+                Self::Statement { message: error.message(), excerpt: excerpt.map(Box::new), notes: notes.collect() }
             }
         }
     }

@@ -207,7 +207,9 @@ fn a_reader_whose_registration_was_removed_is_told_so_and_registers_again() {
     let remove_simulated = |disk: &SimulatedDisk| {
         files_of(disk, "readers/").iter().for_each(|name| disk.remove(name).unwrap());
     };
-    let disks: [(Arc<dyn Disk>, Box<dyn Fn()>); 2] = [
+    /// A disk, and how the registrations on it are removed.
+    type Case<'a> = (Arc<dyn Disk>, Box<dyn Fn() + 'a>);
+    let disks: [Case<'_>; 2] = [
         (Arc::new(simulated.clone()), Box::new(|| remove_simulated(&simulated))),
         (Arc::new(file), Box::new(|| std::fs::remove_dir_all(directory.path().join("database/readers")).unwrap())),
     ];
