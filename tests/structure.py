@@ -1,4 +1,4 @@
-"""Checks the structure of the workspace: the dependencies that ARCHITECTURE.md draws, rules of the sources, links of documents."""
+"""Checks the structure of the workspace: the dependencies that ARCHITECTURE.md draws, rules of the sources, links."""
 
 import json
 import pathlib
@@ -40,6 +40,8 @@ REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
 # What examples, which are measurements, may use in addition to the dependencies of their crate.
 OF_EXAMPLES = ["taut-allocator"]
+# Width of comments, as of code (rustfmt.toml).
+LINE_MAX = 120
 # Crates for tests alone.
 DEVELOPMENT_ONLY = ["taut-testkit"]
 # Crates that never open a file. Only the store opens the files of a database.
@@ -186,6 +188,15 @@ def folders(wrong):
                 wrong.append(f"crates/query/src: {module} imports {other}, which FOLDERS_OF_QUERY in tests/structure.py does not allow")
 
 
+def line_widths(wrong):
+    """Checks that no comment is wider than code may be. The formatter wraps code, but no comments."""
+    listed = subprocess.run(["git", "ls-files", "*.rs"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(lambda name: (ROOT / name).exists(), listed.splitlines()):
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+            if len(line) > LINE_MAX and line.lstrip().startswith("//"):
+                wrong.append(f"{name}:{number}: a comment of {len(line)} characters, {LINE_MAX} are allowed")
+
+
 def links(wrong):
     """Checks that every relative link of a document leads to a file."""
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -210,6 +221,7 @@ def main():
     folders(wrong)
     type_names(wrong)
     links(wrong)
+    line_widths(wrong)
     print("\n".join(wrong) or f"{len(ALLOWED)} crates have the structure that ARCHITECTURE.md draws")
     sys.exit(bool(wrong))
 

@@ -46,7 +46,8 @@ impl PredicateCounts {
 }
 
 impl PredicateHistory {
-    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its ordinal.
+    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its
+    /// ordinal.
     pub(crate) fn record(&mut self, predicate: usize, rows: usize, passed: usize) {
         if self.columns.len() <= predicate {
             self.columns.resize(predicate + 1, PredicateCounts::default());

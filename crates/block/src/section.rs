@@ -34,8 +34,8 @@ pub trait Sections: Send + Sync {
         DerivedLookup::Bypass
     }
 
-    /// Offers extremes to the cache after [`Sections::extremes`] returned [`DerivedLookup::Miss`]. The implementation may
-    /// ignore them.
+    /// Offers extremes to the cache after [`Sections::extremes`] returned [`DerivedLookup::Miss`]. The implementation
+    /// may ignore them.
     fn cache_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 

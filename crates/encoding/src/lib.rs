@@ -16,7 +16,8 @@
 //! assert_eq!(&chunk.decode(0..4), &values);
 //!
 //! let mut selection = Bitmap::all_set(4);
-//! chunk.filter(&ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 8, high: 9 }), 0..4, &mut selection);
+//! let eight_or_nine = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 8, high: 9 });
+//! chunk.filter(&eight_or_nine, 0..4, &mut selection);
 //! assert_eq!(selection.positions(), [2, 3]);
 //! ```
 

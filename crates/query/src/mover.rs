@@ -186,8 +186,8 @@ impl Shared {
         self.maintenance_mutex(table).lock_owned().await
     }
 
-    /// Waits for the maintenance lock as [`Shared::lock_within_limit`] does, but first cancels the thread's compaction of the
-    /// table. For statements that make this compaction useless.
+    /// Waits for the maintenance lock as [`Shared::lock_within_limit`] does, but first cancels the thread's compaction
+    /// of the table. For statements that make this compaction useless.
     pub async fn lock_preempting(&self, table: TableId) -> Option<MaintenanceLock> {
         let lock = self.maintenance_mutex(table).try_lock_owned();
         if lock.is_err() && self.status.lock().is_running(table) {

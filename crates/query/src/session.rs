@@ -120,7 +120,8 @@ pub struct QuerySession {
     texts: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
-    /// Cached result of [`QuerySession::has_long_definitions`], with the catalog's `definitions` for which it was computed.
+    /// Cached result of [`QuerySession::has_long_definitions`], with the catalog's `definitions` for which it was
+    /// computed.
     has_long_definitions: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,
     running: Mutex<RunningStatement>,

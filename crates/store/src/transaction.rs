@@ -173,8 +173,8 @@ impl Transaction {
         }
     }
 
-    /// Records that the transaction reads only the rows of a table that pass all of `predicates`, whether such rows exist or
-    /// not. Without predicates it reads all rows.
+    /// Records that the transaction reads only the rows of a table that pass all of `predicates`, whether such rows
+    /// exist or not. Without predicates it reads all rows.
     pub fn reads_where(&self, table: TableId, predicates: Vec<ColumnPredicate>) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.add(table, predicates);

@@ -139,12 +139,12 @@ fn after_crash(disk: &SimulatedDisk, seed: u64) -> Vec<(String, SimulatedDisk)> 
     std::iter::once(("killed".to_owned(), disk.after_kill())).chain(lost).collect()
 }
 
-/// Takes two backups, makes more commits, and calls `predicate`, which interrupts a third backup at change `at`. Repeats
-/// this for each change until `predicate` returns false.
+/// Takes two backups, makes more commits, and calls `check`, which interrupts a third backup at change `at`. Repeats
+/// this for each change until `check` returns false.
 fn for_each_change(
     keep: Option<usize>,
     seeds: u64,
-    mut predicate: impl FnMut(&Life, &Store, &SimulatedDisk, u64) -> bool,
+    mut check: impl FnMut(&Life, &Store, &SimulatedDisk, u64) -> bool,
 ) -> u64 {
     let (wanted, mut points) = (crash_points(), 0);
     for seed in 0.. {
@@ -160,7 +160,7 @@ fn for_each_change(
             life.steps(&store, 8).unwrap();
             back_up(&store, &backups, BackupOptions { log: true, keep }).unwrap();
             life.steps(&store, 8).unwrap();
-            if !predicate(&life, &store, &backups, at) {
+            if !check(&life, &store, &backups, at) {
                 break;
             }
             points += 1;

@@ -49,9 +49,9 @@ fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usiz
     disk.is_crashed().then_some(acknowledged)
 }
 
-/// Calls `predicate` for every crash point, with each possible disk: after power loss, by several seeds, and after a killed
+/// Calls `check` for every crash point, with each possible disk: after power loss, by several seeds, and after a killed
 /// process.
-fn for_every_crash(predicate: impl Fn(SimulatedDisk, &[Step], &[State], usize, &str)) -> u64 {
+fn for_every_crash(check: impl Fn(SimulatedDisk, &[Step], &[State], usize, &str)) -> u64 {
     let steps = steps();
     let states = states(&steps);
     for at in 0.. {
@@ -61,9 +61,9 @@ fn for_every_crash(predicate: impl Fn(SimulatedDisk, &[Step], &[State], usize, &
         let context = format!("crash at change {at} ({:?}), {acknowledged} steps done", changes.last());
         for seed in 0..SEEDS {
             let context = format!("{context}, seed {seed}");
-            predicate(disk.after_power_loss(seed + 1_000 * at), &steps, &states, acknowledged, &context);
+            check(disk.after_power_loss(seed + 1_000 * at), &steps, &states, acknowledged, &context);
         }
-        predicate(disk.after_kill(), &steps, &states, acknowledged, &format!("{context}, killed"));
+        check(disk.after_kill(), &steps, &states, acknowledged, &format!("{context}, killed"));
     }
     unreachable!()
 }

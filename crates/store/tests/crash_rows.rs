@@ -108,9 +108,9 @@ fn assert_statistics(store: &Store, context: &str) {
     }
 }
 
-/// Calls `predicate` with the disk at crash points spread evenly over the runs of several seeds. A run has at most as many
+/// Calls `check` with the disk at crash points spread evenly over the runs of several seeds. A run has at most as many
 /// points as disk changes, so more points need more seeds.
-fn for_crashes(seeds: u64, synchronous: Synchronous, predicate: impl Fn(&History, &SimulatedDisk, usize, &str)) {
+fn for_crashes(seeds: u64, synchronous: Synchronous, check: impl Fn(&History, &SimulatedDisk, usize, &str)) {
     let (wanted, mut tested) = (crash_points(), 0);
     for seed in 0.. {
         if seed >= seeds && tested >= wanted {
@@ -126,7 +126,7 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, predicate: impl Fn(&History
             let acknowledged = history.run(&disk, at);
             let change = disk.changes().pop();
             let context = format!("seed {seed}, crash at change {at} ({change:?}), {acknowledged} steps done");
-            predicate(&history, &disk, acknowledged, &context);
+            check(&history, &disk, acknowledged, &context);
         }
     }
 }

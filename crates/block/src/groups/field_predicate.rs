@@ -26,8 +26,8 @@ pub(crate) enum FieldPredicate {
 }
 
 impl FieldPredicate {
-    /// Compiles a predicate on numbers `base + distance`, with distances up to `max`. Callers evaluate [`DatumPredicate::Null`]
-    /// themselves.
+    /// Compiles a predicate on numbers `base + distance`, with distances up to `max`. Callers evaluate
+    /// [`DatumPredicate::Null`] themselves.
     pub fn on_numbers(predicate: &ColumnPredicate, base: i128, max: u64) -> Self {
         let inside = !predicate.negated;
         let distance = |number: i128| number.checked_sub(base).and_then(|distance| u64::try_from(distance).ok());

@@ -112,8 +112,8 @@ impl SegmentReader<'_> {
         Ok(Some(all))
     }
 
-    /// Like [`SegmentReader::evaluate_on_column`], but always scans all uncertain rows. Builds extremes if they would have
-    /// made this scan faster.
+    /// Like [`SegmentReader::evaluate_on_column`], but always scans all uncertain rows. Builds extremes if they would
+    /// have made this scan faster.
     fn scan_column(
         &mut self,
         planned: &PlannedPredicate<'_>,

@@ -39,7 +39,8 @@ pub(super) struct IndexChoice {
 }
 
 impl IndexChoice {
-    /// Whether every row that the index found passes the predicate with the ordinal `predicate` in the planned predicates.
+    /// Whether every row that the index found passes the predicate with the ordinal `predicate` in the planned
+    /// predicates.
     pub fn answers(&self, predicate: usize) -> bool {
         (predicate == self.first && self.found.first_is_exact)
             || (Some(predicate) == self.second && self.found.second_is_exact == Some(true))

@@ -23,8 +23,8 @@ pub(super) enum SelectionPlan<'t> {
     /// Select rows that zone maps and binary search have decided: all rows of some ranges that are not excluded. They
     /// are few.
     Ranges(RowRanges),
-    /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all predicates
-    /// that are left.
+    /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all
+    /// predicates that are left.
     Index(IndexChoice, RowRanges),
     /// Evaluate one column predicate on all rows that are left. None of these rows is excluded.
     ColumnPredicate(PlannedPredicate<'t>),
@@ -75,8 +75,8 @@ impl<'t> BitmapFilter<'t> {
         }
     }
 
-    /// Removes the only column predicate that is not answered, if it must be evaluated on all rows of the ranges. Returns
-    /// `None`, and removes nothing, if there is no such predicate.
+    /// Removes the only column predicate that is not answered, if it must be evaluated on all rows of the ranges.
+    /// Returns `None`, and removes nothing, if there is no such predicate.
     fn take_only_predicate(&mut self) -> Option<PlannedPredicate<'t>> {
         let is_open = |planned: &PlannedPredicate<'_>| !planned.is_answered();
         let first = self.column_predicates.iter().position(is_open)?;

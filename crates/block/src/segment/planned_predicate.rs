@@ -42,8 +42,8 @@ impl PlannedPredicate<'_> {
 impl SegmentReader<'_> {
     /// Predicates to run on this segment: column predicates with their ordinals in the history, and row predicates. If
     /// a column has no nulls in this segment, a row predicate on it may imply or equal a column predicate
-    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan. If they are
-    /// equal, the row predicate is left out.
+    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan. If they
+    /// are equal, the row predicate is left out.
     pub(super) fn segment_predicates<'t>(&self, predicate: &'t Predicate) -> Result<SegmentPredicates<'t>, BlockError> {
         let Predicate { column_predicates, row_predicates } = predicate;
         let mut here: SegmentPredicates<'t> = (column_predicates.iter().enumerate().collect(), Vec::new());

@@ -313,8 +313,8 @@ impl RowPredicate for KeyPredicate {
     }
 }
 
-/// Row predicate that null passes. A value passes if `non_null_predicate` admits it. If that test is not exact, only values
-/// with an odd digest pass.
+/// Row predicate that null passes. A value passes if `non_null_predicate` admits it. If that test is not exact, only
+/// values with an odd digest pass.
 #[derive(Debug)]
 pub struct NullOr {
     pub columns: [ColumnIndex; 1],

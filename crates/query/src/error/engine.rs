@@ -1,7 +1,7 @@
 //! Errors of DataFusion and Arrow in PostgreSQL's words.
 //!
-//! Most of their errors are text without fields, so the names are taken out of the text. A text that is not known here is
-//! shown as it is.
+//! Most of their errors are text without fields, so the names are taken out of the text. A text that is not known here
+//! is shown as it is.
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError};

@@ -107,9 +107,9 @@ mod tests {
         (0..CpuSet::MAX_CPU).filter(|index| usable.is_set(*index)).collect()
     }
 
-    /// Runs `predicate` while a registered worker spins, at first on the same processor. `predicate` may use only that processor,
-    /// and the worker all of `of_worker`. Then checks that the affinity of the worker has not changed.
-    fn beside_a_worker(of_worker: &[usize], predicate: impl FnOnce(&Workers, &AtomicUsize) + Send) {
+    /// Runs `check` while a registered worker spins, at first on the same processor. `check` may use only that
+    /// processor, and the worker all of `of_worker`. Then checks that the affinity of the worker has not changed.
+    fn beside_a_worker(of_worker: &[usize], check: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));
         thread::scope(|scope| {
@@ -130,7 +130,7 @@ mod tests {
                 sched_setaffinity(None, &set_of(&[own])).unwrap();
                 let worker = workers.parked.lock()[0];
                 sched_setaffinity(Some(worker), &set_of(of_worker)).unwrap();
-                predicate(&workers, &ran_on);
+                check(&workers, &ran_on);
                 assert_eq!(sched_getaffinity(Some(worker)).unwrap(), set_of(of_worker), "what it could use before");
             });
             let tested = tested.join();

@@ -47,11 +47,12 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for other
-    /// statements.
+    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for
+    /// other statements.
     ///
     /// # Errors
-    /// If the target is a URL of another machine, exists and is of the wrong kind, is in a database, or if a symbolic link cannot be resolved.
+    /// If the target is a URL of another machine, exists and is of the wrong kind, is in a database, or if a symbolic
+    /// link cannot be resolved.
     pub fn redirect(plan: &mut LogicalPlan) -> Result<Option<Self>> {
         let copy = match plan {
             LogicalPlan::Copy(copy) => copy,

@@ -144,8 +144,8 @@ impl PackedPiece<'_> {
         Ok(entries)
     }
 
-    /// Deselects rows that fail a predicate other than [`DatumPredicate::Null`]. The predicate is converted for each page,
-    /// because codes have a different meaning in each.
+    /// Deselects rows that fail a predicate other than [`DatumPredicate::Null`]. The predicate is converted for each
+    /// page, because codes have a different meaning in each.
     pub(super) fn filter_page_codes(
         &mut self,
         ordinal: usize,

@@ -17,7 +17,7 @@
 //!
 //! tuple
 //! 0        (F + 7) / 8   null bitmap  bit f of field f
-//!          ...           attributes of fixed width, in order: numbers (see `taut_types::datum`) in the type's plain width
+//!          ...           attributes of fixed width, in order: numbers (`taut_types::datum`) in the type's plain width
 //!          n * 2|4       ends of attributes of variable width, from the start of the tuple; the highest bit is set if
 //!                        the bytes are a reference to an overflow section; u32 if pages exceed 32 KiB
 //!          ...           their bytes

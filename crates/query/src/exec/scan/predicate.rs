@@ -1,10 +1,10 @@
 //! Translation of DataFusion's expressions to predicates that storage evaluates.
 //!
-//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnPredicate`], which
-//! blocks evaluate on encoded data. Any other conjunct becomes a [`RowPredicate`] that evaluates the expression itself on
-//! decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a disjunction,
-//! the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists become an
-//! additional column predicate for indexes, zone maps and partitions.
+//! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnPredicate`],
+//! which blocks evaluate on encoded data. Any other conjunct becomes a [`RowPredicate`] that evaluates the expression
+//! itself on decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a
+//! disjunction, the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists
+//! become an additional column predicate for indexes, zone maps and partitions.
 //!
 //! The dynamic filter of a join is a hint: the join checks the rows again. If its keys are integers, scans check a
 //! bitmap of the keys instead of its hash table. The engine's filter compares floating point bit by bit, but in SQL the

@@ -130,9 +130,9 @@ impl Morsels {
         self.queue.left() + self.left.len()
     }
 
-    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The same
-    /// search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then returns
-    /// those that are not ruled out before all others.
+    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The
+    /// same search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then
+    /// returns those that are not ruled out before all others.
     ///
     /// # Errors
     /// If an index cannot be read.

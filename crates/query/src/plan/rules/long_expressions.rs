@@ -68,8 +68,8 @@ impl AnalyzerRule for LongExpressions {
     }
 }
 
-/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each is the first operand of the one
-/// before, or each is the last.
+/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each is the first operand of the
+/// one before, or each is the last.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
 }

@@ -1,7 +1,7 @@
 //! Nested calls of `coalesce` as one call.
 //!
-//! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice. Calls
-//! that are nested in first arguments double it at every level. Therefore this rule joins them:
+//! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice.
+//! Calls that are nested in first arguments double it at every level. Therefore this rule joins them:
 //!
 //! ```text
 //!   coalesce(coalesce(a, b), c)        coalesce(a, b, c)

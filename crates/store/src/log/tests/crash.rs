@@ -89,13 +89,13 @@ impl History {
     }
 }
 
-/// Stops the machine at each change, and calls `predicate` with each disk that it may leave, the history by then, and the
+/// Stops the machine at each change, and calls `check` with each disk that it may leave, the history by then, and the
 /// number of records that must be there.
 fn for_every_crash(
     disk: &SimulatedDisk,
     before: &History,
     (life, steps, seeds): (u8, &[Step], u64),
-    mut predicate: impl FnMut(SimulatedDisk, &History, u64, &str),
+    mut check: impl FnMut(SimulatedDisk, &History, u64, &str),
 ) -> u64 {
     for at in 0.. {
         let (disk, mut history) = (disk.after_kill(), before.clone());
@@ -108,9 +108,9 @@ fn for_every_crash(
         let context = format!("crash at change {at} ({:?}) of life {life}", disk.changes().last());
         for seed in 0..seeds {
             let lost = disk.after_power_loss(seed + 1_000 * at);
-            predicate(lost, &history, history.synced, &format!("{context}, seed {seed}"));
+            check(lost, &history, history.synced, &format!("{context}, seed {seed}"));
         }
-        predicate(disk.after_kill(), &history, history.written, &format!("{context}, killed"));
+        check(disk.after_kill(), &history, history.written, &format!("{context}, killed"));
     }
     unreachable!()
 }
