@@ -85,11 +85,11 @@ fn update_gives_all_columns_of_the_rows_it_means() {
     ]);
     check_errors(&[
         ("UPDATE t SET z = 1", "column \"z\" of relation \"t\" does not exist"),
-        ("UPDATE t SET \"B\" = 1", "column \"t.B\" does not exist"),
+        ("UPDATE t SET \"B\" = 1", "column \"B\" of relation \"t\" does not exist"),
         ("UPDATE t SET b = 1, (a, b) = (1, 2)", "column \"b\" specified more than once"),
         ("UPDATE t AS x SET t.b = 1", "t.b as a column to set"),
-        ("UPDATE t SET (a, b) = (1, 2, 3)", "2 columns in one parenthesis and has 3 values"),
-        ("UPDATE t SET (a, b) = (SELECT 1)", "2 columns in one parenthesis and has 1 values"),
+        ("UPDATE t SET (a, b) = (1, 2, 3)", "number of columns (2) does not match number of values (3)"),
+        ("UPDATE t SET (a, b) = (SELECT 1)", "number of columns (2) does not match number of values (1)"),
         ("UPDATE t SET (a, b) = 5", "ROW(1, 2)"),
         ("UPDATE t SET b = 1 FROM u, (v CROSS JOIN t)", "table name \"t\" specified more than once"),
         ("UPDATE t SET b = 1 FROM u LIMIT 1", "LIMIT in UPDATE with FROM"),
@@ -146,7 +146,7 @@ fn insert_gives_rows_in_table_order_with_defaults() {
     check_errors(&[
         ("INSERT INTO t (a, b) VALUES (1) RETURNING a", "takes 2 values, 1 are given"),
         ("INSERT INTO t SELECT 1, 2, 3, 4 RETURNING a", "takes 3 values, 4 are given"),
-        ("INSERT INTO t VALUES (1), (2, 3) RETURNING a", "different numbers of values"),
+        ("INSERT INTO t VALUES (1), (2, 3) RETURNING a", "VALUES lists must all be the same length"),
         ("INSERT INTO t (a, A) VALUES (1, 2) RETURNING a", "column \"a\" specified more than once"),
         ("INSERT INTO t (z) VALUES (1) RETURNING a", "column \"z\" of relation \"t\" does not exist"),
         ("INSERT OR REPLACE INTO t VALUES (1) RETURNING a", "ON CONFLICT (a) DO UPDATE"),
