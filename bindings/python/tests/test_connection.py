@@ -40,7 +40,7 @@ def insert_into_variable(con):
 ERRORS = {
     "no statement at all": (lambda con: con.sql(" ; "), taut.ProgrammingError, "no statement"),
     "syntax": (lambda con: con.sql("SELEC 1"), taut.ProgrammingError, "Expected"),
-    "unknown table": (lambda con: con.sql("SELECT a FROM missing"), taut.ProgrammingError, "missing.*variable that holds a DataFrame"),
+    "unknown table": (lambda con: con.sql("SELECT a FROM missing"), taut.ProgrammingError, "(?s)missing.*variable that holds a DataFrame"),
     "unknown column": (lambda con: con.sql("SELECT x FROM t"), taut.ProgrammingError, "t.a"),
     "division by zero": (lambda con: con.sql("SELECT 1 / a FROM t").fetchall(), taut.DataError, "zero"),
     "cast": (lambda con: con.sql("SELECT CAST(b AS int) FROM t").fetchall(), taut.DataError, "word"),

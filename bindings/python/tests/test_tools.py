@@ -115,7 +115,7 @@ def test_pandas_reads_and_writes_by_sqlalchemy(engine):
     table = sqlalchemy.Table("indexed", sqlalchemy.MetaData(), autoload_with=engine)
     unique = sqlalchemy.Index("u", table.c["index"], unique=True)
     unique.create(engine)
-    with pytest.raises(pandas.errors.DatabaseError, match="allows one"):
+    with pytest.raises(pandas.errors.DatabaseError, match="duplicate key value violates unique constraint"):
         frame.to_sql("indexed", engine, if_exists="append")
     unique.drop(engine)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -27,7 +27,7 @@ pub(super) fn fields() -> Vec<Field> {
         text("table_name"),
         text("work"),
         text("state"),
-        text("activity"),
+        text("doing"),
         number("waiting_rows"),
         number("waiting_bytes"),
         number("times"),
