@@ -10,8 +10,8 @@
 //! let table = &taut_testkit::tables(7)[0];
 //! let model = taut_testkit::Model::of(table);
 //! let mut random = rand::rngs::StdRng::seed_from_u64(7);
-//! for test in taut_testkit::tests_for(&model, &mut random) {
-//!     assert!(model.filter(&[test]).len() <= model.rows.len());
+//! for predicate in taut_testkit::predicates_for(&model, &mut random) {
+//!     assert!(model.filter(&[predicate]).len() <= model.rows.len());
 //! }
 //! ```
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
