@@ -27,8 +27,8 @@ create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damag
 create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");
 create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is not supported.");
 
-/// Converts an error to its exception, with the attributes `sqlstate`, `message`, `detail`, `hint` and `position`
-/// (`None` if there is none).
+/// Converts an error to its exception, with the attributes `sqlstate`, `message`, `detail`, `hint` and `position`.
+/// Parts that the error does not have are `None`.
 pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
     let (state, message) = (error.sqlstate(), error.to_string());
     let raised = match (state.get(..2).unwrap_or_default(), state) {

@@ -178,8 +178,7 @@ impl IndexProbes<'_> {
         self.predicates.iter().all(|(predicate, summary)| summary.may_match_in(segment, predicate))
     }
 
-    /// Whether so few rows of a segment are expected to pass that there may be none, and binary search cannot find that
-    /// out.
+    /// Whether probably no row of a segment passes, by its statistics, and binary search cannot show it.
     fn expects_few_rows(&self, probe: &IndexProbe, segment: usize) -> bool {
         let ordinals = std::iter::once(probe.first).chain(probe.second);
         let share: f64 = ordinals

@@ -97,9 +97,9 @@ pub enum SqlError {
         /// Names of parameters without a value.
         missing: String,
     },
-    /// An error of DataFusion's own parser, or a name with more parts than a table's.
+    /// An error of DataFusion, such as a name with more parts than a table's.
     #[error("{}", .0.find_root().message())]
-    Engine(#[from] DataFusionError),
+    Engine(DataFusionError),
 }
 
 impl SqlError {
@@ -142,10 +142,7 @@ impl SqlError {
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",
-            Self::Engine(error) => match error.find_root() {
-                DataFusionError::SQL(..) => "42601",
-                _ => "42000",
-            },
+            Self::Engine(_) => "42000",
         }
     }
 }
@@ -161,6 +158,16 @@ impl From<ParserError> for SqlError {
             ParserError::RecursionLimitExceeded => {
                 Self::syntax("syntax error: more than 1000 levels of parentheses, CASE, functions or subqueries")
             }
+        }
+    }
+}
+
+impl From<DataFusionError> for SqlError {
+    /// Errors of DataFusion's own parser are syntax errors.
+    fn from(error: DataFusionError) -> Self {
+        match error.find_root() {
+            DataFusionError::SQL(parser, _) => parser.as_ref().clone().into(),
+            _ => Self::Engine(error),
         }
     }
 }
@@ -204,7 +211,7 @@ mod tests {
     #[test]
     fn errors_of_datafusion_have_states_and_positions() {
         let error = parse("RESET 5").unwrap_err();
-        assert!(matches!(error, SqlError::Engine(_)));
+        assert_eq!(error.to_string(), "syntax error at or near \"5\"");
         assert_eq!((error.sqlstate(), error.position()), ("42601", Some((1, 7))));
         let error = parse("DROP TABLE a.b.c.d").unwrap_err();
         assert_eq!((error.sqlstate(), error.position()), ("42000", None));

@@ -248,8 +248,8 @@ impl Alp {
         }
     }
 
-    /// Least decimal integer that can be read whose ordered integer is not less than `ordered`. If there is none, one
-    /// more than the greatest decimal integer.
+    /// Smallest decimal integer whose double, as an ordered integer, is at least `ordered`. Returns one more than the
+    /// greatest decimal integer if all doubles are smaller.
     fn lower_bound(&self, ordered: i128) -> i128 {
         let (mut low, high) = self.integers.domain();
         let mut end = high + 1;

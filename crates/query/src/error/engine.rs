@@ -19,7 +19,7 @@ const NO_MATCH: &str =
 /// End of the engine's messages about its own faults.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
 
-/// ErrorParts of an error, as PostgreSQL reports them.
+/// Parts of an error, as PostgreSQL reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ErrorParts {
     /// SQLSTATE, if the message implies one.
@@ -49,7 +49,7 @@ impl ErrorParts {
     }
 }
 
-/// ErrorParts of an error, without the errors that wrap its root.
+/// Parts of an error, without the errors that wrap its root.
 pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     match error.find_root() {
         DataFusionError::External(inner) => ErrorParts::other(with_causes(inner.as_ref())),
@@ -66,7 +66,19 @@ pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     }
 }
 
-/// ErrorParts of an error of Arrow.
+/// Error of Taut that an error of DataFusion carries, also inside an error of Arrow.
+pub(super) fn external(error: &DataFusionError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+    match error.find_root() {
+        DataFusionError::External(inner) => Some(inner.as_ref()),
+        DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+            ArrowError::ExternalError(inner) => Some(inner.as_ref()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Parts of an error of Arrow.
 pub(super) fn arrow(error: &ArrowError) -> ErrorParts {
     match error {
         ArrowError::ExternalError(inner) => ErrorParts::other(with_causes(inner.as_ref())),
@@ -163,17 +175,20 @@ fn is_internal(column: &str) -> bool {
     column.starts_with("taut ")
 }
 
-/// ErrorParts of a message of the engine's planner or of one of its functions, if its text is known.
+/// Parts of a message of the engine's planner or of one of its functions, if its text is known.
 fn known(message: &str) -> Option<ErrorParts> {
     names(message).or_else(|| calls(message)).or_else(|| clauses(message)).or_else(|| values(message))
 }
 
 /// Relations, functions and parameters that do not exist.
 fn names(message: &str) -> Option<ErrorParts> {
-    if let Some((name, "")) = between(message, "table '", "' not found") {
+    if let Some((name, "")) = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found")) {
         let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
         let name = name.strip_prefix(&format!("{PUBLIC}.")).unwrap_or(name);
         return Some(ErrorParts::new("42P01", format!("relation {name:?} does not exist")));
+    }
+    if let Some((name, "")) = between(message, "table function '", "' not found") {
+        return Some(ErrorParts::new("42883", format!("function {name} does not exist")));
     }
     if let Some((name, rest)) = between(message, "Invalid function '", "'.") {
         let parts = ErrorParts::new("42883", format!("function {name} does not exist"));
@@ -332,6 +347,7 @@ mod tests {
     fn messages_of_the_planner_are_known() {
         for (message, sqlstate, expected) in [
             ("table 'taut.public.t' not found", "42P01", "relation \"t\" does not exist"),
+            ("table function 'f' not found", "42883", "function f does not exist"),
             ("table 'taut.other.t' not found", "42P01", "relation \"other.t\" does not exist"),
             ("Invalid function 'foo'.\nDid you mean 'pow'?", "42883", "function foo does not exist"),
             (

@@ -255,13 +255,13 @@ impl QueryError {
                 Some("This transaction and another one wait for each other; this one was ended.".to_owned())
             }
             Self::Commit(error) => detail_of_commit(error),
-            Self::Engine(error) => match error.find_root() {
-                DataFusionError::External(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
+            Self::Engine(error) => match engine::external(error) {
+                Some(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
                     (Some(inner), _) => inner.detail(),
                     (None, Some(error)) => detail_of_commit(error),
                     _ => None,
                 },
-                _ => engine::parts(error).detail,
+                None => engine::parts(error).detail,
             },
             _ => None,
         }
@@ -280,13 +280,13 @@ impl QueryError {
             }
             Self::Deadlock => Some(RETRY.to_owned()),
             Self::Commit(error) => hint_of_commit(error).map(str::to_owned),
-            Self::Engine(error) => match error.find_root() {
-                DataFusionError::External(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
+            Self::Engine(error) => match engine::external(error) {
+                Some(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
                     (Some(inner), _) => inner.hint(),
                     (None, Some(error)) => hint_of_commit(error).map(str::to_owned),
                     _ => None,
                 },
-                _ => engine::parts(error).hint,
+                None => engine::parts(error).hint,
             },
             _ => None,
         }

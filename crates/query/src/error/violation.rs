@@ -27,7 +27,7 @@ pub enum Violation {
         table: String,
         /// Name of the constraint.
         constraint: String,
-        /// Values of the columns that the constraint reads, such as `(price) = (-1)`.
+        /// Values of the columns that the constraint reads, such as `(price)=(-1)`.
         row: String,
     },
     /// A row of a table that fails a new check constraint.
@@ -37,7 +37,7 @@ pub enum Violation {
         table: String,
         /// Name of the constraint.
         constraint: String,
-        /// Values of the row, such as `(id, price) = (7, -1)`.
+        /// Values of the row, such as `(id, price)=(7, -1)`.
         row: String,
     },
     /// A key that another row already has.
