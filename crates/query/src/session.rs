@@ -6,6 +6,7 @@
 
 mod backup;
 mod catalog;
+mod command_tags;
 mod constraints;
 mod ddl;
 mod explain;
@@ -39,8 +40,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{LogicalPlan, Values, WriteOp};
+use datafusion::logical_expr::{LogicalPlan, Values};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -64,6 +64,7 @@ use crate::runtime::progress::{ProgressCallback, ProgressCounter};
 use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
 
+use self::command_tags::{ddl_tag, maintenance_tag};
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, wait_for_memory};
 use self::mutate::Mutate;
@@ -540,54 +541,6 @@ impl Drop for AutocommitGuard<'_> {
 fn has_long(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
     conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
-}
-
-/// Command name of a statement that changes definitions or loads a file, if this crate plans it; `None` for other
-/// statements.
-fn ddl_tag(statement: &Statement) -> Option<&'static str> {
-    Some(match statement {
-        Statement::CreateTable { source: TableSource::Query(_), .. } => "CREATE TABLE AS",
-        Statement::CreateTable { .. } => "CREATE TABLE",
-        Statement::CreateIndex(_) => "CREATE INDEX",
-        Statement::Drop { kind: ObjectKind::View, .. } => "DROP VIEW",
-        Statement::Drop { kind: ObjectKind::Index, .. } => "DROP INDEX",
-        Statement::Drop { .. } => "DROP TABLE",
-        Statement::AlterTable { .. } | Statement::AlterConstraints { .. } => "ALTER TABLE",
-        Statement::CopyFrom { .. } => "COPY FROM",
-        Statement::CreateView { .. } => "CREATE VIEW",
-        _ => return None,
-    })
-}
-
-/// Command name of a statement that changes how the database is stored but not its contents; `None` for other
-/// statements.
-fn maintenance_tag(statement: &Statement) -> Option<&'static str> {
-    Some(match statement {
-        Statement::Checkpoint => "CHECKPOINT",
-        Statement::Vacuum { .. } => "VACUUM",
-        Statement::StopLogRetention => "BACKUP DATABASE STOP LOG",
-        Statement::SetMover(true) => "SET mover = on",
-        _ => return None,
-    })
-}
-
-/// Verb of a plan that writes rows; `None` for a query.
-///
-/// # Errors
-/// If the statement is not supported.
-fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
-    match plan {
-        LogicalPlan::Ddl(ddl) => {
-            Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"))
-        }
-        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Ok(Some("INSERT")),
-        LogicalPlan::Dml(dml) => Err(QueryError::unsupported(
-            dml.op.name(),
-            "INSERT, UPDATE, DELETE and MERGE as statements of their own are",
-        )),
-        LogicalPlan::Copy(_) => Ok(Some("COPY")),
-        _ => Ok(None),
-    }
 }
 
 /// Plans and starts an insert or a `COPY ... TO`.

@@ -14,7 +14,6 @@ mod transaction;
 
 use std::sync::Arc;
 
-use datafusion_common::DataFusionError;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
@@ -47,11 +46,7 @@ pub use self::transaction::IsolationLevel;
 pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let sql = &*numbered(sql);
     chain::check(sql)?;
-    let mut parser = DFParserBuilder::new(sql)
-        .with_dialect(&Grammar)
-        .with_recursion_limit(RECURSION_MAX)
-        .build()
-        .map_err(parser_error)?;
+    let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
     if let Some(tokens) = with_nothing(sql) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
@@ -74,7 +69,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         } else if let Some(abort) = transaction::abort(&mut parser.parser)? {
             EngineStatement::Statement(Box::new(abort))
         } else {
-            parser.parse_statement().map_err(parser_error)?
+            parser.parse_statement()?
         };
         subqueries::check(&parsed)?;
         desugar(&mut parsed);
@@ -102,13 +97,6 @@ fn unknown_to_parser(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
 /// If the text does not begin with an expression.
 pub fn parse_expression(sql: &str) -> Result<Expr> {
     Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
-}
-
-fn parser_error(error: DataFusionError) -> SqlError {
-    match error {
-        DataFusionError::SQL(error, _) => SqlError::from(*error),
-        other => SqlError::Engine(other),
-    }
 }
 
 /// Consumes the next token if it is this unquoted word, in any case. The word need not be a keyword of the parser.

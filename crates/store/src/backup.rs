@@ -22,6 +22,7 @@
 mod commits;
 mod directory;
 mod error;
+mod history;
 mod manifest;
 mod overlap;
 mod restore;

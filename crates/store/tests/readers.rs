@@ -7,22 +7,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{
-    assert_tidy, change_rows, check, check_snapshot, contents, create_table, drop_table, files_of, open, replace,
-    rows_of, step, write,
+    READ_ONLY, assert_tidy, change_rows, check, check_snapshot, contents, create_table, drop_table, files_of, open,
+    read, replace, rows_of, step, write,
 };
 use taut_store::disk::{Disk, Fault, FileDisk, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, ReadCounters, Store, verify};
-
-const READ_ONLY: OpenOptions =
-    OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: Some(1 << 20) };
-
-fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
-    read_on(disk.clone())
-}
-
-fn read_on(disk: impl Disk + 'static) -> Result<Store, OpenError> {
-    Store::open_on(Arc::new(disk), READ_ONLY)
-}
 
 #[test]
 fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {

@@ -8,21 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{assert_tidy, check, files_of, open, step};
+use common::{assert_tidy, check, files_of, open, read, read_on, step};
 use parking_lot::Mutex;
 use taut_store::disk::{DirectoryEntry, Disk, FileDisk, Lock, ReadFile, Registration, SimulatedDisk, WriteFile};
 use taut_store::{OpenError, OpenOptions, Store, verify};
-
-const READ_ONLY: OpenOptions =
-    OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: Some(1 << 20) };
-
-fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
-    read_on(disk.clone())
-}
-
-fn read_on(disk: impl Disk + 'static) -> Result<Store, OpenError> {
-    Store::open_on(Arc::new(disk), READ_ONLY)
-}
 
 /// Number of an operation, and a function to call before it.
 type Hook = (u64, Box<dyn FnOnce() + Send>);

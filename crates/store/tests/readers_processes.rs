@@ -9,20 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{append, assert_tidy, check, check_snapshot, contents, create_table, open, step, write};
-use taut_store::disk::{Disk, Fault, SimulatedDisk};
+use common::{READ_ONLY, append, assert_tidy, check, check_snapshot, contents, create_table, open, read, step, write};
+use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, verify};
-
-const READ_ONLY: OpenOptions =
-    OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: Some(1 << 20) };
-
-fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
-    read_on(disk.clone())
-}
-
-fn read_on(disk: impl Disk + 'static) -> Result<Store, OpenError> {
-    Store::open_on(Arc::new(disk), READ_ONLY)
-}
 
 /// What a reader saw after the writer was killed survives a power loss.
 #[test]

@@ -19,11 +19,12 @@ use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
 use taut_store::Catalog;
 
+use super::command_tags::verb_of;
 use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
 use super::staged_file::StagedFile;
-use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start, verb_of};
+use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start};
 use crate::error::{QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};

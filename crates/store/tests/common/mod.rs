@@ -22,6 +22,10 @@ use taut_store::{
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
 
+/// Options of a process that only reads.
+pub const READ_ONLY: OpenOptions =
+    OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: Some(1 << 20) };
+
 /// Rows of each table by name.
 pub type Contents = BTreeMap<String, Vec<i64>>;
 pub type Failure = Box<dyn std::error::Error>;
@@ -335,4 +339,14 @@ pub fn check_snapshot(snapshot: &Catalog, context: &str) -> u64 {
 /// Names of the files in a directory.
 pub fn files_of(disk: &SimulatedDisk, directory: &str) -> Vec<String> {
     disk.files().into_keys().filter(|name| name.starts_with(directory)).collect()
+}
+
+/// Opens the database on a simulated disk for reading.
+pub fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
+    read_on(disk.clone())
+}
+
+/// Opens the database on a disk for reading.
+pub fn read_on(disk: impl Disk + 'static) -> Result<Store, OpenError> {
+    Store::open_on(Arc::new(disk), READ_ONLY)
 }
