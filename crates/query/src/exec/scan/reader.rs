@@ -135,9 +135,9 @@ impl Reader<'_> {
         rows: Range<usize>,
         output: &Output,
     ) -> Result<Vec<ArrayRef>> {
-        let (unit, segment) = self.index()?;
+        let (container, segment) = self.container_and_segment()?;
         // A segment has at most 65,536 rows.
-        let id = |row| RowId::new(unit, segment, selection.position(row) as u16).0;
+        let id = |row| RowId::new(container, segment, selection.position(row) as u16).0;
         let ids: ArrayRef = Arc::new(UInt64Array::from_iter_values(rows.map(id)));
         let mut stored = stored.into_iter();
         let arrays = output.are_ids.iter().map(|is_id| if *is_id { Some(Arc::clone(&ids)) } else { stored.next() });
@@ -145,12 +145,12 @@ impl Reader<'_> {
     }
 
     /// Container and segment of the row ids.
-    fn index(&self) -> Result<(ContainerId, u16)> {
+    fn container_and_segment(&self) -> Result<(ContainerId, u16)> {
         match self {
             Self::Segment(block, segment, _) => {
                 let id = block.file().id();
-                let index = ContainerId::of(id).zip(u16::try_from(*segment).ok());
-                index.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
+                let found = ContainerId::of(id).zip(u16::try_from(*segment).ok());
+                found.ok_or_else(|| exec_datafusion_err!("rows of segment {segment} of block {id} can have no ids"))
             }
             Self::Page(page) => Ok((page.page().id(), 0)),
         }

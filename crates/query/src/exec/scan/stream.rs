@@ -22,7 +22,7 @@ use super::page::PageReader;
 use super::predicate::translate;
 use super::reader::{Output, Reader};
 use super::source::ScanSource;
-use super::work::{Morsel, Morsels, SegmentPlace, WorkQueue};
+use super::work::{Morsel, Morsels, SegmentAddress, WorkQueue};
 use crate::exec::operators::{Interrupt, JoinKeys};
 use crate::runtime::progress::ScanProgress;
 use crate::runtime::workers::Workers;
@@ -147,20 +147,20 @@ pub fn open(
             let timer = metrics.baseline.elapsed_compute().clone();
             let mut running = timer.timer();
             let mut reader = match morsel {
-                Morsel::Segment(index) => {
-                    if current.as_ref().is_none_or(|(block, _)| *block != index.block) {
-                        current = Some((index.block, open_block(&conditions, index, &mut metrics)?));
+                Morsel::Segment(address) => {
+                    if current.as_ref().is_none_or(|(block, _)| *block != address.block) {
+                        current = Some((address.block, open_block(&conditions, address, &mut metrics)?));
                     }
                     let Some((_, Some(block))) = &current else {
-                        metrics.publish(index.block);
+                        metrics.publish(address.block);
                         continue;
                     };
                     let conjuncts = &conditions.predicate.column_predicates;
-                    if morsels.index_excludes(block, index, conjuncts, metrics.report())? {
-                        metrics.publish(index.block);
+                    if morsels.index_excludes(block, address, conjuncts, metrics.report())? {
+                        metrics.publish(address.block);
                         continue;
                     }
-                    Reader::Segment(block, index.segment, table.open_segment(block, index.segment))
+                    Reader::Segment(block, address.segment, table.open_segment(block, address.segment))
                 }
                 Morsel::Page(index) => {
                     let page = &table.delta.pages()[index];
@@ -176,7 +176,7 @@ pub fn open(
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let more = selected.saturating_mul(morsels.left()).min(wanted);
+                let more = selected.saturating_mul(morsels.remaining()).min(wanted);
                 let append = |arrays: &mut _| {
                     reader.append(&selection, rows.clone(), &output, arrays, metrics.report())
                 };
@@ -190,8 +190,8 @@ pub fn open(
                     running.restart();
                 }
             }
-            if let Morsel::Segment(index) = morsel {
-                metrics.publish(index.block);
+            if let Morsel::Segment(address) = morsel {
+                metrics.publish(address.block);
             }
         }
         gathered.finish()?;
@@ -206,13 +206,13 @@ pub fn open(
 /// not read.
 pub(super) fn open_block(
     conditions: &Conditions<'_>,
-    index: SegmentPlace,
+    address: SegmentAddress,
     metrics: &mut ScanMetrics,
 ) -> Result<Option<OpenBlock>> {
     let (table, predicate) = (conditions.source.table().stored(), &conditions.predicate);
     // Each partition of the scan that shares a block opens it. The block is counted with its first segment.
-    let is_first = index.segment == 0;
-    if let Some(partition) = table.partition_of(index.block) {
+    let is_first = address.segment == 0;
+    if let Some(partition) = table.partition_of(address.block) {
         let admits = conditions.admits(partition);
         metrics.count_partition(partition, admits);
         if !admits {
@@ -221,7 +221,7 @@ pub(super) fn open_block(
             return Ok(None);
         }
     }
-    let file = &table.blocks[index.block];
+    let file = &table.blocks[address.block];
     if !file.entry().may_match(&predicate.column_predicates) {
         metrics.blocks.add(usize::from(is_first));
         metrics.blocks_skipped_by_statistics.add(usize::from(is_first));

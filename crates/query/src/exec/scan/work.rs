@@ -17,14 +17,14 @@ use crate::runtime::progress::ScanProgress;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Morsel {
     /// A segment of a block.
-    Segment(SegmentPlace),
+    Segment(SegmentAddress),
     /// A page of the table's delta, by ordinal.
     Page(usize),
 }
 
 /// Address of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SegmentPlace {
+pub(super) struct SegmentAddress {
     /// Ordinal of the block in the table.
     pub block: usize,
     pub segment: usize,
@@ -71,7 +71,7 @@ impl WorkQueue {
     }
 
     /// Number of remaining morsels.
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.morsels.len().saturating_sub(self.next.load(Ordering::Relaxed))
     }
 
@@ -93,7 +93,7 @@ impl WorkQueue {
 }
 
 /// Number of segments for which indexes are first checked together.
-const TOGETHER_AT_FIRST: usize = 2;
+const BATCH_SIZE_AT_FIRST: usize = 2;
 
 /// Morsels that one partition takes from a queue.
 pub(super) struct Morsels {
@@ -101,24 +101,24 @@ pub(super) struct Morsels {
     table: Arc<Table>,
     progress: Option<Arc<ScanProgress>>,
     /// Segments that were taken together and not ruled out by indexes.
-    left: VecDeque<SegmentPlace>,
-    /// Whether the segment that was taken last comes from `left`, so that its indexes have been checked.
-    is_asked: bool,
+    remaining: VecDeque<SegmentAddress>,
+    /// Whether the segment that was taken last comes from `remaining`, so that its indexes have been checked.
+    is_probed: bool,
     /// Number of segments for which indexes are checked together. It is small at first, because other partitions cannot
     /// take these segments, and grows as long as most are ruled out.
-    together: usize,
+    batch_size: usize,
 }
 
 impl Morsels {
     pub fn new(queue: Arc<WorkQueue>, table: Arc<Table>, progress: Option<Arc<ScanProgress>>) -> Self {
-        Self { queue, table, progress, left: VecDeque::new(), is_asked: false, together: TOGETHER_AT_FIRST }
+        Self { queue, table, progress, remaining: VecDeque::new(), is_probed: false, batch_size: BATCH_SIZE_AT_FIRST }
     }
 
     pub fn take(&mut self) -> Option<Morsel> {
-        let left = self.left.pop_front();
-        self.is_asked = left.is_some();
-        if let Some(index) = left {
-            return Some(Morsel::Segment(index));
+        let next = self.remaining.pop_front();
+        self.is_probed = next.is_some();
+        if let Some(address) = next {
+            return Some(Morsel::Segment(address));
         }
         let morsel = self.queue.take()?;
         self.count(&[morsel]);
@@ -126,8 +126,8 @@ impl Morsels {
     }
 
     /// Number of remaining morsels: those of the queue, and those that this partition has already taken from it.
-    pub fn left(&self) -> usize {
-        self.queue.left() + self.left.len()
+    pub fn remaining(&self) -> usize {
+        self.queue.remaining() + self.remaining.len()
     }
 
     /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The
@@ -139,33 +139,32 @@ impl Morsels {
     pub fn index_excludes(
         &mut self,
         open: &OpenBlock,
-        index: SegmentPlace,
+        address: SegmentAddress,
         predicates: &[ColumnPredicate],
         report: &mut ScanReport,
     ) -> Result<bool> {
         let failed = |error| block_error(open, error);
-        let questions =
-            if self.is_asked { None } else { open.block().index_probes(open, predicates).map_err(failed)? };
-        let Some(questions) = questions.filter(|questions| questions.may_prune(index.segment)) else {
+        let probes = if self.is_probed { None } else { open.block().index_probes(open, predicates).map_err(failed)? };
+        let Some(probes) = probes.filter(|probes| probes.may_prune(address.segment)) else {
             return Ok(false);
         };
-        let following = self.queue.take_of_block(index.block, self.together - 1);
+        let following = self.queue.take_of_block(address.block, self.batch_size - 1);
         self.count(following);
-        let of_following = following.iter().filter_map(|morsel| match morsel {
-            Morsel::Segment(index) => Some(index.segment),
+        let following_segments = following.iter().filter_map(|morsel| match morsel {
+            Morsel::Segment(following) => Some(following.segment),
             Morsel::Page(_) => None,
         });
-        let asked = std::iter::once(index.segment).chain(of_following);
-        let ruled_out = questions.prune(asked).map_err(failed)?;
-        ruled_out.report(report);
-        self.together = match ruled_out.is_majority() {
-            true => PrunedSegments::SEGMENTS_MAX.min(self.together * 4),
-            false => 1.max(self.together / 4),
+        let segments = std::iter::once(address.segment).chain(following_segments);
+        let pruned = probes.prune(segments).map_err(failed)?;
+        pruned.report(report);
+        self.batch_size = match pruned.is_majority() {
+            true => PrunedSegments::SEGMENTS_MAX.min(self.batch_size * 4),
+            false => 1.max(self.batch_size / 4),
         };
-        let mut left = ruled_out.remaining().peekable();
-        let is_left = left.next_if_eq(&index.segment).is_some();
-        self.left.extend(left.map(|segment| SegmentPlace { segment, ..index }));
-        Ok(!is_left)
+        let mut remaining = pruned.remaining().peekable();
+        let remains = remaining.next_if_eq(&address.segment).is_some();
+        self.remaining.extend(remaining.map(|segment| SegmentAddress { segment, ..address }));
+        Ok(!remains)
     }
 
     fn count(&self, morsels: &[Morsel]) {
@@ -178,7 +177,7 @@ impl Morsels {
 fn segments(table: &Table, blocks: Range<usize>) -> impl Iterator<Item = Morsel> {
     let of_block = |block: usize| {
         let segments = 0..table.blocks[block].entry().segments as usize;
-        segments.map(move |segment| Morsel::Segment(SegmentPlace { block, segment }))
+        segments.map(move |segment| Morsel::Segment(SegmentAddress { block, segment }))
     };
     blocks.flat_map(of_block)
 }
@@ -191,7 +190,7 @@ fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
 /// counted before the block is opened.
 fn rows_of(table: &Table, morsel: Morsel) -> u64 {
     match morsel {
-        Morsel::Segment(SegmentPlace { block, segment }) => {
+        Morsel::Segment(SegmentAddress { block, segment }) => {
             let entry = table.blocks[block].entry();
             let (segment, segments) = (segment as u64, entry.segments.max(1));
             let before = |segment: u64| (u128::from(entry.rows) * u128::from(segment) / u128::from(segments)) as u64;

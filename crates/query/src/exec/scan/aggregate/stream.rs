@@ -207,24 +207,24 @@ pub fn open(
         let mut current = None;
         let mut yielded = Instant::now();
         let mut morsels = Morsels::new(work.segments, Arc::clone(&stored), progress);
-        while let Some(Morsel::Segment(position)) = morsels.take() {
+        while let Some(Morsel::Segment(address)) = morsels.take() {
             {
                 let elapsed = metrics.baseline.elapsed_compute().clone();
                 let _timer = elapsed.timer();
                 conditions.refresh()?;
-                if current.as_ref().is_none_or(|(block, _)| *block != position.block) {
-                    current = Some((position.block, open_block(&conditions, position, &mut scan)?));
+                if current.as_ref().is_none_or(|(block, _)| *block != address.block) {
+                    current = Some((address.block, open_block(&conditions, address, &mut scan)?));
                 }
                 let conjuncts = &conditions.predicate.column_predicates;
                 if let Some((_, Some(block))) = &current
-                    && !morsels.index_excludes(block, position, conjuncts, scan.report())?
+                    && !morsels.index_excludes(block, address, conjuncts, scan.report())?
                 {
-                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, position.segment) };
-                    let deleted = stored.deleted_of_segment(block, position.segment);
+                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, address.segment) };
+                    let deleted = stored.deleted_of_segment(block, address.segment);
                     let rows = segment.aggregate_segment(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
                     scan.baseline.record_output(rows);
                 }
-                scan.publish(position.block);
+                scan.publish(address.block);
                 metrics.publish();
             }
             if !table.fits() {
