@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 /// Operators that can spill share three quarters of the memory equally, or what the other operators leave if that is
 /// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
 /// operators that use all memory before they spill would leave nothing for the merge.
+///
+/// While an operator that can spill is running, the others leave an eighth of the memory to it. Without it, the merge of
+/// one partition could take all memory while another partition is still sorting, and a sort needs at least one batch.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -76,7 +79,10 @@ impl MemoryPool for QueryMemory {
                 let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable));
                 reservation.size() + additional <= shared / state.spilling.max(1)
             }
-            false => state.spillable + state.unspillable + additional <= self.bytes,
+            false => {
+                let left_to_spilling = if state.spilling > 0 { (self.bytes / 8).max(state.spillable) } else { 0 };
+                state.unspillable + additional + left_to_spilling <= self.bytes
+            }
         };
         if has_room {
             *state.bytes_of(reservation) += additional;
@@ -135,6 +141,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn merges_leave_memory_to_operators_that_sort() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(64 << 10));
+        let merge = MemoryConsumer::new("ExternalSorterMerge[0]").register(&pool);
+        let sort = MemoryConsumer::new("ExternalSorter[1]").with_can_spill(true).register(&pool);
+        merge.try_grow(64 << 10).unwrap_err();
+        merge.try_grow(56 << 10).unwrap();
+        sort.try_grow(8 << 10).unwrap();
+        merge.try_grow(1).unwrap_err();
+        sort.free();
+        merge.try_grow(1).unwrap_err();
+        drop(sort);
+        merge.try_grow(8 << 10).unwrap();
+        assert_eq!(pool.reserved(), 64 << 10);
+    }
 
     #[test]
     fn errors_name_the_operation_and_no_type_of_the_engine() {
