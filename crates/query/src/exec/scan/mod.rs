@@ -4,7 +4,7 @@
 //! TautTable ── scan ──> DataSourceExec(ScanSource)        filters, dynamic filters, order, limit, projection
 //!                          │ open(partition)
 //!                          ▼
-//!                       WorkQueue ──> ScanStream          takes one segment or page at a time, or several
+//!                       WorkQueue ──> ScanDriver          takes one segment or page at a time, or several
 //!                                        │                   if indexes rule out most of them
 //!                                        │ filter, project
 //!                                        ├─> taut_block::Block   chooses the access path and reports it
@@ -12,6 +12,7 @@
 //! ```
 
 mod aggregate;
+mod driver;
 mod gathered;
 mod metrics;
 mod order;
@@ -27,10 +28,10 @@ pub mod tests;
 mod work;
 
 pub use aggregate::TautAggregateExec;
+pub use driver::{TimeSlice, block_error, open_block_that_may_match};
 pub use page::PageReader;
 pub use predicate::{add_predicate, comparison, key_of, list_predicate, map_columns, translate};
 pub use reader::{Output, Reader};
 pub use size::{batch_rows_of, rows_of};
 pub use source::{ScanSource, scan_source};
-pub use stream::{TimeSlice, block_error};
 pub use table::TautTable;

@@ -11,9 +11,9 @@ use taut_block::{ArrayBuilder, PredicateHistory, ScanReport, SegmentReader, Sele
 use taut_store::{ContainerId, OpenBlock, RowId};
 use taut_types::{ColumnIndex, LogicalType, Predicate, Schema};
 
+use super::driver::block_error;
 use super::page::PageReader;
 use super::source::ScanSource;
-use super::stream::block_error;
 
 /// Output columns of a scan.
 #[derive(Debug)]

@@ -198,7 +198,7 @@ impl DataSource for ScanSource {
                 Arc::new(WorkQueue::new(table, ranges.get(args.partition).cloned().unwrap_or(0..0)))
             }
         };
-        Ok(stream::open(self, queue, args.partition, &args.context))
+        Ok(stream::open(self, queue, args.partition, args.context))
     }
 
     fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {

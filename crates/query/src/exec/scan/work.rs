@@ -10,7 +10,7 @@ use taut_block::{PrunedSegments, ScanReport};
 use taut_store::{OpenBlock, Table};
 use taut_types::ColumnPredicate;
 
-use super::stream::block_error;
+use super::driver::block_error;
 use crate::runtime::progress::ScanProgress;
 
 /// Morsel: the unit of work that a partition takes from a queue.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan};
 use taut_block::{PredicateHistory, PrunedSegments, SEGMENT_ROWS, ScanReport, Selection};
@@ -21,7 +21,9 @@ use taut_store::{Catalog, ContainerId, DeltaPage, KeySearch, ReadCounters, Table
 use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
 use super::TableShape;
-use crate::exec::scan::{Output, PageReader, Reader, add_predicate, block_error, comparison, list_predicate};
+use crate::exec::scan::{
+    Output, PageReader, Reader, add_predicate, block_error, comparison, list_predicate, open_block_that_may_match,
+};
 use crate::write::blocks::string_bytes;
 
 /// Maximum number of values that a lookup may compare.
@@ -161,16 +163,14 @@ impl Lookup {
         let (mut given, mut opened, mut passed_over) =
             (LookupResult { wanted: self.limit, ..LookupResult::default() }, 0, 0);
         for index in table.blocks_that_may_match(&predicate.column_predicates) {
-            let block =
-                table.blocks[index].open(&counters).map_err(|error| DataFusionError::External(Box::new(error)))?;
             opened += 1;
             if opened > CHECKED_SEGMENTS_MAX {
                 return Ok(None);
             }
-            let may_match = block.block().may_match(&block, &predicate.column_predicates);
-            if !may_match.map_err(|error| block_error(&block, error))? {
+            let file = &table.blocks[index];
+            let Some(block) = open_block_that_may_match(file, &predicate.column_predicates, &counters)? else {
                 continue;
-            }
+            };
             let segments: Vec<usize> = (0..block.block().segments()).collect();
             for together in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
                 let ruled_out = block.block().prune(&block, &predicate.column_predicates, together.iter().copied());

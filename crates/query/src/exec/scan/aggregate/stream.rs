@@ -1,7 +1,6 @@
 //! Stream of the partial states of one partition.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_stream::try_stream;
 use datafusion::arrow::compute::filter_record_batch;
@@ -20,16 +19,14 @@ use taut_block::SegmentReader;
 use taut_store::OpenBlock;
 use taut_types::{ColumnIndex, Datum, LogicalType};
 
+use super::super::driver::{Candidate, CandidateRows, Conditions, Pace, ScanDriver, Step, block_error};
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
-use super::super::stream::{Conditions, TimeSlice, block_error, join_keys, open_block};
-use super::super::work::{Morsel, Morsels, WorkQueue};
+use super::super::work::WorkQueue;
 use super::keys::{AggregateError, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{Into, SegmentCounts, aggregate, subtracts};
 use super::states::States;
-use crate::runtime::progress::ScanProgress;
-use crate::runtime::workers::Workers;
 
 /// Metrics of one partition.
 struct Metrics {
@@ -195,36 +192,25 @@ pub fn open(
     let source = source.clone();
     let mut metrics = Metrics::new(metrics, partition);
     let stream = try_stream! {
-        let config = context.session_config();
-        let (progress, slice) = (config.get_extension::<ScanProgress>(), TimeSlice::of(config));
-        if let Some(workers) = config.get_extension::<Workers>() {
-            workers.make_way();
-        }
-        let stored = Arc::clone(source.table().stored());
-        let mut scan = ScanMetrics::new(&source.metrics, &stored, partition);
-        let mut conditions = Conditions::new(&source, join_keys(config))?;
+        let stored = source.table().stored();
+        let mut driver = ScanDriver::new(&source, work.segments, partition, context.session_config())?;
+        let scan_baseline = driver.metrics().baseline.clone();
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
-        let mut current = None;
-        let mut yielded = Instant::now();
-        let mut morsels = Morsels::new(work.segments, Arc::clone(&stored), progress);
-        while let Some(Morsel::Segment(address)) = morsels.take() {
+        let mut pace = Pace::new(context.session_config());
+        loop {
             {
-                let elapsed = metrics.baseline.elapsed_compute().clone();
-                let _timer = elapsed.timer();
-                conditions.refresh()?;
-                if current.as_ref().is_none_or(|(block, _)| *block != address.block) {
-                    current = Some((address.block, open_block(&conditions, address, &mut scan)?));
-                }
-                let conjuncts = &conditions.predicate.column_predicates;
-                if let Some((_, Some(block))) = &current
-                    && !morsels.index_excludes(block, address, conjuncts, scan.report())?
+                let compute = metrics.baseline.elapsed_compute().clone();
+                let _timer = compute.timer();
+                let Some(step) = driver.step()? else { break };
+                if let Step::Candidate(Candidate { rows, conditions, metrics: scan, .. }) = step
+                    && let CandidateRows::Segment(block, segment) = rows
                 {
-                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, address.segment) };
-                    let deleted = stored.deleted_of_segment(block, address.segment);
-                    let rows = segment.aggregate_segment(deleted, &mut conditions, &mut table, (&mut scan, &mut metrics.counts))?;
-                    scan.baseline.record_output(rows);
+                    let deleted = stored.deleted_of_segment(block, segment);
+                    let segment = Segment { plan: &plan, block, reader: block.block().open_segment(block, segment) };
+                    let counts = (scan, &mut metrics.counts);
+                    let rows = segment.aggregate_segment(deleted, conditions, &mut table, counts)?;
+                    scan_baseline.record_output(rows);
                 }
-                scan.publish(address.block);
                 metrics.publish();
             }
             if !table.fits() {
@@ -232,14 +218,11 @@ pub fn open(
                 for batch in table.take()? {
                     yield batch.record_output(&metrics.baseline);
                 }
-                yielded = Instant::now();
+                pace.restart();
             }
-            // Yielding lets cancellation and other tasks of this thread proceed.
-            if slice.is_over(yielded) {
-                tokio::task::yield_now().await;
-                yielded = Instant::now();
-            }
+            pace.yield_if_over().await;
         }
+        driver.publish();
         for batch in table.take()? {
             yield batch.record_output(&metrics.baseline);
         }
