@@ -14,6 +14,7 @@ mod values;
 mod waiting;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 #[pymodule]
 mod _taut {
@@ -37,6 +38,8 @@ mod _taut {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         // Major version of the package `datafusion` that can read tables of Taut.
         module.add("DATAFUSION_VERSION", datafusion_ffi::version())?;
+        let options = taut::reference::TableDesign::OPTIONS.map(|option| option.name);
+        module.add("TABLE_OPTIONS", PyTuple::new(module.py(), options)?)?;
         crate::waiting::remember_main_thread(module.py())?;
         // Defaults of the class, for errors that the package itself raises.
         let error = module.getattr("Error")?;

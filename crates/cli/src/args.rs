@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use taut::reference::TableDesign;
 use taut::{Database, FileFormat, Settings};
 
 use crate::output::Format;
@@ -33,7 +34,7 @@ pub enum Command {
     #[command(after_help = SQL_EXAMPLES)]
     Sql(SqlArguments),
     /// Load Parquet, CSV or JSON files into a table
-    #[command(after_help = LOAD_EXAMPLES)]
+    #[command(after_help = load_examples())]
     Load(LoadArguments),
     /// Show how tables are stored
     #[command(after_help = INSPECT_EXAMPLES)]
@@ -65,13 +66,18 @@ const SQL_EXAMPLES: &str = "Examples:
 
 -c and -f may be combined: the statements of -c run first. The first error ends the run with status 1.";
 
+fn load_examples() -> String {
+    let options = TableDesign::OPTIONS.map(|option| option.name).join(", ");
+    format!(
+        "{LOAD_EXAMPLES}\n\nThe options of --with are those of CREATE TABLE ... WITH (...): {options}.\nThey apply to a \
+             table that the load makes. A load is all or nothing."
+    )
+}
+
 const LOAD_EXAMPLES: &str = "Examples:
   taut load shop.taut orders orders.parquet
   taut load shop.taut events 2024-*.csv --with \"layout=packed_row, sort_by='day, id desc'\"
-  taut load shop.taut wide wide.json --with \"layout=groups, groups='(a,b),(c)'\"
-
-The options of --with are those of CREATE TABLE ... WITH (...): layout, groups, sort_by, compression, encoding,
-block_size, abstraction, partition_by. They apply to a table that the load makes. A load is all or nothing.";
+  taut load shop.taut wide wide.json --with \"layout=groups, groups='(a,b),(c)'\"";
 
 const INSPECT_EXAMPLES: &str = "Examples:
   taut inspect shop.taut          every table

@@ -13,7 +13,7 @@
 //! error         errors; sqlstate gives each its SQLSTATE
 //! ```
 //!
-//! A folder imports only folders below it. `predicates/structure.py` checks this.
+//! A folder imports only folders below it. `tests/structure.py` checks this.
 
 mod constraints;
 mod error;
@@ -34,5 +34,6 @@ pub use plan::files::ReadOptions;
 pub use runtime::progress::{Progress, ProgressCallback};
 pub use runtime::spill::SpillDirectory;
 pub use runtime::workers::Workers;
-pub use session::{Done, Outcome, QuerySession};
-pub use taut_sql::{FileFormat, Parameters, SqlError, Statement, Value, is_long, type_name};
+pub use session::{Done, Outcome, QuerySession, STATEMENT_OPTIONS, SystemColumn, SystemTable};
+pub use taut_sql::{FileFormat, Parameters, Setting, SettingInfo, SqlError, Statement, Value, is_long, type_name};
+pub use taut_types::{Encoding, TableDesign, TableOption};

@@ -19,6 +19,7 @@ mod merged;
 mod mutate;
 mod prepared;
 mod queries;
+mod settings;
 mod staged_file;
 mod system_tables;
 mod transactions;
@@ -63,6 +64,9 @@ use crate::plan::files::ReadOptions;
 use crate::runtime::progress::{ProgressCallback, ProgressCounter};
 use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
+
+pub use self::fill::STATEMENT_OPTIONS;
+pub use self::system_tables::{SystemColumn, SystemTable};
 
 use self::command_tags::{ddl_tag, maintenance_tag};
 use self::insert_values::InsertTargets;
@@ -368,15 +372,9 @@ impl QuerySession {
             Statement::StopLogRetention => self.stop_log_retention(),
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
-            Statement::SetTempDirectory(directory) => self.set_temp_directory(directory.as_deref()),
-            Statement::ShowTempDirectory => self.show_temp_directory(),
-            Statement::SetStatementTimeout(limit) => Ok(self.set_statement_timeout(*limit)),
-            Statement::ShowStatementTimeout => self.show_statement_timeout(),
-            Statement::SetSynchronous(synchronous) => Ok(self.set_synchronous(*synchronous)),
-            Statement::ShowSynchronous => self.show_synchronous(),
-            Statement::SetMover(is_on) => Ok(self.set_mover(*is_on)),
-            Statement::ShowMover => self.show_mover(),
-            Statement::ShowReadOnly { setting } => self.show_read_only(setting),
+            Statement::Set(value) => self.set(value),
+            Statement::Show(setting) => self.show(*setting),
+            Statement::ShowAll => self.show_all(),
             Statement::Engine { .. }
             | Statement::Mutation { .. }
             | Statement::Begin { .. }
@@ -467,6 +465,7 @@ impl QuerySession {
             files: Arc::clone(&self.files),
             relations: Vec::new(),
             mover: Arc::clone(self.mover.shared()),
+            settings: Arc::new(self.setting_values()),
             reads: self.statement_reads(),
             keys_hold: self.keys_hold(),
             interrupt: self.interrupt(),

@@ -3,6 +3,8 @@
 use datafusion_common::DataFusionError;
 use datafusion_sql::sqlparser::parser::ParserError;
 
+use crate::settings::Setting;
+
 /// Kind of object that an error is about, in PostgreSQL's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -97,6 +99,20 @@ pub enum SqlError {
         /// Names of parameters without a value.
         missing: String,
     },
+    /// A value that does not fit its setting.
+    #[error("invalid value for parameter \"{}\": \"{value}\"", .setting.name())]
+    SettingValue {
+        /// The setting.
+        setting: Setting,
+        /// The value.
+        value: String,
+    },
+    /// A setting that has no default.
+    #[error("parameter \"{}\" cannot be reset", .setting.name())]
+    NoReset {
+        /// The setting.
+        setting: Setting,
+    },
     /// An error of DataFusion, such as a name with more parts than a table's.
     #[error("{}", .0.find_root().message())]
     Engine(DataFusionError),
@@ -133,6 +149,17 @@ impl SqlError {
         }
     }
 
+    /// What is allowed instead, as a sentence.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            // Backquotes mark code in the reference.
+            Self::SettingValue { setting, .. } => {
+                Some(format!("Available values: {}.", setting.info().values.replace('`', "")))
+            }
+            _ => None,
+        }
+    }
+
     /// SQLSTATE of this error, from the list in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -142,6 +169,8 @@ impl SqlError {
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",
+            Self::SettingValue { .. } => "22023",
+            Self::NoReset { .. } => "55P02",
             Self::Engine(_) => "42000",
         }
     }

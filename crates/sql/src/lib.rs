@@ -46,6 +46,7 @@ mod mutation;
 mod names;
 mod parameters;
 mod parse;
+mod settings;
 mod statement;
 mod syntax;
 mod types;
@@ -62,8 +63,9 @@ pub use mutation::{
 pub use names::Names;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{
-    ConstraintChange, DEFAULT_TRANSACTION_READ_ONLY, Declared, DeclaredConstraint, DeclaredRule, FileFormat,
-    IsolationLevel, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression,
+    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, FileFormat, IsolationLevel, OPTIONS_ALLOWED,
+    format_timeout, is_separated_by_tabs, parse, parse_expression,
 };
+pub use settings::{Setting, SettingInfo, SettingValue, switch_name, synchronous_name};
 pub use statement::{NewIndex, Statement, TableSource, is_insert, is_query};
 pub use types::type_name;

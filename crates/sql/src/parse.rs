@@ -35,7 +35,6 @@ use crate::statement::Statement;
 
 pub use self::constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
-pub use self::settings::DEFAULT_TRANSACTION_READ_ONLY;
 pub use self::timeout::format_timeout;
 pub use self::transaction::IsolationLevel;
 

@@ -1,13 +1,11 @@
 //! Parsed statements.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use datafusion_common::TableReference;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::sqlparser::ast::{Query, Statement as Ast};
-use taut_store::Synchronous;
 use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
@@ -17,6 +15,7 @@ use crate::mutation::Mutation;
 use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::parse::{ConstraintChange, Declared, IsolationLevel};
+use crate::settings::{Setting, SettingValue};
 
 /// One parsed statement.
 // Not `non_exhaustive`: the compiler then shows the engine which statements it does not run yet.
@@ -100,27 +99,12 @@ pub enum Statement {
         /// Names of the tables; empty for all.
         names: Vec<String>,
     },
-    /// `SET temp_directory`; `None` is `DEFAULT`.
-    SetTempDirectory(Option<String>),
-    /// `SHOW temp_directory`.
-    ShowTempDirectory,
-    /// `SET statement_timeout`; `None` for no limit.
-    SetStatementTimeout(Option<Duration>),
-    /// `SHOW statement_timeout`.
-    ShowStatementTimeout,
-    /// `SET synchronous`.
-    SetSynchronous(Synchronous),
-    /// `SHOW synchronous`.
-    ShowSynchronous,
-    /// `SET mover`: whether the mover compacts in the background.
-    SetMover(bool),
-    /// `SHOW mover`.
-    ShowMover,
-    /// `SHOW transaction_read_only` or `SHOW default_transaction_read_only`.
-    ShowReadOnly {
-        /// Name of the setting.
-        setting: &'static str,
-    },
+    /// `SET` or `RESET` of a setting, but for those of transactions, which are [`Statement::SetTransaction`].
+    Set(SettingValue),
+    /// `SHOW` of a setting.
+    Show(Setting),
+    /// `SHOW ALL`.
+    ShowAll,
     /// `DESCRIBE t`.
     Describe {
         /// Name of the table.
@@ -178,8 +162,8 @@ pub enum Statement {
         /// Name of the savepoint.
         name: String,
     },
-    /// `SET TRANSACTION`, or `SET SESSION CHARACTERISTICS AS TRANSACTION`. Specifies at least one of the first two
-    /// fields.
+    /// `SET TRANSACTION`, `SET SESSION CHARACTERISTICS AS TRANSACTION`, and `SET` of the settings of transactions.
+    /// Specifies at least one of the first two fields.
     SetTransaction {
         /// Isolation level, if specified.
         isolation: Option<IsolationLevel>,

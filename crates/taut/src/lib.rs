@@ -19,6 +19,7 @@ mod backup;
 mod database;
 mod error;
 mod external;
+pub mod reference;
 mod rows;
 mod session;
 mod waiting;

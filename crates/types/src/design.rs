@@ -16,7 +16,7 @@ use crate::{ColumnIndex, LogicalType, Schema};
 
 pub use abstraction::{Abstraction, LevelColumns};
 pub use index::{IndexDesign, IndexKind};
-pub use options::quote_identifier;
+pub use options::{TableOption, quote_identifier};
 pub use partition::{PARTITIONS_MAX, PartitionDesign, PartitionMethod};
 
 /// Default bytes of plain values in a block: see [`BlockSize::Auto`].
@@ -203,6 +203,28 @@ impl Encoding {
         }
     }
 
+    /// What the encoding stores, one sentence of Markdown without links.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Plain => "Values as they are, little-endian; texts with offsets.",
+            Self::BitPacked => "Numbers in as many bits as the largest needs.",
+            Self::FrameOfReference => "The minimum once, and bit-packed differences to it.",
+            Self::Dictionary => "Each distinct value once, sorted, and bit-packed codes.",
+            Self::RunLength => "Each run of equal values once, with its length.",
+            Self::Fsst => "Texts with frequent parts of up to 8 bytes replaced by one-byte symbols.",
+            Self::Constant => "One value for all rows.",
+            Self::Delta => "Bit-packed differences of neighbours, with exceptions for rare large ones.",
+            Self::RunLengthDelta => {
+                "Runs of equal numbers, each as its length and the step from the run before; for ascending sequences."
+            }
+            Self::Bitmap => "Strictly ascending numbers with few gaps, as set bits.",
+            Self::TwoByteDelta => "Distances from the minimum in two bytes each, so that every row has a fixed offset.",
+            Self::Patched => "A frame of reference for most numbers, and exceptions beside it.",
+            Self::FrontCoded => "Texts without the prefix that they share with the text before.",
+            Self::Alp => "Floating-point numbers as decimal integers, and exceptions beside them.",
+        }
+    }
+
     /// Encoding with a stored code. Returns `None` for a code that this version does not know.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|encoding| *encoding as u8 == code)
@@ -251,7 +273,7 @@ pub enum BlockSize {
 #[non_exhaustive]
 pub enum DesignError {
     /// Unknown option.
-    #[error("unknown table option {name:?}; allowed are {}", TableDesign::OPTIONS.join(", "))]
+    #[error("unknown table option {name:?}; allowed are {}", TableDesign::OPTIONS.map(|option| option.name).join(", "))]
     UnknownOption {
         /// Name of the option.
         name: String,

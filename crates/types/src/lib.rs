@@ -30,7 +30,7 @@ pub use datum::{
 pub use design::{
     Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,
     IndexDesign, IndexKind, Layout, LevelColumns, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
-    TableDesign, quote_identifier,
+    TableDesign, TableOption, quote_identifier,
 };
 pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;

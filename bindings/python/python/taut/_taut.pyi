@@ -5,10 +5,11 @@ from typing import Any, final
 
 __all__ = [
     "Batches", "Connection", "DATAFUSION_VERSION", "DataError", "DatabaseError", "Error", "IntegrityError", "InterfaceError", "InternalError",
-    "NotSupportedError", "OperationalError", "ProgrammingError", "Result", "Warning", "__version__", "backups", "parse_time", "restore",
+    "NotSupportedError", "OperationalError", "ProgrammingError", "Result", "TABLE_OPTIONS", "Warning", "__version__", "backups", "parse_time", "restore",
 ]  # fmt: skip
 
 DATAFUSION_VERSION: int
+TABLE_OPTIONS: tuple[str, ...]
 __version__: str
 
 class Warning(Exception): ...

@@ -19,11 +19,10 @@ from sqlalchemy.engine import default, reflection
 from sqlalchemy.engine.url import URL
 
 import taut
+from taut._taut import TABLE_OPTIONS
 
 #: Maximum columns of an index.
 _INDEX_COLUMNS_MAX = 2
-#: Options of a table's design.
-_OPTIONS = ("layout", "groups", "sort_by", "encoding", "compression", "block_size", "abstraction", "partition_by")
 #: Settings of `taut.connect` that are allowed in a URL.
 _SETTINGS: dict[str, Callable[[str], Any]] = {"threads": int, "memory": str, "cache": str, "read_only": util.asbool}
 _SCHEMA = "public"
@@ -123,7 +122,7 @@ class _DdlCompiler(PGDDLCompiler):
 
     def post_create_table(self, table: Any) -> str:
         given = table.dialect_options["taut"]
-        options = [(name, str(given[name]).replace("'", "''")) for name in _OPTIONS if given[name] is not None]
+        options = [(name, str(given[name]).replace("'", "''")) for name in TABLE_OPTIONS if given[name] is not None]
         return f" WITH ({', '.join(f'{name} = {chr(39)}{value}{chr(39)}' for name, value in options)})" if options else ""
 
 
@@ -141,7 +140,7 @@ class TautDialect(default.DefaultDialect):
     ddl_compiler = _DdlCompiler
     type_compiler_cls = _TypeCompiler
     preparer = PGIdentifierPreparer
-    construct_arguments = [(schema.Table, {name: None for name in _OPTIONS})]
+    construct_arguments = [(schema.Table, {name: None for name in TABLE_OPTIONS})]
 
     default_schema_name = _SCHEMA
     supports_statement_cache = True

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reedline::{Completer, CompletionResult, Span, Suggestion};
 use taut::Session;
+use taut::reference::{STATEMENT_OPTIONS, Setting, TableDesign};
 
 use super::commands::COMMANDS;
 use crate::system_tables::{Records, identifier};
@@ -99,6 +100,9 @@ fn candidates(
     let is_upper = word.chars().any(|c| c.is_ascii_uppercase()) && !word.chars().any(|c| c.is_ascii_lowercase());
     let cased = |name: &&str| if is_upper { name.to_uppercase() } else { (*name).to_owned() };
     found.extend(KEYWORDS.iter().filter(|name| starts_with(name, word)).map(|name| (cased(name), "SQL")));
+    let options = TableDesign::OPTIONS.iter().chain(&STATEMENT_OPTIONS).map(|option| (option.name, "table option"));
+    let names = options.chain(Setting::ALL.into_iter().map(|setting| (setting.name(), "setting")));
+    found.extend(names.filter(|(name, _)| starts_with(name, word)).map(|(name, kind)| (name.to_owned(), kind)));
     found
 }
 
@@ -120,8 +124,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 80] = [
-    "abstraction",
+const KEYWORDS: [&str; 72] = [
     "all",
     "alter",
     "analyze",
@@ -131,7 +134,6 @@ const KEYWORDS: [&str; 80] = [
     "avg",
     "between",
     "bigint",
-    "block_size",
     "boolean",
     "by",
     "bytea",
@@ -139,7 +141,6 @@ const KEYWORDS: [&str; 80] = [
     "cast",
     "coalesce",
     "column",
-    "compression",
     "copy",
     "count",
     "create",
@@ -152,7 +153,6 @@ const KEYWORDS: [&str; 80] = [
     "double",
     "drop",
     "else",
-    "encoding",
     "end",
     "except",
     "exists",
@@ -162,7 +162,6 @@ const KEYWORDS: [&str; 80] = [
     "from",
     "full",
     "group",
-    "groups",
     "having",
     "in",
     "inner",
@@ -173,7 +172,6 @@ const KEYWORDS: [&str; 80] = [
     "into",
     "is",
     "join",
-    "layout",
     "left",
     "like",
     "limit",
@@ -188,11 +186,9 @@ const KEYWORDS: [&str; 80] = [
     "over",
     "packed_row",
     "partition",
-    "partition_by",
     "select",
     "set",
     "show",
-    "sort_by",
     "sum",
     "table",
     "tables",

@@ -270,6 +270,7 @@ impl QueryError {
     /// What the user can do, as a sentence.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Sql(error) => error.hint(),
             Self::Transaction { hint, .. } => hint.map(str::to_owned),
             Self::Cardinality { verb: "INSERT" } => Some(
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."

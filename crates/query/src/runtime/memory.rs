@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 /// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
 /// operators that use all memory before they spill would leave nothing for the merge.
 ///
-/// While an operator that can spill is running, the others leave an eighth of the memory to it. Without it, the merge of
-/// one partition could take all memory while another partition is still sorting, and a sort needs at least one batch.
+/// While an operator that can spill is running, the others leave an eighth of the memory to it. Without it, the merge
+/// of one partition could take all memory while another partition is still sorting, and a sort needs at least one
+/// batch.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,

@@ -17,7 +17,8 @@ use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::Shared;
 use crate::plan::rules::set_interrupt;
-use crate::session::system_tables::SystemSchema;
+use crate::session::settings::SettingValues;
+use crate::session::system_tables::{SystemSchema, SystemState};
 
 /// The schema of the system tables.
 pub const SYSTEM: &str = "taut";
@@ -42,6 +43,8 @@ pub struct StatementCatalog {
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
     /// State of the mover, for `taut.mover`.
     pub mover: Arc<Shared>,
+    /// Values of the settings, for `taut.settings`.
+    pub settings: Arc<SettingValues>,
     /// Records the read set of the statement; `None` if its transaction does not need one.
     pub reads: Option<Arc<StatementReads>>,
     /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
@@ -116,9 +119,8 @@ impl CatalogProvider for StatementCatalog {
         match name {
             PUBLIC => Some(Arc::new(PublicSchema(self.clone()))),
             SYSTEM => {
-                let (store, snapshot, mover) =
-                    (Arc::clone(&self.store), Arc::clone(&self.snapshot), Arc::clone(&self.mover));
-                Some(Arc::new(SystemSchema { store, snapshot, mover }))
+                let Self { store, snapshot, mover, settings, .. } = self.clone();
+                Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings })))
             }
             _ => None,
         }

@@ -2,7 +2,7 @@
 
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{LogicalPlan, WriteOp};
-use taut_sql::{ObjectKind, Statement, TableSource};
+use taut_sql::{ObjectKind, SettingValue, Statement, TableSource};
 
 use crate::error::{QueryError, Result};
 
@@ -30,7 +30,7 @@ pub fn maintenance_tag(statement: &Statement) -> Option<&'static str> {
         Statement::Checkpoint => "CHECKPOINT",
         Statement::Vacuum { .. } => "VACUUM",
         Statement::StopLogRetention => "BACKUP DATABASE STOP LOG",
-        Statement::SetMover(true) => "SET mover = on",
+        Statement::Set(SettingValue::Mover(true)) => "SET mover = on",
         _ => return None,
     })
 }

@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use taut_sql::{FileFormat, Parameters, TableSource};
 use taut_store::Table;
-use taut_types::{Schema, TableDesign};
+use taut_types::{Schema, TableDesign, TableOption};
 
 use super::{Done, QuerySession, count_of, pairs, start};
 use crate::constraints::default_expression;
@@ -29,6 +29,13 @@ use crate::write::rewrite::rebuild_indexes;
 
 /// Option of `CREATE TABLE ... AS` that sorts the rows of a join by columns that foreign keys imply.
 const IMPLICIT_SORT: &str = "implicit_sort";
+/// Options of single statements. They are not part of a table's design.
+pub const STATEMENT_OPTIONS: [TableOption; 1] = [TableOption {
+    name: IMPLICIT_SORT,
+    values: "`true` or `false`",
+    default: "false",
+    description: "Of `CREATE TABLE ... AS` only: adds the sort order that foreign keys imply.",
+}];
 
 impl QuerySession {
     /// Loads files into a table. Creates the table with the columns of the first file if it does not exist.

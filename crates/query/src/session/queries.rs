@@ -36,7 +36,7 @@ use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, Scan
 use crate::write::changes::Changes;
 
 /// Settings of DataFusion's own spill files, which Taut replaces by those of `runtime/spill.rs`.
-const SPILL_SETTINGS: [&str; 3] = [
+pub(super) const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.temp_directory",
     "datafusion.runtime.max_temp_directory_size",
     "datafusion.runtime.max_spill_merge_fan_in",

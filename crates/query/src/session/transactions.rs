@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use taut_sql::{DEFAULT_TRANSACTION_READ_ONLY, IsolationLevel, Statement, TableSource, is_insert};
+use taut_sql::{IsolationLevel, Statement, TableSource, is_insert};
 use taut_store::{Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
 
-use super::{Done, Outcome, QuerySession, ddl};
+use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::reads::StatementReads;
 use crate::mover::MaintenanceLock;
@@ -38,7 +38,30 @@ struct Current {
 impl Default for Transactions {
     fn default() -> Self {
         let synchronous = Synchronous::Full;
-        Self { current: None, isolation: IsolationLevel::Snapshot, read_only: false, synchronous }
+        Self { current: None, isolation: IsolationLevel::default(), read_only: false, synchronous }
+    }
+}
+
+/// Isolation level and access mode of transactions.
+pub(super) struct TransactionModes {
+    pub isolation: IsolationLevel,
+    pub read_only: bool,
+}
+
+impl Transactions {
+    /// Modes of transactions that do not specify them.
+    pub fn default_modes(&self) -> TransactionModes {
+        TransactionModes { isolation: self.isolation, read_only: self.read_only }
+    }
+
+    /// Modes of the transaction in progress, or else of the next statement.
+    pub fn modes(&self) -> TransactionModes {
+        match &self.current {
+            Some(Current { isolation, read_only, .. }) => {
+                TransactionModes { isolation: *isolation, read_only: *read_only }
+            }
+            None => self.default_modes(),
+        }
     }
 }
 
@@ -277,8 +300,7 @@ impl QuerySession {
 
     /// Whether the transaction in progress is read-only, or else the one of the next statement.
     fn is_read_only(&self) -> bool {
-        let state = self.transactions.lock();
-        self.store.is_read_only() || state.current.as_ref().map_or(state.read_only, |current| current.read_only)
+        self.store.is_read_only() || self.transactions.lock().modes().read_only
     }
 
     /// Refuses `READ WRITE` in a database that is open read-only.
@@ -291,15 +313,6 @@ impl QuerySession {
             }),
             _ => Ok(()),
         }
-    }
-
-    /// Runs `SHOW` for a setting that makes transactions read-only.
-    pub(super) fn show_read_only(&self, setting: &'static str) -> Result<Outcome> {
-        let is_on = match setting {
-            DEFAULT_TRANSACTION_READ_ONLY => self.store.is_read_only() || self.transactions.lock().read_only,
-            _ => self.is_read_only(),
-        };
-        ddl::rows(&[(setting, vec![if is_on { "on" } else { "off" }.to_owned()])])
     }
 }
 

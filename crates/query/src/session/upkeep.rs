@@ -1,13 +1,12 @@
 //! Maintenance by statements, and by commits when the mover has fallen behind. See `mover.rs`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut_sql::{Statement, format_timeout};
-use taut_store::{Synchronous, Table, TableId};
+use taut_sql::Statement;
+use taut_store::{Table, TableId};
 
-use super::{Done, Outcome, QuerySession, ddl};
+use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result};
 use crate::mover::policy::{Compaction, CompactionKind, full_merge, next};
 use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
@@ -145,23 +144,6 @@ impl QuerySession {
         self.keep_maintenance_lock(table, lock)
     }
 
-    /// Sets the directory of spill files, for all sessions of the database.
-    pub(super) fn set_temp_directory(&self, directory: Option<&str>) -> Result<Outcome> {
-        let chosen = self.mover.engine().spills().choose(directory.map(PathBuf::from));
-        chosen.map_err(|error| QueryError::Engine(error.into()))?;
-        Ok(Outcome::Done(Done::of("SET")))
-    }
-
-    pub(super) fn show_temp_directory(&self) -> Result<Outcome> {
-        let directory = self.mover.engine().spills().path();
-        ddl::rows(&[("temp_directory", vec![directory.display().to_string()])])
-    }
-
-    /// Time limit of each statement of this session; `None` for no limit.
-    pub fn statement_timeout(&self) -> Option<Duration> {
-        *self.statement_timeout.lock()
-    }
-
     /// Time limit of a statement; `None` for no limit.
     ///
     /// There is no limit on statements that set or show a setting of Taut, or on those that control a transaction,
@@ -169,15 +151,9 @@ impl QuerySession {
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = !matches!(
             statement,
-            Statement::SetStatementTimeout(_)
-                | Statement::ShowStatementTimeout
-                | Statement::SetTempDirectory(_)
-                | Statement::ShowTempDirectory
-                | Statement::SetSynchronous(_)
-                | Statement::ShowSynchronous
-                | Statement::SetMover(_)
-                | Statement::ShowMover
-                | Statement::ShowReadOnly { .. }
+            Statement::Set(_)
+                | Statement::Show(_)
+                | Statement::ShowAll
                 | Statement::SetTransaction { .. }
                 | Statement::Begin { .. }
                 | Statement::Savepoint { .. }
@@ -185,40 +161,5 @@ impl QuerySession {
                 | Statement::Rollback { .. }
         );
         self.statement_timeout().filter(|_| is_limited)
-    }
-
-    pub(super) fn set_statement_timeout(&self, limit: Option<Duration>) -> Outcome {
-        *self.statement_timeout.lock() = limit;
-        Outcome::Done(Done::of("SET"))
-    }
-
-    pub(super) fn show_statement_timeout(&self) -> Result<Outcome> {
-        ddl::rows(&[("statement_timeout", vec![format_timeout(self.statement_timeout())])])
-    }
-
-    /// Sets what a commit of this session guarantees when it returns.
-    pub(super) fn set_synchronous(&self, synchronous: Synchronous) -> Outcome {
-        self.transactions.lock().synchronous = synchronous;
-        Outcome::Done(Done::of("SET"))
-    }
-
-    pub(super) fn show_synchronous(&self) -> Result<Outcome> {
-        let name = match self.transactions.lock().synchronous {
-            Synchronous::Full => "full",
-            Synchronous::Normal => "normal",
-            Synchronous::Off => "off",
-        };
-        ddl::rows(&[("synchronous", vec![name.to_owned()])])
-    }
-
-    /// Switches the mover's background work on or off, for all sessions of the database.
-    pub(super) fn set_mover(&self, is_on: bool) -> Outcome {
-        self.mover.set_on(is_on);
-        Outcome::Done(Done::of("SET"))
-    }
-
-    pub(super) fn show_mover(&self) -> Result<Outcome> {
-        let name = if self.mover.shared().is_on() { "on" } else { "off" };
-        ddl::rows(&[("mover", vec![name.to_owned()])])
     }
 }

@@ -1,4 +1,4 @@
-//! `SET`, `RESET` and `SHOW` of the settings of Taut, and of whether transactions are read-only.
+//! `SET`, `RESET` and `SHOW` of the settings of Taut.
 
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
@@ -7,88 +7,108 @@ use taut_store::Synchronous;
 
 use super::takes_word;
 use super::timeout::parse_timeout;
+use super::transaction::IsolationLevel;
 use crate::error::{Result, SqlError};
-use crate::identifiers::normalize;
+use crate::settings::{Setting, SettingValue};
 use crate::statement::Statement;
 
-const SYNCHRONOUS: &str = "synchronous";
-const MOVER: &str = "mover";
-const TEMP_DIRECTORY: &str = "temp_directory";
-const STATEMENT_TIMEOUT: &str = "statement_timeout";
-/// Settings that `SET` changes and `RESET` returns to their defaults.
-const SETTINGS: [&str; 4] = [SYNCHRONOUS, MOVER, TEMP_DIRECTORY, STATEMENT_TIMEOUT];
-/// Setting: whether the current transaction, or else the next one, is read-only.
-const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
-/// Setting: whether transactions are read-only unless they specify a mode.
-pub const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
-
-/// Parses `SET`, `RESET` and `SHOW` of the settings of Taut, and `SHOW` of `transaction_read_only` and
-/// `default_transaction_read_only`. Returns `None` for other statements and consumes none of their tokens.
+/// Parses `SET`, `RESET` and `SHOW` of the settings of Taut. Returns `None` for other statements and consumes none of
+/// their tokens.
 ///
 /// # Errors
-/// If the value of a setting is not supported.
+/// If a value does not fit its setting, or a setting cannot be reset.
 pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
         let _ = parser.parse_keyword(Keyword::SESSION);
-        let name = SETTINGS.into_iter().find(|name| takes_word(parser, name));
-        match name.filter(|_| parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO)) {
-            Some(name) => Ok((name, parser.next_token().token)),
-            None => parser.expected_ref("a setting of Taut", parser.peek_token_ref()),
+        let setting = setting(parser)?;
+        match parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO) {
+            true => Ok((setting, parser.next_token().token)),
+            false => parser.expected_ref("= or TO", parser.peek_token_ref()),
         }
     })?;
-    if let Some((name, value)) = sets {
-        return setting(name, value).map(Some);
+    if let Some((setting, value)) = sets {
+        return match value {
+            Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT => reset(setting),
+            value => set(setting, value),
+        }
+        .map(Some);
     }
     let resets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::RESET)?;
-        let name = SETTINGS.into_iter().find(|name| takes_word(parser, name));
-        name.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
+        setting(parser)
     })?;
-    if let Some(name) = resets {
-        return setting(name, Token::make_keyword("DEFAULT")).map(Some);
+    if let Some(setting) = resets {
+        return reset(setting).map(Some);
     }
     let shows = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SHOW)?;
-        match normalize(&parser.parse_identifier()?).as_str() {
-            SYNCHRONOUS => Ok(Statement::ShowSynchronous),
-            MOVER => Ok(Statement::ShowMover),
-            TEMP_DIRECTORY => Ok(Statement::ShowTempDirectory),
-            STATEMENT_TIMEOUT => Ok(Statement::ShowStatementTimeout),
-            TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: TRANSACTION_READ_ONLY }),
-            DEFAULT_TRANSACTION_READ_ONLY => Ok(Statement::ShowReadOnly { setting: DEFAULT_TRANSACTION_READ_ONLY }),
-            _ => parser.expected_ref("a setting of Taut", parser.peek_token_ref()),
+        match parser.parse_keyword(Keyword::ALL) {
+            true => Ok(Statement::ShowAll),
+            false => setting(parser).map(Statement::Show),
         }
     })?;
     Ok(shows)
 }
 
-fn setting(name: &str, value: Token) -> Result<Statement> {
-    if name == TEMP_DIRECTORY {
-        return match value {
-            Token::SingleQuotedString(directory) => Ok(Statement::SetTempDirectory(Some(directory))),
-            Token::Word(word) if word.keyword == Keyword::DEFAULT => Ok(Statement::SetTempDirectory(None)),
-            other => Err(SqlError::unsupported(
-                format!("temp_directory = {other}"),
-                "a directory in quotes and DEFAULT are, as in SET temp_directory = '/var/tmp'",
-            )),
-        };
+/// Consumes the name of a setting of Taut.
+fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_sql::sqlparser::parser::ParserError> {
+    let found = Setting::ALL.into_iter().find(|setting| takes_word(parser, setting.name()));
+    found.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
+}
+
+fn set(setting: Setting, value: Token) -> Result<Statement> {
+    if setting == Setting::StatementTimeout {
+        return parse_timeout(&value).map(SettingValue::StatementTimeout).map(Statement::Set);
     }
-    if name == STATEMENT_TIMEOUT {
-        return parse_timeout(&value).map(Statement::SetStatementTimeout);
-    }
-    let value = match value {
-        Token::SingleQuotedString(text) => text,
-        Token::Word(word) => word.value,
-        other => other.to_string(),
+    let (text, is_quoted) = match &value {
+        Token::SingleQuotedString(text) => (text.clone(), true),
+        Token::Word(word) => (word.value.clone(), false),
+        other => (other.to_string(), false),
     };
-    Ok(match (name, value.to_ascii_lowercase().as_str()) {
-        (SYNCHRONOUS, "full" | "default") => Statement::SetSynchronous(Synchronous::Full),
-        (SYNCHRONOUS, "normal") => Statement::SetSynchronous(Synchronous::Normal),
-        (SYNCHRONOUS, "off") => Statement::SetSynchronous(Synchronous::Off),
-        (MOVER, "on" | "default") => Statement::SetMover(true),
-        (MOVER, "off") => Statement::SetMover(false),
-        (MOVER, _) => return Err(SqlError::unsupported(format!("mover = {value}"), "on and off are")),
-        _ => return Err(SqlError::unsupported(format!("{name} = {value}"), "full, normal and off are")),
-    })
+    let refused = || SqlError::SettingValue { setting, value: text.clone() };
+    let name = text.to_ascii_lowercase();
+    let switch = || match name.as_str() {
+        "on" | "true" | "yes" | "1" => Ok(true),
+        "off" | "false" | "no" | "0" => Ok(false),
+        _ => Err(refused()),
+    };
+    let level = || IsolationLevel::of_name(&name).map(Some).ok_or_else(refused);
+    let transaction = |isolation, read_only, session| Ok(Statement::SetTransaction { isolation, read_only, session });
+    let value = match setting {
+        Setting::Synchronous => SettingValue::Synchronous(match name.as_str() {
+            "full" => Synchronous::Full,
+            "normal" => Synchronous::Normal,
+            "off" => Synchronous::Off,
+            _ => return Err(refused()),
+        }),
+        Setting::Mover => SettingValue::Mover(switch()?),
+        Setting::TempDirectory if is_quoted => SettingValue::TempDirectory(Some(text)),
+        Setting::TempDirectory | Setting::StatementTimeout => return Err(refused()),
+        Setting::DefaultTransactionIsolation => return transaction(level()?, None, true),
+        Setting::TransactionIsolation => return transaction(level()?, None, false),
+        Setting::DefaultTransactionReadOnly => return transaction(None, Some(switch()?), true),
+        Setting::TransactionReadOnly => return transaction(None, Some(switch()?), false),
+    };
+    Ok(Statement::Set(value))
+}
+
+/// Sets the default of a setting.
+fn reset(setting: Setting) -> Result<Statement> {
+    Ok(Statement::Set(match setting {
+        Setting::Synchronous => SettingValue::Synchronous(Synchronous::Full),
+        Setting::Mover => SettingValue::Mover(true),
+        Setting::TempDirectory => SettingValue::TempDirectory(None),
+        Setting::StatementTimeout => SettingValue::StatementTimeout(None),
+        Setting::DefaultTransactionIsolation => {
+            let isolation = Some(IsolationLevel::default());
+            return Ok(Statement::SetTransaction { isolation, read_only: None, session: true });
+        }
+        Setting::DefaultTransactionReadOnly => {
+            return Ok(Statement::SetTransaction { isolation: None, read_only: Some(false), session: true });
+        }
+        Setting::TransactionIsolation | Setting::TransactionReadOnly => {
+            return Err(SqlError::NoReset { setting });
+        }
+    }))
 }

@@ -6,6 +6,7 @@ use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Result, SqlError};
+use crate::settings::Setting;
 
 /// Units and their microseconds, from the largest to the smallest.
 const UNITS: [(&str, u64); 6] =
@@ -48,11 +49,11 @@ pub fn format_timeout(limit: Option<Duration>) -> String {
 }
 
 fn refused(value: &Token) -> SqlError {
-    SqlError::unsupported(
-        format!("statement_timeout = {value}"),
-        "use milliseconds or a quoted number with us, ms, s, min, h or d, at most 24 days, as in \
-         SET statement_timeout = '30s'; 0 means no limit",
-    )
+    let text = match value {
+        Token::SingleQuotedString(text) => text.clone(),
+        other => other.to_string(),
+    };
+    SqlError::SettingValue { setting: Setting::StatementTimeout, value: text }
 }
 
 #[cfg(test)]
@@ -78,8 +79,9 @@ mod tests {
     #[test]
     fn other_values_are_refused() {
         for text in ["", "s", "5 parsecs", "-1", "25d", "1e3", "5S", "1.2.3"] {
-            let error = parse_timeout(&Token::SingleQuotedString(text.to_owned())).unwrap_err().to_string();
-            assert!(error.contains("'30s'"), "{error}");
+            let error = parse_timeout(&Token::SingleQuotedString(text.to_owned())).unwrap_err();
+            assert_eq!(error.to_string(), format!("invalid value for parameter \"statement_timeout\": \"{text}\""));
+            assert!(error.hint().unwrap().contains("at most 24 days"), "{error}");
         }
         assert!(parse_timeout(&Token::Minus).is_err());
     }

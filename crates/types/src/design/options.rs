@@ -17,10 +17,74 @@ use super::{
 };
 use crate::{ColumnIndex, Schema};
 
+/// Declaration of a table option. Its texts are Markdown without links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOption {
+    /// Name in `WITH (...)` and `SET (...)`.
+    pub name: &'static str,
+    /// Values that the option takes.
+    pub values: &'static str,
+    /// Default value; empty for an empty list.
+    pub default: &'static str,
+    /// Meaning.
+    pub description: &'static str,
+}
+
 impl TableDesign {
-    /// Names of all options.
-    pub const OPTIONS: [&'static str; 8] =
-        ["layout", "groups", "sort_by", "compression", "encoding", "block_size", "abstraction", "partition_by"];
+    /// Declarations of all options.
+    pub const OPTIONS: [TableOption; 8] = [
+        TableOption {
+            name: "layout",
+            values: "`row`, `packed_row`, `column` or `groups`",
+            default: "column",
+            description: "How rows are stored: in slotted pages, as bit-aligned rows, as one encoded chunk per column, or \
+                          as `groups` says.",
+        },
+        TableOption {
+            name: "groups",
+            values: "a list of column groups, such as `'(a,b),(c)'`",
+            default: "",
+            description: "Columns that are stored together: one as a column, several as packed rows.",
+        },
+        TableOption {
+            name: "sort_by",
+            values: "a list of columns, such as `'a, b desc nulls last'`",
+            default: "",
+            description: "Sort order inside blocks and across a load.",
+        },
+        TableOption {
+            name: "compression",
+            values: "`auto` or `none`",
+            default: "auto",
+            description: "Whether encodings are chosen by the data. `none` stores plain values.",
+        },
+        TableOption {
+            name: "encoding",
+            values: "a list of columns and encodings, such as `'c=dictionary, d=auto'`",
+            default: "auto",
+            description: "Encodings of columns.",
+        },
+        TableOption {
+            name: "block_size",
+            values: "`auto`, `file`, or a size from `'128KiB'` such as `'16MiB'`",
+            default: "auto",
+            description: "Plain bytes per block. `auto` is 16 MiB and at least 65,536 rows, up to 256 MiB; `file` is one \
+                          block per load and partition.",
+        },
+        TableOption {
+            name: "abstraction",
+            values: "`auto`, or a number of columns",
+            default: "auto for packed rows, else 0",
+            description: "How many leading columns of `sort_by` are stored once per run of equal values, and not in every \
+                          row. `auto` decides by the data of each segment.",
+        },
+        TableOption {
+            name: "partition_by",
+            values: "`'range(a, 16)'`, `'hash(a, 16)'` or `none`",
+            default: "none",
+            description: "Each block holds rows of one of up to 1,024 partitions; nulls have one more.",
+        },
+    ];
     const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";
 
     /// Design that the options describe. Omitted options have their defaults.

@@ -41,12 +41,12 @@ impl TimeSlice {
 
 /// Time at which a partition yields next. Many morsels in a row may have no matching row. Yielding in between lets
 /// cancellation and other tasks of the thread proceed.
-pub(super) struct Pace {
+pub(super) struct SlicePace {
     slice: TimeSlice,
     began: Instant,
 }
 
-impl Pace {
+impl SlicePace {
     /// Starts the first time slice of a query with this config.
     pub fn new(config: &SessionConfig) -> Self {
         let slice = config.get_extension::<TimeSlice>().map_or(TimeSlice::AMONG_OPERATORS, |slice| *slice);
@@ -120,7 +120,7 @@ impl<'a> Conditions<'a> {
 }
 
 /// Result of a step of [`ScanDriver`].
-pub(super) enum Step<'d, 'a> {
+pub(super) enum ScanStep<'d, 'a> {
     /// No row of the morsel passes.
     RuledOut,
     /// Rows of the morsel may pass.
@@ -189,16 +189,16 @@ impl<'a> ScanDriver<'a> {
     ///
     /// # Errors
     /// If a block or an index cannot be read.
-    pub fn step(&mut self) -> Result<Option<Step<'_, 'a>>> {
+    pub fn step(&mut self) -> Result<Option<ScanStep<'_, 'a>>> {
         self.publish();
         let Some(morsel) = self.morsels.take() else { return Ok(None) };
         self.conditions.refresh()?;
         let rows = match morsel {
             Morsel::Segment(address) => {
                 if self.is_ruled_out(address)? {
-                    return Ok(Some(Step::RuledOut));
+                    return Ok(Some(ScanStep::RuledOut));
                 }
-                let Some((_, Some(block))) = &self.current else { return Ok(Some(Step::RuledOut)) };
+                let Some((_, Some(block))) = &self.current else { return Ok(Some(ScanStep::RuledOut)) };
                 CandidateRows::Segment(block, address.segment)
             }
             Morsel::Page(index) => {
@@ -209,7 +209,7 @@ impl<'a> ScanDriver<'a> {
         };
         let remaining = self.morsels.remaining();
         let Self { conditions, metrics, .. } = self;
-        Ok(Some(Step::Candidate(Candidate { rows, conditions, metrics, remaining })))
+        Ok(Some(ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining })))
     }
 
     /// Publishes what was counted since the last call. Call after the last candidate.

@@ -7,7 +7,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
-use super::driver::{Candidate, CandidateRows, Conditions, Pace, ScanDriver, Step};
+use super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, ScanStep, SlicePace};
 use super::gathered::OutputBatches;
 use super::page::PageReader;
 use super::reader::{Output, Reader};
@@ -31,12 +31,12 @@ pub fn open(
         let output = Output::of(&source);
         let mut wanted = source.limit.unwrap_or(usize::MAX);
         let mut gathered = OutputBatches::new(&source.output, output.types(&table.schema), batch_rows);
-        let mut pace = Pace::new(config);
+        let mut pace = SlicePace::new(config);
         while wanted > 0 {
             pace.yield_if_over().await;
             let mut running = baseline.elapsed_compute().timer();
             let Some(step) = driver.step()? else { break };
-            let Step::Candidate(Candidate { rows, conditions, metrics, remaining }) = step else { continue };
+            let ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining }) = step else { continue };
             let mut reader = match rows {
                 CandidateRows::Segment(block, segment) => {
                     Reader::Segment(block, segment, table.open_segment(block, segment))

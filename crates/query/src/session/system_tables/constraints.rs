@@ -1,10 +1,31 @@
 //! `taut.constraints`: one row for each constraint and each default.
 
+use std::sync::Arc;
+
 use datafusion::arrow::array::ArrayRef;
 use taut_store::{Catalog, ReferentialAction, Table};
 use taut_types::{ColumnIndex, Schema, quote_identifier};
 
-use super::texts;
+use super::{SystemColumn, SystemState, SystemTable, each_table, texts};
+
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "constraints",
+    description: "The constraints and defaults of each table.",
+    columns: &[
+        SystemColumn::text("table_name", "Name of the table."),
+        SystemColumn::text("constraint_name", "Name of the constraint; null for `NOT NULL` and defaults."),
+        SystemColumn::text(
+            "constraint_type",
+            "`PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY`, `CHECK`, `NOT NULL` or `DEFAULT`.",
+        ),
+        SystemColumn::text("columns", "Columns of the constraint, separated by commas; null for checks."),
+        SystemColumn::text("definition", "The constraint, as in `CREATE TABLE`."),
+    ],
+    rows: |state: &SystemState| {
+        let catalog = Arc::clone(&state.snapshot);
+        each_table(state, move |table| Ok(rows(table, &catalog)))
+    },
+};
 
 /// One row of the table.
 struct ConstraintRow {
@@ -14,7 +35,7 @@ struct ConstraintRow {
     definition: String,
 }
 
-pub(super) fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
+fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
     let constraints = &table.constraints;
     let keys = constraints.keys.iter().map(|key| {
         let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };

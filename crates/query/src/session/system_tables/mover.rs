@@ -5,52 +5,47 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::array::{ArrayRef, Float64Array, TimestampMicrosecondArray};
-use datafusion::arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
-use taut_store::{Catalog, Store, Table};
+use taut_store::{Store, Table};
 
-use super::{numbers, texts};
+use super::{SystemColumn, SystemRows, SystemState, SystemTable, ZONE, numbers, texts};
 use crate::mover::Shared;
 use crate::mover::policy::{CompactionKind, CompactionScope, next};
 use crate::mover::status::JobStatistics;
 
-const ZONE: &str = "+00:00";
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "mover",
+    description: "Compactions of the tuple mover: one row for each table and kind, and one for checkpoints.",
+    columns: &[
+        SystemColumn::text("table_name", "Name of the table; null for checkpoints."),
+        SystemColumn::text(
+            "work",
+            "`seal` (delta rows to blocks), `clean` (deleted rows out of blocks), `merge` (small blocks to larger ones) or `checkpoint`.",
+        ),
+        SystemColumn::text("state", "`running`, `failed`, `waiting`, `idle`, or `off`."),
+        SystemColumn::text("doing", "What a running compaction does now."),
+        SystemColumn::number("waiting_rows", "SystemRows that wait for it."),
+        SystemColumn::number("waiting_bytes", "Bytes that wait for it."),
+        SystemColumn::number("times", "Finished compactions since the database was opened."),
+        SystemColumn::number("rows_in", "SystemRows that they read."),
+        SystemColumn::number("rows_out", "SystemRows that they wrote."),
+        SystemColumn::number("blocks_in", "Blocks that they replaced."),
+        SystemColumn::number("blocks_out", "Blocks that they wrote."),
+        SystemColumn::number("bytes_in", "Bytes that they replaced."),
+        SystemColumn::number("bytes_out", "Bytes that they wrote."),
+        SystemColumn::double("seconds", "Time that they took."),
+        SystemColumn::moment("last_done", "End of the last one."),
+        SystemColumn::text("last_error", "Error of the last failure."),
+        SystemColumn::moment("last_error_at", "Time of the last failure."),
+    ],
+    rows: rows,
+};
 
-pub(super) fn fields() -> Vec<Field> {
-    let text = |name: &str| Field::new(name, DataType::Utf8, true);
-    let number = |name: &str| Field::new(name, DataType::Int64, true);
-    let moment = |name: &str| Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some(ZONE.into())), true);
-    vec![
-        text("table_name"),
-        text("work"),
-        text("state"),
-        text("doing"),
-        number("waiting_rows"),
-        number("waiting_bytes"),
-        number("times"),
-        number("rows_in"),
-        number("rows_out"),
-        number("blocks_in"),
-        number("blocks_out"),
-        number("bytes_in"),
-        number("bytes_out"),
-        Field::new("seconds", DataType::Float64, true),
-        moment("last_done"),
-        text("last_error"),
-        moment("last_error_at"),
-    ]
-}
-
-/// Rows of the table, computed when they are read.
-#[derive(Debug)]
-pub(super) struct MoverRows {
-    pub store: Arc<Store>,
-    pub snapshot: Arc<Catalog>,
-    pub mover: Arc<Shared>,
-    pub schema: SchemaRef,
+fn rows(state: &SystemState) -> SystemRows {
+    let SystemState { store, snapshot, mover, .. } = state;
+    let all = |table: &Arc<Table>| CompactionKind::ALL.map(|work| CompactionRow::of(mover, table, work));
+    let mut rows: Vec<CompactionRow> = snapshot.tables().flat_map(all).collect();
+    rows.push(CompactionRow::of_checkpoints(mover, store));
+    Box::new(std::iter::once(Ok(columns(&rows, mover.is_on()))))
 }
 
 /// One row of the table: a kind of compaction, the rows and bytes that wait for it, and its record so far.
@@ -94,21 +89,6 @@ impl CompactionRow {
             _ if !is_on => "off",
             _ => "idle",
         }
-    }
-}
-
-impl PartitionStream for MoverRows {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let all = |table: &Arc<Table>| CompactionKind::ALL.map(|work| CompactionRow::of(&self.mover, table, work));
-        let mut rows: Vec<CompactionRow> = self.snapshot.tables().flat_map(all).collect();
-        rows.push(CompactionRow::of_checkpoints(&self.mover, &self.store));
-        let columns = columns(&rows, self.mover.is_on());
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(Into::into);
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter([batch])))
     }
 }
 

@@ -19,7 +19,7 @@ use taut_block::SegmentReader;
 use taut_store::OpenBlock;
 use taut_types::{ColumnIndex, Datum, LogicalType};
 
-use super::super::driver::{Candidate, CandidateRows, Conditions, Pace, ScanDriver, Step, block_error};
+use super::super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, ScanStep, SlicePace, block_error};
 use super::super::metrics::ScanMetrics;
 use super::super::source::ScanSource;
 use super::super::work::WorkQueue;
@@ -196,13 +196,13 @@ pub fn open(
         let mut driver = ScanDriver::new(&source, work.segments, partition, context.session_config())?;
         let scan_baseline = driver.metrics().baseline.clone();
         let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
-        let mut pace = Pace::new(context.session_config());
+        let mut pace = SlicePace::new(context.session_config());
         loop {
             {
                 let compute = metrics.baseline.elapsed_compute().clone();
                 let _timer = compute.timer();
                 let Some(step) = driver.step()? else { break };
-                if let Step::Candidate(Candidate { rows, conditions, metrics: scan, .. }) = step
+                if let ScanStep::Candidate(Candidate { rows, conditions, metrics: scan, .. }) = step
                     && let CandidateRows::Segment(block, segment) = rows
                 {
                     let deleted = stored.deleted_of_segment(block, segment);

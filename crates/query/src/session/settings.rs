@@ -1,0 +1,106 @@
+//! `SET` and `SHOW` of the settings of Taut.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use taut_sql::{IsolationLevel, Setting, SettingValue, format_timeout, switch_name, synchronous_name};
+use taut_store::Synchronous;
+
+use super::queries::SPILL_SETTINGS;
+use super::{Done, Outcome, QuerySession, ddl};
+use crate::error::{QueryError, Result};
+
+/// Values of all settings in a session.
+#[derive(Clone, Debug)]
+pub struct SettingValues {
+    pub synchronous: Synchronous,
+    pub mover: bool,
+    pub temp_directory: PathBuf,
+    pub statement_timeout: Option<Duration>,
+    pub default_transaction_isolation: IsolationLevel,
+    pub default_transaction_read_only: bool,
+    pub transaction_isolation: IsolationLevel,
+    pub transaction_read_only: bool,
+}
+
+impl SettingValues {
+    /// Value of a setting, as `SHOW` returns it.
+    pub fn value(&self, setting: Setting) -> String {
+        match setting {
+            Setting::Synchronous => synchronous_name(self.synchronous).to_owned(),
+            Setting::Mover => switch_name(self.mover).to_owned(),
+            Setting::TempDirectory => self.temp_directory.display().to_string(),
+            Setting::StatementTimeout => format_timeout(self.statement_timeout),
+            Setting::DefaultTransactionIsolation => self.default_transaction_isolation.name().to_owned(),
+            Setting::DefaultTransactionReadOnly => switch_name(self.default_transaction_read_only).to_owned(),
+            Setting::TransactionIsolation => self.transaction_isolation.name().to_owned(),
+            Setting::TransactionReadOnly => switch_name(self.transaction_read_only).to_owned(),
+        }
+    }
+}
+
+impl QuerySession {
+    /// Time limit of each statement of this session; `None` for no limit.
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        *self.statement_timeout.lock()
+    }
+
+    /// Values of all settings now.
+    pub(super) fn setting_values(&self) -> SettingValues {
+        let (defaults, current, synchronous) = {
+            let transactions = self.transactions.lock();
+            (transactions.default_modes(), transactions.modes(), transactions.synchronous)
+        };
+        let is_read_only = self.store.is_read_only();
+        SettingValues {
+            synchronous,
+            mover: self.mover.shared().is_on(),
+            temp_directory: self.mover.engine().spills().path(),
+            statement_timeout: self.statement_timeout(),
+            default_transaction_isolation: defaults.isolation,
+            default_transaction_read_only: is_read_only || defaults.read_only,
+            transaction_isolation: current.isolation,
+            transaction_read_only: is_read_only || current.read_only,
+        }
+    }
+
+    pub(super) fn set(&self, value: &SettingValue) -> Result<Outcome> {
+        match value {
+            SettingValue::Synchronous(synchronous) => self.transactions.lock().synchronous = *synchronous,
+            SettingValue::Mover(is_on) => self.mover.set_on(*is_on),
+            SettingValue::TempDirectory(directory) => {
+                let chosen = self.mover.engine().spills().choose(directory.as_deref().map(PathBuf::from));
+                chosen.map_err(|error| QueryError::Engine(error.into()))?;
+            }
+            SettingValue::StatementTimeout(limit) => *self.statement_timeout.lock() = *limit,
+        }
+        Ok(Outcome::Done(Done::of("SET")))
+    }
+
+    pub(super) fn show(&self, setting: Setting) -> Result<Outcome> {
+        ddl::rows(&[(setting.name(), vec![self.setting_values().value(setting)])])
+    }
+
+    /// Lists the settings of Taut, and then those of DataFusion. The columns are PostgreSQL's.
+    pub(super) fn show_all(&self) -> Result<Outcome> {
+        let values = self.setting_values();
+        let own = Setting::ALL.into_iter().map(|setting| {
+            let description = setting.info().description.replace('`', "");
+            (setting.name().to_owned(), values.value(setting), description)
+        });
+        let mut entries = self.context.state().config().options().entries();
+        entries.retain(|entry| !SPILL_SETTINGS.contains(&entry.key.as_str()));
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        let engine = entries.into_iter().map(|entry| {
+            let value = entry.value.unwrap_or_default();
+            (entry.key, value, entry.description.to_owned())
+        });
+        let (mut names, mut settings, mut descriptions) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, setting, description) in own.chain(engine) {
+            names.push(name);
+            settings.push(setting);
+            descriptions.push(description);
+        }
+        ddl::rows(&[("name", names), ("setting", settings), ("description", descriptions)])
+    }
+}

@@ -1,0 +1,84 @@
+//! `taut.columns`: one row for each column of each block.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, StringBuilder};
+use datafusion::common::{DataFusionError, Result};
+use taut_store::{BlockFile, ReadCounters, Table};
+use taut_types::{ColumnIndex, datum_text};
+
+use super::{SystemColumn, SystemRows, SystemState, SystemTable, numbers, texts};
+
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "columns",
+    description: "How each block stores each of its columns.",
+    columns: &[
+        SystemColumn::text("table_name", "Name of the table."),
+        SystemColumn::text("block_id", "Id of the block, in hexadecimal."),
+        SystemColumn::text("column_name", "Name of the column."),
+        SystemColumn::text("type", "SQL type of the column."),
+        SystemColumn::number("group_index", "Number of its column group in the block."),
+        SystemColumn::text("group_kind", "`column`, `packed_rows` or `slotted_rows`."),
+        SystemColumn::text("encoding", "Encodings of its segments in order, repeated ones once."),
+        SystemColumn::number("bytes", "Stored bytes."),
+        SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
+        SystemColumn::text("min", "Minimum, as text."),
+        SystemColumn::text("max", "Maximum, as text."),
+        SystemColumn::number("nulls", "Number of nulls."),
+        SystemColumn::number("distinct_estimate", "Estimated number of distinct values."),
+    ],
+    rows: rows,
+};
+
+/// One batch per block.
+fn rows(state: &SystemState) -> SystemRows {
+    let tables: Vec<_> = state.snapshot.tables().cloned().collect();
+    Box::new(
+        tables
+            .into_iter()
+            .flat_map(|table| (0..table.blocks.len()).map(move |index| column_rows(&table, &table.blocks[index]))),
+    )
+}
+
+/// One row per column of a block. Lists the encodings of the column's segments in order. Consecutive equal encodings
+/// are listed once.
+fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
+    let external = |error| DataFusionError::External(Box::new(error));
+    let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let groups = open.block().groups();
+    let names = || table.schema.columns().iter();
+    let (mut encodings, mut minima, mut maxima) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+    let mut measures: [Vec<u64>; 5] = Default::default();
+    let mut kinds = Vec::new();
+    for (position, column) in names().enumerate() {
+        let index = ColumnIndex::from(position);
+        let statistics = open.block().statistics(&open, index).map_err(external)?;
+        let pieces = open.block().column_storage(&open, index).map_err(external)?;
+        let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.name()).collect();
+        distinct.dedup();
+        encodings.append_value(distinct.join(" | "));
+        minima.append_option(statistics.min.as_ref().map(|key| datum_text(key, column.logical_type)));
+        maxima.append_option(statistics.max.as_ref().map(|key| datum_text(key, column.logical_type)));
+        let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
+        kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
+        let bytes: u64 = pieces.iter().map(|piece| piece.stored_bytes).sum();
+        let values = [group as u64, bytes, statistics.plain_bytes, statistics.nulls, statistics.distinct_estimate()];
+        measures.iter_mut().zip(values).for_each(|(measure, value)| measure.push(value));
+    }
+    let [group_indexes, bytes, plain_bytes, nulls, distinct_estimates] = measures;
+    Ok(vec![
+        texts(names().map(|_| Some(table.name.clone()))),
+        texts(names().map(|_| Some(block.id().to_string()))),
+        texts(names().map(|column| Some(column.name.clone()))),
+        texts(names().map(|column| Some(column.logical_type.sql_name()))),
+        numbers(group_indexes),
+        texts(kinds),
+        Arc::new(encodings.finish()),
+        numbers(bytes),
+        numbers(plain_bytes),
+        Arc::new(minima.finish()),
+        Arc::new(maxima.finish()),
+        numbers(nulls),
+        numbers(distinct_estimates),
+    ])
+}

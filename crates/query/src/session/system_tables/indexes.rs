@@ -1,0 +1,53 @@
+//! `taut.indexes`: one row for each index.
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::common::{DataFusionError, Result};
+use taut_store::{ReadCounters, Table};
+use taut_types::IndexDesign;
+
+use super::{SystemColumn, SystemTable, each_table, numbers, texts};
+
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "indexes",
+    description: "The indexes of each table.",
+    columns: &[
+        SystemColumn::text("table_name", "Name of the table."),
+        SystemColumn::text("index_name", "Name of the index."),
+        SystemColumn::text("method", "Kind of index: `csb` or `bloom`."),
+        SystemColumn::text("columns", "Indexed columns, separated by commas."),
+        SystemColumn::number("blocks", "Blocks of the table."),
+        SystemColumn::number("blocks_indexed", "Blocks that have the index already."),
+        SystemColumn::number("bytes", "Bytes of the index in all blocks."),
+    ],
+    rows: |state| each_table(state, index_rows),
+};
+
+/// One row per index, with the number of blocks that have it and its size there.
+fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
+    let indexes = &table.design.indexes;
+    let mut built = vec![(0, 0); indexes.len()];
+    for block in table.blocks.iter().filter(|_| !indexes.is_empty()) {
+        let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let external = |error| DataFusionError::External(Box::new(error));
+        let found = open.block().description(&open).map_err(external)?.1.indexes;
+        for (index, (blocks, bytes)) in indexes.iter().zip(&mut built) {
+            if let Some(position) = found.iter().position(|found| found == index) {
+                *blocks += 1;
+                *bytes += open.block().index_bytes(position);
+            }
+        }
+    }
+    let columns = |index: &IndexDesign| {
+        let names = index.columns.iter().map(|column| table.schema.column(*column).name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    Ok(vec![
+        texts(indexes.iter().map(|_| Some(table.name.clone()))),
+        texts(indexes.iter().map(|index| Some(index.name.clone()))),
+        texts(indexes.iter().map(|index| Some(index.kind.name().to_owned()))),
+        texts(indexes.iter().map(|index| Some(columns(index)))),
+        numbers(indexes.iter().map(|_| table.blocks.len() as u64)),
+        numbers(built.iter().map(|(blocks, _)| *blocks)),
+        numbers(built.iter().map(|(_, bytes)| *bytes)),
+    ])
+}

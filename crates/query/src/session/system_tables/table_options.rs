@@ -1,0 +1,30 @@
+//! `taut.table_options`: one row for each option of a table's design.
+
+use taut_types::{TableDesign, TableOption};
+
+use super::super::STATEMENT_OPTIONS;
+use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
+
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "table_options",
+    description: "The options of `CREATE TABLE ... WITH (...)` and `ALTER TABLE ... SET (...)`.",
+    columns: &[
+        SystemColumn::text("name", "Name of the option."),
+        SystemColumn::text("allowed", "Values that it takes."),
+        SystemColumn::text("default", "Default value; empty for an empty list."),
+        SystemColumn::text("description", "Meaning."),
+    ],
+    rows: rows,
+};
+
+fn rows(_: &SystemState) -> SystemRows {
+    let all = || TableDesign::OPTIONS.into_iter().chain(STATEMENT_OPTIONS);
+    let column = |of: fn(TableOption) -> &'static str| texts(all().map(|option| Some(of(option).to_owned())));
+    let columns = vec![
+        column(|option| option.name),
+        column(|option| option.values),
+        column(|option| option.default),
+        column(|option| option.description),
+    ];
+    Box::new(std::iter::once(Ok(columns)))
+}

@@ -1,0 +1,152 @@
+//! Settings of a session: name, values, default and meaning of each, in one place. `SET`, `RESET`, `SHOW`,
+//! `taut.settings`, completion and the reference follow from it.
+
+use std::time::Duration;
+
+use taut_store::Synchronous;
+
+/// A setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// What a commit survives.
+    Synchronous,
+    /// Whether the mover compacts in the background.
+    Mover,
+    /// Directory of spill files.
+    TempDirectory,
+    /// Time limit of each statement.
+    StatementTimeout,
+    /// Isolation level of transactions that do not specify one.
+    DefaultTransactionIsolation,
+    /// Whether transactions are read-only unless they specify a mode.
+    DefaultTransactionReadOnly,
+    /// Isolation level of the current transaction.
+    TransactionIsolation,
+    /// Whether the current transaction is read-only.
+    TransactionReadOnly,
+}
+
+/// Declaration of a setting, in Markdown without links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingInfo {
+    /// Name in `SET` and `SHOW`.
+    pub name: &'static str,
+    /// Values that `SET` takes.
+    pub values: &'static str,
+    /// Value of a new session, which `RESET` sets again. `None` if the setting cannot be reset.
+    pub default: Option<&'static str>,
+    /// For whom the value holds: `session`, `transaction` or `database`.
+    pub scope: &'static str,
+    /// Meaning, one sentence.
+    pub description: &'static str,
+}
+
+impl Setting {
+    /// All settings, ordered by name.
+    pub const ALL: [Self; 8] = [
+        Self::DefaultTransactionIsolation,
+        Self::DefaultTransactionReadOnly,
+        Self::Mover,
+        Self::StatementTimeout,
+        Self::Synchronous,
+        Self::TempDirectory,
+        Self::TransactionIsolation,
+        Self::TransactionReadOnly,
+    ];
+
+    /// The declaration of the setting.
+    pub fn info(self) -> SettingInfo {
+        const LEVELS: &str = "`'read committed'`, `'repeatable read'` or `serializable`";
+        let (name, values, default, scope, description) = match self {
+            Self::Synchronous => (
+                "synchronous",
+                "`full`, `normal` or `off`",
+                Some("full"),
+                "session",
+                "What a commit survives: any crash (`full`), the end of the process (`normal`), or neither (`off`).",
+            ),
+            Self::Mover => (
+                "mover",
+                "`on` or `off`",
+                Some("on"),
+                "database",
+                "Whether the tuple mover compacts tables in the background.",
+            ),
+            Self::TempDirectory => (
+                "temp_directory",
+                "a directory in quotes",
+                Some("the database's directory"),
+                "database",
+                "Directory of the spill files of statements that exceed their memory.",
+            ),
+            Self::StatementTimeout => (
+                "statement_timeout",
+                "milliseconds, or a quoted number with `us`, `ms`, `s`, `min`, `h` or `d`, at most 24 days; `0` for no limit",
+                Some("0"),
+                "session",
+                "Ends statements that take longer, with SQLSTATE 57014.",
+            ),
+            Self::DefaultTransactionIsolation => (
+                "default_transaction_isolation",
+                LEVELS,
+                Some("repeatable read"),
+                "session",
+                "Isolation level of transactions that do not specify one.",
+            ),
+            Self::DefaultTransactionReadOnly => (
+                "default_transaction_read_only",
+                "`on` or `off`",
+                Some("off"),
+                "session",
+                "Whether transactions that specify no access mode are read-only.",
+            ),
+            Self::TransactionIsolation => (
+                "transaction_isolation",
+                LEVELS,
+                None,
+                "transaction",
+                "Isolation level of the current transaction. Only the first statement of a transaction can set it.",
+            ),
+            Self::TransactionReadOnly => (
+                "transaction_read_only",
+                "`on` or `off`",
+                None,
+                "transaction",
+                "Whether the current transaction is read-only.",
+            ),
+        };
+        SettingInfo { name, values, default, scope, description }
+    }
+
+    /// Name of the setting.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+}
+
+/// A setting with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// Value of [`Setting::Synchronous`].
+    Synchronous(Synchronous),
+    /// Value of [`Setting::Mover`].
+    Mover(bool),
+    /// Value of [`Setting::TempDirectory`]; `None` for the default.
+    TempDirectory(Option<String>),
+    /// Value of [`Setting::StatementTimeout`]; `None` for no limit.
+    StatementTimeout(Option<Duration>),
+}
+
+/// Value of a setting that is on or off.
+pub fn switch_name(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+/// Value of [`Setting::Synchronous`].
+pub fn synchronous_name(synchronous: Synchronous) -> &'static str {
+    match synchronous {
+        Synchronous::Full => "full",
+        Synchronous::Normal => "normal",
+        Synchronous::Off => "off",
+    }
+}

@@ -1,0 +1,106 @@
+//! `docs/reference` agrees with the declarations in the code. `TAUT_UPDATE=1` writes it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use taut::Database;
+use taut::reference::{Encoding, STATEMENT_OPTIONS, Setting, SystemTable, TableDesign};
+
+const UPDATE_VARIABLE: &str = "TAUT_UPDATE";
+
+fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
+    let mut text = row(&head) + &format!("|{}\n", "---|".repeat(head.len()));
+    rows.into_iter().for_each(|cells| text += &row(&cells));
+    text
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+fn settings() -> String {
+    let rows = Setting::ALL.into_iter().map(|setting| {
+        let info = setting.info();
+        let default = info.default.map(code).unwrap_or_default();
+        vec![code(info.name), info.values.to_owned(), default, info.scope.to_owned(), info.description.to_owned()]
+    });
+    format!(
+        "# Settings\n\n`SET name = value`, `RESET name` and `SHOW name` set and show a setting; `SHOW ALL` and `taut.settings` list all of them.\n\
+         A rollback does not undo `SET`. Names that begin with `datafusion.` are settings of the planner.\n\n{}",
+        table(&["setting", "values", "default", "scope", "meaning"], rows)
+    )
+}
+
+fn table_options() -> String {
+    let rows = TableDesign::OPTIONS.into_iter().chain(STATEMENT_OPTIONS).map(|option| {
+        vec![code(option.name), option.values.to_owned(), code(option.default), option.description.to_owned()]
+    });
+    format!(
+        "# Table options\n\nOptions of `CREATE TABLE ... WITH (...)` and `ALTER TABLE ... SET (...)`. `taut.table_options` lists them;\n\
+         `taut.tables` has those of each table. [Tables](../guide/tables.md) explains them.\n\n{}",
+        table(&["option", "values", "default", "meaning"], rows)
+    )
+}
+
+fn encodings() -> String {
+    let rows = Encoding::ALL.into_iter().map(|encoding| vec![code(encoding.name()), encoding.description().to_owned()]);
+    format!(
+        "# Encodings\n\nEncodings of column chunks. Each segment gets the one that its values suit, unless option `encoding` names one.\n\
+         `taut.columns` shows which. [The format](../format.md) has their bytes.\n\n{}",
+        table(&["encoding", "what is stored"], rows)
+    )
+}
+
+fn system_tables() -> String {
+    let mut text =
+        "# System tables\n\nTables of schema `taut`. They can be read like other tables, and show the snapshot of the \
+                    statement.\n"
+            .to_owned();
+    for system_table in SystemTable::ALL {
+        let rows = system_table
+            .columns
+            .iter()
+            .map(|column| vec![code(column.name), column.sql_type().to_owned(), column.description.to_owned()]);
+        let rows = table(&["column", "type", "meaning"], rows);
+        write!(text, "\n## taut.{}\n\n{}\n\n{rows}", system_table.name, system_table.description).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_reference_is_that_of_the_code() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+    for (name, text) in [
+        ("settings.md", settings()),
+        ("table-options.md", table_options()),
+        ("encodings.md", encodings()),
+        ("system-tables.md", system_tables()),
+    ] {
+        let path = directory.join(name);
+        if std::env::var_os(UPDATE_VARIABLE).is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == text, "{name} differs; {UPDATE_VARIABLE}=1 cargo test --workspace --test reference writes it");
+    }
+}
+
+/// Declarations and behaviour agree: every setting can be shown, and set to its default unless it has none.
+#[test]
+fn every_setting_is_shown_and_reset() {
+    let database = Database::in_memory().unwrap();
+    let session = database.session();
+    for setting in Setting::ALL {
+        let name = setting.name();
+        session.query(&format!("SHOW {name}")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let reset = session.execute(&format!("RESET {name}"));
+        assert_eq!(reset.is_ok(), setting.info().default.is_some(), "{name}");
+        // Any text is the name of a directory, which may exist.
+        let wrong = if setting == Setting::TempDirectory { "1" } else { "'no such value'" };
+        let error = session.execute(&format!("SET {name} = {wrong}")).unwrap_err();
+        assert_eq!((error.sqlstate(), error.hint().is_some()), ("22023", true), "{name}: {error}");
+    }
+}
