@@ -6,7 +6,6 @@
 
 mod backup;
 mod catalog;
-mod command_tags;
 mod constraints;
 mod ddl;
 mod explain;
@@ -50,7 +49,9 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use taut_sql::{CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, TableSource, inserts_values, lists_values};
+use taut_sql::{
+    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, inserts_values, lists_values,
+};
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +69,6 @@ use crate::session::prepared::PreparedStatements;
 pub use self::fill::STATEMENT_OPTIONS;
 pub use self::system_tables::{SystemColumn, SystemTable};
 
-use self::command_tags::{ddl_tag, maintenance_tag};
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, wait_for_memory};
 use self::mutate::Mutate;
@@ -181,12 +181,7 @@ impl QuerySession {
     /// values.
     pub fn is_short(&self, statement: &Statement) -> bool {
         match statement {
-            Statement::Begin { .. }
-            | Statement::Commit
-            | Statement::Savepoint { .. }
-            | Statement::Release { .. }
-            | Statement::SetTransaction { .. }
-            | Statement::Rollback { .. } => true,
+            _ if statement.class() == StatementClass::TransactionControl => true,
             Statement::Engine { statement, is_long: false, .. } if inserts_values(statement) => true,
             other => self.has_plan(other),
         }
@@ -298,21 +293,14 @@ impl QuerySession {
     }
 
     async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        let takes_parameters = matches!(
-            statement,
-            Statement::Engine { .. }
-                | Statement::Mutation { .. }
-                | Statement::CreateTable { source: TableSource::Query(_), .. }
-        );
-        if !takes_parameters && !parameters.is_empty() {
+        if !statement.takes_parameters() && !parameters.is_empty() {
             let allowed = "queries, INSERT, UPDATE, DELETE, MERGE, COPY (query) TO and CREATE TABLE AS have parameters";
             return Err(QueryError::unsupported("a parameter in this statement", allowed));
         }
-        if let Some(what) = ddl_tag(statement) {
-            self.check_may_write(what)?;
-        }
-        if let Some(what) = maintenance_tag(statement).filter(|_| self.store.is_read_only()) {
-            self.check_may_write(what)?;
+        match statement.class() {
+            StatementClass::Definition(name) => self.check_may_write(name)?,
+            StatementClass::Maintenance(name) if self.store.is_read_only() => self.check_may_write(name)?,
+            _ => {}
         }
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {

@@ -67,5 +67,5 @@ pub use parse::{
     format_timeout, is_separated_by_tabs, parse, parse_expression,
 };
 pub use settings::{Setting, SettingInfo, SettingValue, switch_name, synchronous_name};
-pub use statement::{NewIndex, Statement, TableSource, is_insert, is_query};
+pub use statement::{NewIndex, Statement, StatementClass, TableSource, is_insert, is_query};
 pub use types::type_name;

@@ -194,7 +194,66 @@ pub enum Statement {
     },
 }
 
+/// What kind of statement a statement is. It decides when the statement is refused, and whether a time limit ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementClass {
+    /// Changes definitions, or rows of a whole table. It has a command name. Refused in read-only transactions.
+    Definition(&'static str),
+    /// Changes how the database is stored but not its contents. It has a command name. Refused by a database that is
+    /// open read-only.
+    Maintenance(&'static str),
+    /// Begins or ends a transaction, or sets its modes. No time limit ends it, except `COMMIT`.
+    TransactionControl,
+    /// Sets or shows a setting. No time limit ends it.
+    Setting,
+    /// Reads or writes rows, or shows definitions.
+    Rows,
+}
+
 impl Statement {
+    /// The class of the statement.
+    pub fn class(&self) -> StatementClass {
+        use StatementClass::{Definition, Maintenance, Rows, Setting, TransactionControl};
+        match self {
+            Self::CreateTable { source: TableSource::Query(_), .. } => Definition("CREATE TABLE AS"),
+            Self::CreateTable { .. } => Definition("CREATE TABLE"),
+            Self::CreateIndex(_) => Definition("CREATE INDEX"),
+            Self::Drop { kind: ObjectKind::View, .. } => Definition("DROP VIEW"),
+            Self::Drop { kind: ObjectKind::Index, .. } => Definition("DROP INDEX"),
+            Self::Drop { .. } => Definition("DROP TABLE"),
+            Self::AlterTable { .. } | Self::AlterConstraints { .. } => Definition("ALTER TABLE"),
+            Self::CopyFrom { .. } => Definition("COPY FROM"),
+            Self::CreateView { .. } => Definition("CREATE VIEW"),
+            Self::Checkpoint => Maintenance("CHECKPOINT"),
+            Self::Vacuum { .. } => Maintenance("VACUUM"),
+            Self::StopLogRetention => Maintenance("BACKUP DATABASE STOP LOG"),
+            Self::Set(SettingValue::Mover(true)) => Maintenance("SET mover = on"),
+            Self::Set(_) | Self::Show(_) | Self::ShowAll => Setting,
+            Self::Begin { .. }
+            | Self::Commit
+            | Self::Rollback { .. }
+            | Self::Savepoint { .. }
+            | Self::Release { .. }
+            | Self::SetTransaction { .. } => TransactionControl,
+            Self::Engine { .. }
+            | Self::Execute { .. }
+            | Self::Mutation { .. }
+            | Self::Prepare { .. }
+            | Self::Truncate { .. }
+            | Self::Backup { .. }
+            | Self::Describe { .. }
+            | Self::ShowTables => Rows,
+        }
+    }
+
+    /// Whether values for parameters can be given with the statement.
+    pub fn takes_parameters(&self) -> bool {
+        matches!(
+            self,
+            Self::Engine { .. } | Self::Mutation { .. } | Self::CreateTable { source: TableSource::Query(_), .. }
+        )
+    }
+
     /// Whether the statement has a long text, see [`is_long`](crate::is_long). Variants that do not record it return
     /// false.
     pub fn is_long(&self) -> bool {

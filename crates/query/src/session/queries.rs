@@ -8,7 +8,8 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -19,7 +20,6 @@ use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
 use taut_store::Catalog;
 
-use super::command_tags::verb_of;
 use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
 use super::merged::execute_merged;
 use super::mutate::Mutate;
@@ -518,5 +518,24 @@ fn inserted_without_types(prepared: &EngineStatement) -> Option<EngineStatement>
             Some(EngineStatement::Statement(statement.clone()))
         }
         _ => None,
+    }
+}
+
+/// Verb of a plan that writes rows; `None` for a query.
+///
+/// # Errors
+/// If the statement is not supported.
+fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
+    match plan {
+        LogicalPlan::Ddl(ddl) => {
+            Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"))
+        }
+        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(InsertOp::Append)) => Ok(Some("INSERT")),
+        LogicalPlan::Dml(dml) => Err(QueryError::unsupported(
+            dml.op.name(),
+            "INSERT, UPDATE, DELETE and MERGE as statements of their own are",
+        )),
+        LogicalPlan::Copy(_) => Ok(Some("COPY")),
+        _ => Ok(None),
     }
 }

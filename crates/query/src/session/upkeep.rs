@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taut_sql::Statement;
+use taut_sql::{Statement, StatementClass};
 use taut_store::{Table, TableId};
 
 use super::{Done, Outcome, QuerySession};
@@ -149,17 +149,11 @@ impl QuerySession {
     /// There is no limit on statements that set or show a setting of Taut, or on those that control a transaction,
     /// except `COMMIT`. A limit that is too short can therefore still be changed.
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
-        let is_limited = !matches!(
-            statement,
-            Statement::Set(_)
-                | Statement::Show(_)
-                | Statement::ShowAll
-                | Statement::SetTransaction { .. }
-                | Statement::Begin { .. }
-                | Statement::Savepoint { .. }
-                | Statement::Release { .. }
-                | Statement::Rollback { .. }
-        );
+        let is_limited = match statement.class() {
+            StatementClass::Setting => false,
+            StatementClass::TransactionControl => matches!(statement, Statement::Commit),
+            _ => true,
+        };
         self.statement_timeout().filter(|_| is_limited)
     }
 }
