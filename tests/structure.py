@@ -18,7 +18,7 @@ ALLOWED = {
     "taut-store": ["taut-types", "taut-block"],
     "taut-sql": ["taut-types", "taut-store"],
     "taut-query": ["taut-types", "taut-block", "taut-store", "taut-sql"],
-    "taut": ["taut-types", "taut-block", "taut-store", "taut-query"],
+    "taut": ["taut-store", "taut-query"],
     "taut-cli": ["taut-types", "taut-store", "taut", "taut-allocator"],
     "taut-python": ["taut", "taut-allocator"],
     "taut-testkit": ["taut-types"],
