@@ -1,17 +1,18 @@
 # What a contributor runs. Everything is built under CARGO_TARGET_DIR, so that clones share it.
 #
 #   make demo         build Taut and show what it does, on data that it makes itself
-#   make test         every test: storage, SQL in all layouts, DuckDB as witness, the Python package, fuzzing for a minute
+#   make test         every test: storage, SQL in all layouts, DuckDB's answers, the Python package, a minute of fuzzing
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
 #   make wheel        the Python package, optimised, in bindings/python/dist
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
-#   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; ROWS=100000 BENCH="--seconds 0.5"
+#   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; for a smoke run,
+#                       ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
 #   make bench-tpch-memory  memory and time of TPC-H's queries with --memory 1GiB
-#   make bench-kernels  tests on columns by the loop: per width, in cache and beside the speed of memory; a file for each
-#                       best set of instructions
+#   make bench-kernels  predicates on columns by kernel and width, in cache and beside the speed of memory; a file for
+#                       each set of instructions
 
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/taut/target
@@ -113,8 +114,8 @@ dependencies: $(CHECK_VENV)/.installed
 	$(SHEAR)
 	$(SHEAR) fuzz
 
-# Not part of `make check`: the database of advisories is on GitHub, which machines of CI may not reach, and a new advisory
-# must not fail the check of an unrelated change.
+# Not part of `make check`: the database of advisories is on GitHub, which CI does not reach. A new advisory must not
+# fail the check of an unrelated change either.
 advisories: $(CHECK_VENV)/.installed
 	$(DENY) check advisories
 	$(DENY) --manifest-path fuzz/Cargo.toml --config deny.toml check advisories

@@ -1,4 +1,4 @@
-"""The Python package against DuckDB's: ten million rows of ten integers to Arrow, a small statement, and memory over many.
+"""The Python package against DuckDB's: ten million rows of ten integers to Arrow, a small statement, memory over many.
 
     make bench-python
 """

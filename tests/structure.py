@@ -1,5 +1,6 @@
 """Checks the structure of the workspace: the dependencies that ARCHITECTURE.md draws, rules of the sources, links."""
 
+import ast
 import json
 import pathlib
 import re
@@ -40,8 +41,13 @@ REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
 # What examples, which are measurements, may use in addition to the dependencies of their crate.
 OF_EXAMPLES = ["taut-allocator"]
-# Width of comments, as of code (rustfmt.toml).
+# Width of comments, and of documents and SQL tests, as in .editorconfig.
 LINE_MAX = 120
+LINE_MAX_WIDE = 130
+# Endings of files with lines of these kinds. Those without an ending are the Makefile and scripts.
+TEXT = ["", ".md", ".py", ".pyi", ".rs", ".slt", ".toml", ".txt", ".yml"]
+# Output of programs.
+GENERATED = re.compile(r"bench/results/(?!README)|.*/proptest-regressions/")
 # Crates for tests alone.
 DEVELOPMENT_ONLY = ["taut-testkit"]
 # Crates that never open a file. Only the store opens the files of a database.
@@ -105,8 +111,8 @@ def features(*selection):
 
 
 def compiled_once(wrong):
-    """Checks that the Python package, which is built alone, uses the features of the whole workspace. Otherwise every library
-    would be compiled twice."""
+    """Checks that the Python package, which is built alone, uses the features of the whole workspace. Otherwise every
+    library would be compiled twice."""
     alone, together = features("--package", "taut-python"), features("--workspace")
     for package in sorted(set(alone) & set(together)):
         for feature in sorted(together[package] - alone[package]):
@@ -188,13 +194,33 @@ def folders(wrong):
                 wrong.append(f"crates/query/src: {module} imports {other}, which FOLDERS_OF_QUERY in tests/structure.py does not allow")
 
 
+def written_lines(path):
+    """Returns the numbers of lines with comments, docstrings, or prose outside of tables and blocks of code."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        text = re.sub(r"^ *```.*?^ *```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+        return {number for number, line in enumerate(text.splitlines(), 1) if not line.lstrip().startswith("|")}
+    marker = "//" if path.suffix == ".rs" else "#"
+    numbers = {number for number, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(marker)}
+    if path.suffix in (".py", ".pyi"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+                numbers.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return numbers
+
+
 def line_widths(wrong):
-    """Checks that no comment is wider than code may be. The formatter wraps code, but no comments."""
-    listed = subprocess.run(["git", "ls-files", "*.rs"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(lambda name: (ROOT / name).exists(), listed.splitlines()):
-        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
-            if len(line) > LINE_MAX and line.lstrip().startswith("//"):
-                wrong.append(f"{name}:{number}: a comment of {len(line)} characters, {LINE_MAX} are allowed")
+    """Checks the width of comments, docstrings and prose."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.splitlines():
+        path = ROOT / name
+        if not path.exists() or path.suffix not in TEXT or GENERATED.match(name):
+            continue
+        allowed = LINE_MAX_WIDE if path.suffix in (".md", ".slt") else LINE_MAX
+        lines = path.read_text().splitlines()
+        for number in sorted(written_lines(path)):
+            if len(lines[number - 1]) > allowed:
+                wrong.append(f"{name}:{number}: {len(lines[number - 1])} characters, {allowed} are allowed")
 
 
 def links(wrong):

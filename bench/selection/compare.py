@@ -11,8 +11,9 @@
     d  the MIN of 100 groups of chasseur-2013 3.2
     e  seconds of a load and bytes per row
 
-Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are compared;
-then all answer it in turns, the order reversed every time. A time ends when the whole answer is in memory, as Arrow.
+Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are
+compared; then all answer it in turns, the order reversed every time. A time ends when the whole answer is in memory, as
+Arrow.
 """
 
 import argparse

@@ -6,8 +6,8 @@ Loads the eight tables into each layout of Taut and into a DuckDB file, checks a
 DuckDB's, then runs the queries in turns: each repetition asks every engine each query before the next one.
 Each engine keeps one process; what is timed is a statement from its text to its last row.
 
-At scale factors above 5, where files and results have to share the memory of a workstation, Taut has one layout, DataFusion
-is left out, tables are loaded once, and each query is asked three times.
+At scale factors above 5, where files and results have to share the memory of a workstation, Taut has one layout,
+DataFusion is left out, tables are loaded once, and each query is asked three times.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     make bench-tpch-memory SCALE=10
 
 Each query runs in a process of its own, on a database in columns, with `--memory` and whatever else is the default. Its
-memory is the greatest resident memory of that process, less that of one that runs `SELECT 1`. Two joins of whole tables, which
-do not fit, come behind the 22 queries.
+memory is the greatest resident memory of that process, less that of one that runs `SELECT 1`. Two joins of whole
+tables, which do not fit, come behind the 22 queries.
 """
 
 import argparse

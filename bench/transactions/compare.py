@@ -7,12 +7,12 @@
     single    inserts and updates by key of one session, each statement a durable transaction
     sessions  the same with eight sessions at once, of keys that are disjoint
     upsert    100,000 random keys, half of them present, in one statement
-    scans     scans of tables of which 1 % was updated, by one statement and by 1,000, after VACUUM, and after VACUUM FULL
+    scans     scans of tables with 1 % of rows updated, by one statement and by 1,000, after VACUUM and VACUUM FULL
     space     bytes of the directory after 90 % of the rows were deleted, beside a fresh load of the rest
     memory    peak resident memory of an UPDATE of all rows, and of VACUUM after it, limited to 1 GiB
 
-Every part has a process of its own, in which all engines take turns, the order reversed every time; each has a directory on
-one file system. Sums and counts are compared after every part. What fails is told in the tables.
+Every part has a process of its own, in which all engines take turns, the order reversed every time; each has a
+directory on one file system. Sums and counts are compared after every part. What fails is told in the tables.
 """
 
 import argparse

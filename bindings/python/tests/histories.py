@@ -1,14 +1,15 @@
 """Finds in what transactions appended and read whether they could have run as their isolation level says.
 
-Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so a read of a list tells
-which transactions came before it, and in which order. Between committed transactions there is an edge
+Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so a read of a list
+tells which transactions came before it, and in which order. Between committed transactions there is an edge
 
     ww   from who appended an element to who appended the next one of that list,
     wr   from who appended the last element of a list to who read it,
     rw   from who read a list to who appended the element that came next.
 
-Where transactions ran as if one after the other there is no cycle. Where each saw a snapshot, a cycle has two rw edges one
-after the other (Cerone and Gotsman, PODC 2016); where each statement saw only what was committed, it has at least one.
+Where transactions ran as if one after the other there is no cycle. Where each saw a snapshot, a cycle has two rw edges
+one after the other (Cerone and Gotsman, PODC 2016); where each statement saw only what was committed, it has at least
+one.
 
 A set is a list whose order nobody knows. Who read it comes after all whose elements are there, and before all others.
 """
@@ -159,7 +160,7 @@ class History:
 
 
 def cycles(edges, level):
-    """One cycle that a level does not allow of each component that has one, as (transaction, kind of edge to the next)."""
+    """One cycle that a level does not allow per component that has one, as (transaction, kind of edge to the next)."""
     steps = STEPS[level](edges)
     return [cycle_in(component, steps) for component in components(steps) if len(component) > 1]
 

@@ -23,7 +23,7 @@ HANG_SECONDS = 60
 
 #: Tables of each form. A serializable transaction is refused for what changes in a table, so there are some.
 TABLES = 4
-#: Lists of a table that are appended to. One that is long enough is left, and another begun: all of it is read each time.
+#: Lists of a table that are appended to. Each read takes a whole list, so a list that is long enough is replaced.
 LISTS_OF_TABLE = 2
 LENGTH_MAX = 40
 

@@ -1,7 +1,8 @@
 """What transactions see of each other: Kleppmann's Hermitage, each anomaly at each isolation level.
 
-An anomaly that a level allows occurs here, since the order of statements forces it; one that it does not allow ends in a
-wait, a refusal (SQLSTATE 40001) or the right answer. See https://github.com/ept/hermitage, and Adya's thesis for the names.
+An anomaly that a level allows occurs here, since the order of statements forces it; one that it does not allow ends in
+a wait, a refusal (SQLSTATE 40001) or the right answer. See https://github.com/ept/hermitage, and Adya's thesis for the
+names.
 """
 
 import threading

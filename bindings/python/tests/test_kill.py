@@ -1,13 +1,14 @@
 """A process that changes a database is killed, again and again, and nothing that it was promised is lost.
 
-Run as a program, this file is that process. It prints what it finds, then each change before it begins, and that it is done:
+Run as a program, this file is that process. It prints what it finds, then each change before it begins and after:
 
     ["found", owner, [[table, key, value], ...]]     all rows that an owner has
     ["begin", owner, [[table, key, value], ...]]     what a commit is to change; without a value, the row goes
     ["done", owner]  or  ["undone", owner]
 
-Each owner is a thread, and changes only rows of its own, one commit after the other: so what is found has all commits that
-were done, and the one that was begun wholly or not at all. Money moves between accounts that all share, and is counted.
+Each owner is a thread, and changes only rows of its own, one commit after the other: so what is found has all commits
+that were done, and the one that was begun wholly or not at all. Money moves between accounts that all share, and is
+counted.
 """
 
 import itertools

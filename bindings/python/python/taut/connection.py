@@ -104,8 +104,9 @@ class Connection:
         result, or any object with ``__arrow_c_stream__``. It is read without copying if its memory is Arrow.
 
         Raises ProgrammingError when a statement is wrong, NotSupportedError when Taut does not support it, DataError
-        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate`, `message`, and,
-        if there are any, `detail`, `hint` and `position`, a line and a column. Rows are computed when they are read, so reading them can raise too.
+        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate`, `message`, and, if there are any,
+        `detail`, `hint` and `position`, a line and a column. Rows are computed when they are read, so reading them can
+        raise too.
         """
         caller = sys._getframe(1)
         return self._run(query, params, caller.f_locals, caller.f_globals)
