@@ -50,7 +50,8 @@ use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
-    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, inserts_values, lists_values,
+    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, TableSource, inserts_values,
+    lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
