@@ -19,6 +19,7 @@ mod options;
 mod output;
 mod progress;
 mod repair;
+mod script;
 mod shell;
 mod sql;
 mod statement_splitter;

@@ -36,6 +36,7 @@
 //! ```
 
 mod attachment;
+mod declared;
 mod desugar;
 mod dialect;
 mod error;
@@ -52,6 +53,7 @@ mod syntax;
 mod types;
 
 pub use attachment::Attachment;
+pub use declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
 pub use limits::is_long;
@@ -62,10 +64,7 @@ pub use mutation::{
 };
 pub use names::Names;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
-pub use parse::{
-    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, FileFormat, IsolationLevel, OPTIONS_ALLOWED,
-    format_timeout, is_separated_by_tabs, parse, parse_expression,
-};
-pub use settings::{Setting, SettingInfo, SettingValue, switch_name, synchronous_name};
+pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression};
+pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, switch_name, synchronous_name};
 pub use statement::{NewIndex, Statement, StatementClass, TableSource, is_insert, is_query};
 pub use types::type_name;

@@ -33,10 +33,8 @@ use crate::names::Names;
 use crate::parameters::{Parameters, literal, numbered};
 use crate::statement::Statement;
 
-pub use self::constraints::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 pub use self::timeout::format_timeout;
-pub use self::transaction::IsolationLevel;
 
 /// Parses the statements of a text, separated by semicolons.
 ///

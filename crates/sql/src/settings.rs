@@ -137,6 +137,39 @@ pub enum SettingValue {
     StatementTimeout(Option<Duration>),
 }
 
+/// Isolation level of a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Each statement sees what was committed when it began. `READ UNCOMMITTED` is the same, as in PostgreSQL.
+    ReadCommitted,
+    /// All statements see what was committed when the first began: `REPEATABLE READ`, or `SNAPSHOT`.
+    #[default]
+    Snapshot,
+    /// Transactions behave as if they ran one after the other.
+    Serializable,
+}
+
+impl IsolationLevel {
+    /// Name in PostgreSQL's settings, such as `repeatable read`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "read committed",
+            Self::Snapshot => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    /// Level with a name, in any case. `snapshot` and `read uncommitted` are also accepted.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
+            "repeatable read" | "snapshot" => Some(Self::Snapshot),
+            "serializable" => Some(Self::Serializable),
+            _ => None,
+        }
+    }
+}
+
 /// Value of a setting that is on or off.
 pub fn switch_name(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }

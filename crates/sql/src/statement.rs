@@ -10,12 +10,12 @@ use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::attachment::Attachment;
+use crate::declared::{ConstraintChange, Declared};
 use crate::error::ObjectKind;
 use crate::mutation::Mutation;
 use crate::names::Names;
 use crate::parameters::Parameters;
-use crate::parse::{ConstraintChange, Declared, IsolationLevel};
-use crate::settings::{Setting, SettingValue};
+use crate::settings::{IsolationLevel, Setting, SettingValue};
 
 /// One parsed statement.
 // Not `non_exhaustive`: the compiler then shows the engine which statements it does not run yet.

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::inspect;
 use crate::output::Format;
 use crate::output::grid::{Alignment, Grid};
+use crate::script;
 use crate::statement_splitter::{Position, StatementText};
 use crate::system_tables::{self, Records, identifier};
 use crate::units::{bytes_text, count_text};
@@ -74,7 +75,7 @@ pub fn run(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
             executor.rows_max = Some(count.parse().map_err(|_| wrong(".max-rows", count))?);
         }
         (".refresh", "") => refresh(executor)?,
-        (".read", file) if !file.is_empty() => crate::sql::run_file(executor, Path::new(file))?,
+        (".read", file) if !file.is_empty() => script::run_file(executor, Path::new(file))?,
         (name, argument) => return Err(wrong(name, argument)),
     }
     executor.output.finish()?;

@@ -3,7 +3,7 @@
 use datafusion_sql::sqlparser::ast::{ColumnDef, ColumnOption};
 use taut_types::Column;
 
-use super::constraints::Declared;
+use crate::declared::Declared;
 use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
 use crate::types::{TYPES_ALLOWED, has_length, logical_type_of};

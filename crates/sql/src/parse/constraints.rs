@@ -1,4 +1,4 @@
-//! Constraints and defaults, as `CREATE TABLE` and `ALTER TABLE` declare them. Names in them are not resolved yet.
+//! Constraints and defaults of `CREATE TABLE` and `ALTER TABLE`.
 
 use datafusion_sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, CheckConstraint, ColumnOption, ConstraintCharacteristics,
@@ -7,82 +7,9 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_store::ReferentialAction;
 
+use crate::declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 use crate::error::{Result, SqlError};
 use crate::identifiers::{local_name, normalize};
-
-/// Declarations of a table other than its columns and their types.
-#[derive(Clone, Debug, Default)]
-pub struct Declared {
-    /// Constraints in the order of the statement.
-    pub constraints: Vec<DeclaredConstraint>,
-    /// Names of columns with the expressions of their defaults.
-    pub defaults: Vec<(String, Expr)>,
-}
-
-/// A constraint that a statement declares.
-#[derive(Clone, Debug)]
-pub struct DeclaredConstraint {
-    /// Name of the constraint, if one is given.
-    pub name: Option<String>,
-    /// Rule that rows must obey.
-    pub rule: DeclaredRule,
-}
-
-/// Rule that a constraint imposes on rows.
-#[derive(Clone, Debug)]
-pub enum DeclaredRule {
-    /// `PRIMARY KEY` or `UNIQUE`.
-    Key {
-        /// Columns of the key.
-        columns: Vec<String>,
-        /// True for `PRIMARY KEY`, false for `UNIQUE`.
-        is_primary: bool,
-    },
-    /// `CHECK`.
-    Check {
-        /// Condition of the check.
-        condition: Box<Expr>,
-    },
-    /// `FOREIGN KEY`.
-    ForeignKey {
-        /// Columns that reference the other table.
-        columns: Vec<String>,
-        /// The referenced table.
-        table: String,
-        /// Columns of the referenced table. Empty means its primary key.
-        referenced: Vec<String>,
-        /// Action on rows whose referenced row is deleted.
-        on_delete: ReferentialAction,
-    },
-}
-
-/// A change of the constraints of a table.
-#[derive(Clone, Debug)]
-pub enum ConstraintChange {
-    /// `ADD CONSTRAINT`
-    Add(DeclaredConstraint),
-    /// `DROP CONSTRAINT`
-    Drop {
-        /// Name of the constraint.
-        name: String,
-        /// Whether a missing constraint is ignored.
-        if_exists: bool,
-    },
-    /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
-    Nullable {
-        /// Name of the column.
-        column: String,
-        /// Whether the column may hold nulls.
-        nullable: bool,
-    },
-    /// `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`
-    Default {
-        /// Name of the column.
-        column: String,
-        /// The default expression. `None` means null.
-        value: Option<Box<Expr>>,
-    },
-}
 
 impl Declared {
     /// Adds an option of a column. Returns `None` if the option is not a constraint or a default.

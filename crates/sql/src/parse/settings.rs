@@ -7,9 +7,8 @@ use taut_store::Synchronous;
 
 use super::takes_word;
 use super::timeout::parse_timeout;
-use super::transaction::IsolationLevel;
 use crate::error::{Result, SqlError};
-use crate::settings::{Setting, SettingValue};
+use crate::settings::{IsolationLevel, Setting, SettingValue};
 use crate::statement::Statement;
 
 /// Parses `SET`, `RESET` and `SHOW` of the settings of Taut. Returns `None` for other statements and consumes none of

@@ -9,40 +9,8 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
+use crate::settings::IsolationLevel;
 use crate::statement::Statement;
-
-/// Isolation level of a transaction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IsolationLevel {
-    /// Each statement sees what was committed when it began. `READ UNCOMMITTED` is the same, as in PostgreSQL.
-    ReadCommitted,
-    /// All statements see what was committed when the first began: `REPEATABLE READ`, or `SNAPSHOT`.
-    #[default]
-    Snapshot,
-    /// Transactions behave as if they ran one after the other.
-    Serializable,
-}
-
-impl IsolationLevel {
-    /// Name in PostgreSQL's settings, such as `repeatable read`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ReadCommitted => "read committed",
-            Self::Snapshot => "repeatable read",
-            Self::Serializable => "serializable",
-        }
-    }
-
-    /// Level with a name, in any case. `snapshot` and `read uncommitted` are also accepted.
-    pub(super) fn of_name(name: &str) -> Option<Self> {
-        match name.to_ascii_lowercase().as_str() {
-            "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
-            "repeatable read" | "snapshot" => Some(Self::Snapshot),
-            "serializable" => Some(Self::Serializable),
-            _ => None,
-        }
-    }
-}
 
 /// Whether a statement controls transactions.
 pub(super) fn is_transaction(ast: &Ast) -> bool {
