@@ -14,7 +14,7 @@ mod options;
 pub(crate) mod policy;
 pub(crate) mod status;
 mod thread;
-mod work;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
@@ -33,7 +33,7 @@ use status::Status;
 
 pub use options::MoverOptions;
 pub(crate) use policy::CompactionScope;
-pub(crate) use work::{Worker, is_conflict};
+pub(crate) use worker::{Worker, is_conflict};
 
 /// Maximum wait for a maintenance lock whose holder may be waiting for this session.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

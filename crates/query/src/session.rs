@@ -8,22 +8,22 @@ mod backup;
 mod catalog;
 mod constraints;
 mod ddl;
+mod dml;
 mod explain;
-mod fill;
 mod indexes;
 mod insert_values;
 mod keys;
+mod load;
+mod maintenance;
 mod merge_join;
-mod merged;
-mod mutate;
+mod merged_stream;
 mod prepared;
 mod queries;
+mod returned_rows;
 mod settings;
 mod staged_file;
 mod system_tables;
 mod transactions;
-mod upkeep;
-mod written;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,12 +67,12 @@ use crate::runtime::progress::{ProgressCallback, ProgressCounter};
 use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
 
-pub use self::fill::STATEMENT_OPTIONS;
+pub use self::load::STATEMENT_OPTIONS;
 pub use self::system_tables::{SystemColumn, SystemTable};
 
+use self::dml::Mutate;
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, wait_for_memory};
-use self::mutate::Mutate;
 use self::queries::{Planning, Run};
 use self::transactions::Transactions;
 

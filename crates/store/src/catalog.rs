@@ -25,7 +25,7 @@ use taut_block::SegmentReader;
 use taut_types::{ColumnPredicate, ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use crate::delta::{ContainerId, Delta, DeltaPage};
-use crate::moves::RelocationsSince;
+use crate::relocations::RelocationsSince;
 use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;

@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 
 use crate::TableId;
 use crate::delta::{ContainerId, RowId, RowSet};
-use crate::moves::{RelocationsSince, RowRelocations};
+use crate::relocations::{RelocationsSince, RowRelocations};
 
 pub use keys::KeyMode;
 use keys::TableKeys;

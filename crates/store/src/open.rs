@@ -25,8 +25,8 @@ use crate::files::{
     BLOCKS, CATALOG, CATALOG_NEW, LOCK, READERS, ROOT, block_name, block_of, delta_name, file_error, list,
 };
 use crate::log::{self, Cut, FIRST_LOG, Log, LogEnd};
-use crate::moves::RelocationsSince;
 use crate::readers;
+use crate::relocations::RelocationsSince;
 use crate::retention::{Retention, remove_before};
 use crate::root::check_root;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};

@@ -23,7 +23,7 @@ use crate::catalog::split_at;
 use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, meets};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{LockConflict, TransactionId};
-use crate::moves::RelocationsSince;
+use crate::relocations::RelocationsSince;
 use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
 
 use self::reads::ReadSet;

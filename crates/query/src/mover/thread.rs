@@ -73,6 +73,7 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut IdleTracker) -> 
     shared.status.lock().keep(&snapshot);
     quiet.look(&snapshot, shared.options.idle);
     if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
+        // `taut.mover` shows its error.
         let _ = shared.checkpoint(worker.store);
         return true;
     }

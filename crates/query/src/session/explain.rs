@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 use taut_sql::MutationKind;
 use taut_store::Table;
 
-use super::mutate::{BoundMutation, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
+use super::dml::{BoundMutation, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
 use super::{Outcome, QuerySession, collected, ready};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::InsertExec;

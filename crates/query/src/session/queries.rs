@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
 use taut_store::Catalog;
 
+use super::dml::Mutate;
 use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
-use super::merged::execute_merged;
-use super::mutate::Mutate;
+use super::merged_stream::execute_merged;
 use super::staged_file::StagedFile;
 use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start};
 use crate::error::{QueryError, Result};

@@ -10,7 +10,7 @@ use super::{BlockId, Constraints, RowOrder, Table, TableId};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
-use crate::moves::RowRelocations;
+use crate::relocations::RowRelocations;
 
 /// One change of a catalog.
 #[derive(Clone, Debug)]

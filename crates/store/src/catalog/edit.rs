@@ -13,7 +13,7 @@ use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
-use crate::moves::RowRelocations;
+use crate::relocations::RowRelocations;
 use crate::{BlockFile, NewBlock};
 
 /// A catalog being changed. It starts from the newest catalog, so everything that a caller found in an older one is

@@ -18,9 +18,9 @@ use taut_store::{BlockFile, DeltaPage, OpenBlock, ReadCounters, Table};
 use taut_types::{ColumnPredicate, Predicate};
 
 use super::metrics::ScanMetrics;
+use super::morsels::{Morsel, Morsels, SegmentAddress, WorkQueue};
 use super::predicate::translate;
 use super::source::ScanSource;
-use super::work::{Morsel, Morsels, SegmentAddress, WorkQueue};
 use crate::exec::operators::{Interrupt, JoinKeys};
 use crate::runtime::progress::ScanProgress;
 use crate::runtime::workers::Workers;

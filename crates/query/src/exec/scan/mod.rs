@@ -13,9 +13,10 @@
 
 mod aggregate;
 mod driver;
-mod gathered;
 mod metrics;
+mod morsels;
 mod order;
+mod output_batches;
 mod page;
 mod predicate;
 mod reader;
@@ -25,7 +26,6 @@ mod stream;
 mod table;
 #[cfg(test)]
 pub mod tests;
-mod work;
 
 pub use aggregate::TautAggregateExec;
 pub use driver::{TimeSlice, block_error, open_block_that_may_match};

@@ -8,8 +8,8 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use taut_block::SEGMENT_ROWS;
 
+use super::morsels::rows_of_all;
 use super::source::ScanSource;
-use super::work::rows_of_all;
 
 /// Rows of all scans of a plan, deleted rows included. A table that is scanned twice counts twice.
 pub fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {

@@ -23,10 +23,10 @@ use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
 use taut_types::ColumnPredicate;
 
+use super::morsels::WorkQueue;
 use super::order::{SortedBlocks, satisfies};
 use super::predicate::{map_columns, translate};
 use super::stream;
-use super::work::WorkQueue;
 use crate::exec::scan::TautTable;
 
 /// A scan of one table in one snapshot.

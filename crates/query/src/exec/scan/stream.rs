@@ -8,11 +8,11 @@ use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, ScanStep, SlicePace};
-use super::gathered::OutputBatches;
+use super::morsels::WorkQueue;
+use super::output_batches::OutputBatches;
 use super::page::PageReader;
 use super::reader::{Output, Reader};
 use super::source::ScanSource;
-use super::work::WorkQueue;
 
 /// Opens the stream of one partition. The stream reads nothing before it is polled, not even dynamic filters.
 pub fn open(

@@ -5,11 +5,11 @@
 //! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
 //! and without other threads: see [`lookup`]. See `docs/adr/0013-cached-plans.md`.
 
-mod change;
-mod exact;
+mod coerce_values;
+mod dml;
 pub mod lookup;
 mod returning;
-mod texts;
+mod statements;
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use parking_lot::Mutex;
 use taut_sql::Value;
 use taut_store::{Catalog, Store, TableId};
 
-pub use self::change::{CachedDml, FoundRows, PlannedDml, Typed};
-pub use self::exact::exact;
+pub use self::coerce_values::exact;
+pub use self::dml::{CachedDml, FoundRows, PlannedDml, Typed};
 use self::lookup::Lookup;
 pub use self::returning::Returning;
 use crate::exec::scan::TautTable;
 
-pub use texts::StatementCache;
+pub use statements::StatementCache;
 
 /// A table in a cached plan, without rows: only the columns of a stored table that the statement sees. The rows are
 /// bound when the plan runs.

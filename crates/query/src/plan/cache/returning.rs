@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use taut_sql::Value;
 use taut_store::Table;
 
-use super::change::{Computed, Parameter, Typed, computes_with_arrays, values_of};
+use super::dml::{Computed, Parameter, Typed, computes_with_arrays, values_of};
 use super::is_immutable;
 
 /// Compiled expressions of a `RETURNING`.

@@ -11,8 +11,8 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties};
 
+use super::super::morsels::WorkQueue;
 use super::super::source::{ScanSource, scan_source};
-use super::super::work::WorkQueue;
 use super::keys::TABLE_INDEXES_MAX;
 use super::plan::{AggregatePlan, ReplaceableAggregate, find, groups_estimate};
 use super::stream::{self, PartitionWork};

@@ -21,8 +21,8 @@ use taut_types::{ColumnIndex, Datum, LogicalType};
 
 use super::super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, ScanStep, SlicePace, block_error};
 use super::super::metrics::ScanMetrics;
+use super::super::morsels::WorkQueue;
 use super::super::source::ScanSource;
-use super::super::work::WorkQueue;
 use super::keys::{AggregateError, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{Into, SegmentCounts, aggregate, subtracts};

@@ -22,8 +22,8 @@ use taut_types::ColumnIndex;
 
 use super::insert_values::{InsertTarget, lists_few};
 use super::queries::positional;
+use super::returned_rows::ReturnedRows;
 use super::transactions::is_conflict;
-use super::written::ReturnedRows;
 use super::{Done, Outcome, QuerySession, collected, count_of, ready};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::insert::{InsertExec, in_order, is_few};
