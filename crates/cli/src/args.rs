@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use taut::reference::TableDesign;
 use taut::{Database, FileFormat, Settings};
 
@@ -54,6 +55,31 @@ pub enum Command {
     /// Compare the layouts on generated TPC-H data; needs no network
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
+    /// Print the completion script of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArguments),
+    /// Write the manual pages to a directory
+    #[command(hide = true)]
+    Man(ManArguments),
+}
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  taut completions bash > ~/.local/share/bash-completion/completions/taut
+  taut completions zsh > ~/.zfunc/_taut                  a directory of $fpath
+  taut completions fish > ~/.config/fish/completions/taut.fish";
+
+/// Arguments of `taut completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Arguments of `taut man`.
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// An existing directory
+    pub directory: PathBuf,
 }
 
 const SQL_EXAMPLES: &str = "Examples:

@@ -12,6 +12,7 @@ mod backup;
 mod demo;
 mod execute;
 mod failure;
+mod generate;
 mod inspect;
 mod interrupt;
 mod load;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Backup(arguments) => backup::run(arguments, output),
         Command::Restore(arguments) => backup::run_restore(arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
+        Command::Completions(arguments) => generate::run_completions(arguments),
+        Command::Man(arguments) => generate::run_man(arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
