@@ -142,7 +142,7 @@ pub(crate) struct Corrupt {
     pub expected: &'static str,
 }
 
-/// Corrupt bytes at an offset, where `expected` should be.
+/// Returns a [`Corrupt`] for the bytes at an offset, where `expected` should be.
 pub(crate) fn wrong(at: usize, expected: &'static str) -> Corrupt {
     Corrupt { at, expected }
 }
@@ -153,7 +153,7 @@ impl Corrupt {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Adds `bytes` to the offset: the offset in the section at which the parsed bytes begin.
+    /// Converts the offset in the parsed bytes to an offset in their section. They begin at offset `bytes` of it.
     pub fn behind(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

@@ -52,7 +52,7 @@ const SHARED_BYTES_MAX: usize = 16;
 const CODEC_BITS: u32 = 64;
 /// Maximum number of keys, or ranges of keys, in a search.
 pub(crate) const INTERVALS_MAX: usize = 2048;
-/// Maximum length of a list that is checked against a Bloom filter. In a longer list, some value would pass by chance.
+/// Maximum length of a list that is checked against a Bloom filter. A longer list would often have a false positive.
 const BLOOM_LIST_MAX: usize = 64;
 
 /// Builds the index sections of all segments of a block, in the order of the header.
@@ -75,16 +75,18 @@ pub(crate) fn build_one(
 ) -> Result<Vec<u8>, BlockError> {
     let (kind, columns) = block.header.index(index);
     let rows = block.segment_rows(segment);
-    let sources: Vec<Source> =
-        columns.iter().map(|column| Source::read(block, sections, segment, *column)).collect::<Result<_, _>>()?;
+    let sources: Vec<IndexedColumn> = columns
+        .iter()
+        .map(|column| IndexedColumn::read(block, sections, segment, *column))
+        .collect::<Result<_, _>>()?;
     match (kind, sources.as_slice()) {
         (IndexKind::Bloom, [source, ..]) => Ok(Bloom::build(&source.hashes(rows))),
         _ => Ok(build_tree(&sources, rows)),
     }
 }
 
-fn build_tree(sources: &[Source], rows: usize) -> Vec<u8> {
-    let codecs: Vec<KeyColumnCodec> = sources.iter().map(Source::codec).collect();
+fn build_tree(sources: &[IndexedColumn], rows: usize) -> Vec<u8> {
+    let codecs: Vec<KeyColumnCodec> = sources.iter().map(IndexedColumn::codec).collect();
     let bits: u32 = codecs.iter().map(|codec| codec.width).sum();
     let cut = bits.saturating_sub(u64::BITS);
     let mut bytes = vec![0; HEAD_BYTES];
@@ -109,13 +111,13 @@ fn join(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
 }
 
 /// One indexed column of a segment.
-struct Source {
+struct IndexedColumn {
     values: ColumnValues,
     /// For text with a dictionary: the code of each row, and the number of entries.
     codes: Option<(Vec<u64>, usize)>,
 }
 
-impl Source {
+impl IndexedColumn {
     fn read(block: &Block, sections: &dyn Sections, segment: usize, column: ColumnIndex) -> Result<Self, BlockError> {
         let (group, ordinal) = block.header.group_and_ordinal(column.index());
         let logical = block.column_type(column);
@@ -143,28 +145,29 @@ impl Source {
     /// Chooses the mapping from the values of this column to numbers.
     fn codec(&self) -> KeyColumnCodec {
         let nulls = self.values.nulls().is_some();
-        let number = |kind, span: u128, base| {
+        let codec_of = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
-            // If there are nulls, they take 0 and all other numbers increase by one, so one bit stays free.
+            // If there are nulls, null takes the number 0, and the other numbers increase by one. One bit is reserved
+            // for that.
             let shift = bits.saturating_sub(CODEC_BITS - u32::from(nulls));
             let greatest = (span >> shift) as u64;
             let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
             KeyColumnCodec { kind, width, shift, nulls, base, shared: vec![] }
         };
         match (&self.codes, &self.values.datums) {
-            (Some((_, entries)), _) => number(KeyColumnKind::Code, entries.saturating_sub(1) as u128, 0),
+            (Some((_, entries)), _) => codec_of(KeyColumnKind::Code, entries.saturating_sub(1) as u128, 0),
             (None, Datums::Bytes(views)) => {
                 let shared = shared_prefix(views);
-                KeyColumnCodec { shared, ..number(KeyColumnKind::Prefix, u64::MAX.into(), 0) }
+                KeyColumnCodec { shared, ..codec_of(KeyColumnKind::Prefix, u64::MAX.into(), 0) }
             }
             _ => {
                 let (min, max) = self.values.number_bounds(0..self.values.rows()).unwrap_or((0, 0));
-                number(KeyColumnKind::Number, max.wrapping_sub(min) as u128, min)
+                codec_of(KeyColumnKind::Number, max.wrapping_sub(min) as u128, min)
             }
         }
     }
 
-    /// Number of each row, which is zero for null.
+    /// Number of each row. The number of null is zero.
     fn numbers(&self, codec: &KeyColumnCodec) -> Vec<u64> {
         let number = |row: usize| match (&self.codes, &self.values.datums) {
             (Some((codes, _)), _) => codec.number(codes[row].into()),
@@ -239,6 +242,7 @@ enum KeyColumnKind {
 pub(crate) type Interval = (u64, u64);
 
 impl KeyColumnCodec {
+    /// Number of a value: drops the low bits of its distance, and adds one if 0 stands for null.
     fn number(&self, distance: u128) -> u64 {
         ((distance >> self.shift) as u64).wrapping_add(self.nulls.into())
     }
@@ -284,14 +288,14 @@ impl KeyColumnCodec {
         })
     }
 
-    /// Ranges of numbers whose values may pass a predicate, ascending. Returns `None` if the predicate cannot be
-    /// searched for, or if there are more than `most` ranges. If the numbers are codes, `codes` has the ranges of codes
+    /// Ranges of numbers whose values may pass a predicate, ascending. Returns `None` if an index cannot search for the
+    /// predicate, or if there are more than `limit` ranges. If the numbers are codes, `codes` has the ranges of codes
     /// that pass the predicate.
     fn intervals(
         &self,
         predicate: &DatumPredicate,
         codes: Option<&[(u64, u64)]>,
-        most: usize,
+        limit: usize,
     ) -> Option<Vec<Interval>> {
         let least = u64::from(self.nulls);
         let top =
@@ -311,17 +315,17 @@ impl KeyColumnCodec {
             }
             (DatumPredicate::Range { low, high }, KeyColumnKind::Number) => clamped(*low, *high).into_iter().collect(),
             (DatumPredicate::OneOf(numbers), KeyColumnKind::Number) => {
-                // Numbers outside of the segment do not count: most numbers of a long list are outside of most
+                // Only numbers within the bounds of the segment count, because a long list has few of them in most
                 // segments.
                 let first = numbers.partition_point(|number| *number < self.base);
                 let end = numbers.partition_point(|number| *number <= top);
-                let inside = numbers.get(first..end).filter(|inside| inside.len() <= most)?;
+                let inside = numbers.get(first..end).filter(|inside| inside.len() <= limit)?;
                 let mut points: Vec<Interval> = inside.iter().filter_map(|number| clamped(*number, *number)).collect();
                 points.dedup();
                 points
             }
             (_, KeyColumnKind::Code) => {
-                let codes = codes.filter(|codes| codes.len() <= most)?;
+                let codes = codes.filter(|codes| codes.len() <= limit)?;
                 codes.iter().map(|(low, high)| (low + least, high + least)).collect()
             }
             (DatumPredicate::BytesRange { low, high }, KeyColumnKind::Prefix) => {
@@ -336,7 +340,7 @@ impl KeyColumnCodec {
                 };
                 if low <= high { vec![(low, high)] } else { vec![] }
             }
-            (DatumPredicate::BytesOneOf(list), KeyColumnKind::Prefix) if list.len() <= most => {
+            (DatumPredicate::BytesOneOf(list), KeyColumnKind::Prefix) if list.len() <= limit => {
                 let inside = list.iter().filter(|value| value.starts_with(&self.shared));
                 let mut points: Vec<Interval> =
                     inside.map(|value| self.text_number(value)).map(|number| (number, number)).collect();
@@ -428,47 +432,48 @@ impl TreeIndex {
         Ok(Self { codecs, cut, tree })
     }
 
-    /// Whether a text predicate on a column must come with the codes that pass it. `ordinal` is that of the column in
-    /// the index.
+    /// Whether the keys hold dictionary codes of a column. A predicate on this column needs the codes that pass it.
+    /// `ordinal` is the position of the column in the index.
     pub fn takes_codes(&self, ordinal: usize) -> bool {
         self.codecs[ordinal].kind == KeyColumnKind::Code
     }
 
     /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
-    /// the second. Returns `None` if the index cannot help, or if it would search for more than `most` keys or ranges
-    /// of keys. If [`TreeIndex::takes_codes`] is true for a column, its predicate needs codes.
+    /// the second. Returns `None` if the index cannot search for the predicate on the first column, or would search for
+    /// more than `limit` keys or ranges of keys. If [`TreeIndex::takes_codes`] is true for a column, its predicate
+    /// needs codes.
     pub fn search(
         &self,
         first: ProbePredicate<'_>,
         second: Option<ProbePredicate<'_>>,
-        most: usize,
+        limit: usize,
     ) -> Option<IndexMatches> {
-        let KeySearch { keys, first_is_exact, second_is_exact } = self.key_search(first, second, most)?;
+        let KeySearch { keys, first_is_exact, second_is_exact } = self.key_search(first, second, limit)?;
         let positions = self.tree.search(&keys);
         let rows = positions.iter().map(|positions| self.tree.rows_at(positions).len()).sum();
         Some(IndexMatches { positions, rows, first_is_exact, second_is_exact })
     }
 
-    /// Keys that [`TreeIndex::search`] looks up in the tree.
+    /// Keys that [`TreeIndex::search`] looks up in the tree. Returns `None` where it does.
     pub fn key_search(
         &self,
         first: ProbePredicate<'_>,
         second: Option<ProbePredicate<'_>>,
-        most: usize,
+        limit: usize,
     ) -> Option<KeySearch> {
         let firsts =
-            self.codecs[0].intervals(first.predicate, first.codes, most).filter(|firsts| firsts.len() <= most)?;
+            self.codecs[0].intervals(first.predicate, first.codes, limit).filter(|firsts| firsts.len() <= limit)?;
         let Some(codec) = self.codecs.get(1) else {
             return Some(KeySearch { keys: firsts, first_is_exact: self.codecs[0].is_exact(), second_is_exact: None });
         };
-        let seconds = second.and_then(|second| codec.intervals(second.predicate, second.codes, most));
+        let seconds = second.and_then(|second| codec.intervals(second.predicate, second.codes, limit));
         let are_points = firsts.iter().all(|(low, high)| low == high);
-        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= most);
-        let (whole, is_exact) = ([(0, codec.greatest())], self.cut == 0);
-        // Without a second predicate, the keys cover all values of the second column. Cut bits then matter only if they
-        // reach into the first column.
+        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= limit);
+        let whole = [(0, codec.greatest())];
+        // Bits are cut off the second column first. The first column loses bits only if more are cut than the second
+        // column has.
         let first_is_exact = self.codecs[0].is_exact() && self.cut <= codec.width;
-        let second_is_exact = seconds.as_ref().map(|_| codec.is_exact() && is_exact);
+        let second_is_exact = seconds.as_ref().map(|_| codec.is_exact() && self.cut == 0);
         let mut keys = vec![];
         for (low, high) in firsts {
             for (from, to) in seconds.as_deref().unwrap_or(&whole) {

@@ -40,7 +40,7 @@ pub struct SegmentReader<'a> {
     sections: &'a dyn Sections,
     segment: usize,
     rows: usize,
-    /// Excluded rows, if there are any.
+    /// Rows that this reader skips, for example deleted rows. `None` if there are none.
     excluded: Option<Cow<'a, RoaringBitmap>>,
     pieces: HashMap<usize, Piece<'a>>,
     ignore_zones: bool,
@@ -68,8 +68,7 @@ impl<'a> SegmentReader<'a> {
         (self.ignore_zones, self.index_use) = (true, IndexUse::Never);
     }
 
-    /// Makes this reader use neither indexes nor binary search. Results stay the same, for comparison in tests and
-    /// measurements.
+    /// Disables indexes and binary search. Results stay the same, for comparison in tests and measurements.
     pub fn ignore_indexes(&mut self) {
         self.index_use = IndexUse::Never;
     }

@@ -63,7 +63,7 @@ impl FieldPredicate {
         }
     }
 
-    /// Compiles a predicate that passes the codes with a true flag.
+    /// Compiles a predicate on codes from one flag per code: whether the code passes.
     pub fn on_codes(flags: &BooleanBuffer) -> Self {
         let mut runs = flags.set_slices();
         match (runs.next(), runs.next()) {
@@ -118,21 +118,21 @@ pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn
     for (index, word) in words.iter_mut().enumerate().take(rows.end.div_ceil(64)).skip(rows.start / 64) {
         let (first, last) = (rows.start.max(index * 64), rows.end.min(index * 64 + 64));
         let mask = (u64::MAX >> (64 - (last - first))) << (first - index * 64);
-        let asked = *word & mask;
-        if asked == 0 {
+        let candidates = *word & mask;
+        if candidates == 0 {
             continue;
         }
         let mut passing = 0;
-        if asked.count_ones() > DENSE {
+        if candidates.count_ones() > DENSE {
             for row in first..last {
                 passing |= u64::from(passes(row)) << (row % 64);
             }
         } else {
-            let mut left = asked;
-            while left != 0 {
-                let bit = left.trailing_zeros();
+            let mut remaining = candidates;
+            while remaining != 0 {
+                let bit = remaining.trailing_zeros();
                 passing |= u64::from(passes(index * 64 + bit as usize)) << bit;
-                left &= left - 1;
+                remaining &= remaining - 1;
             }
         }
         *word &= passing | !mask;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_pass_codes_and_rows_outside_stay() {
+    fn only_rows_in_the_range_are_deselected_by_the_flags() {
         for flags in [vec![false; 5], vec![true; 5], vec![false, true, true, false, false], vec![true, false, true]] {
             let predicate = FieldPredicate::on_codes(&BooleanBuffer::from(flags.clone()));
             for rows in [0..200, 3..130, 64..128, 70..70] {

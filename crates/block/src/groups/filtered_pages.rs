@@ -12,11 +12,12 @@ use crate::BlockError;
 pub(crate) trait FilteredPages<P> {
     fn directory(&self) -> &Directory;
 
-    /// Loads a page of `rows` rows, checked as far as a filter requires.
+    /// Loads a page of `rows` rows. Checks the parts of it that a filter reads.
     fn load_page(&mut self, number: usize, rows: usize) -> Result<P, BlockError>;
 
-    /// Calls `visit` for each part of `ranges` in one page that has selected rows. Its arguments are the piece, the
-    /// page, the rows of the part, the first row of the page, and the selection. Rows are positions in the segment.
+    /// Splits `ranges` at page boundaries, and calls `visit` for each part with selected rows. The arguments of `visit`
+    /// are the piece, the page, the rows of the part, the first row of the page, and the selection. Rows are positions
+    /// in the segment.
     fn selected_pages(
         &mut self,
         ranges: &RowRanges,

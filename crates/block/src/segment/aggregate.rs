@@ -1,7 +1,7 @@
 //! Reads one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and statistics from zones.
 //!
-//! Only columns that are stored alone and abstraction levels have codes and runs. Numbers come from every format,
-//! through arrays if the bytes cannot be read directly.
+//! Codes and runs exist for abstraction levels, and for columns that are stored alone. Numbers exist for every layout.
+//! They are read through arrays if the bytes cannot be read directly.
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ use super::SegmentReader;
 use crate::selection::Rows;
 use crate::{BlockError, Selection};
 
-/// Statistics of a column of numbers over all rows of a segment. If rows are excluded, fewer may be null, and the
-/// bounds may be wider than the remaining numbers.
+/// Statistics of a column of numbers over all rows of a segment. Excluded rows count too: without them, there may be
+/// fewer nulls and narrower bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberSummary {
     /// Number of null rows.
@@ -41,8 +41,8 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(ordinal).and_then(Chunk::code_count))
     }
 
-    /// Values of the codes of a column of text or bytes, ascending in the order of the codes. The code after the last
-    /// value is that of null. Returns `None` if the column has no codes.
+    /// Values of the codes of a column of text or bytes, in the order of the codes, which is ascending. Null has the
+    /// code after the last value. Returns `None` if the column has no codes.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -54,13 +54,14 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(ordinal).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
     }
 
-    /// Codes of the selected rows with the ordinals `rows`, each below [`SegmentReader::code_count`].
+    /// Codes of some selected rows, each below [`SegmentReader::code_count`]. `rows` are positions in the selection.
+    /// Returns `None` if the column has no codes.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If the selection has fewer rows, or is not of this segment.
+    /// If `rows` exceed the selection, or it is not of this segment.
     pub fn codes(
         &mut self,
         selection: &Selection,
@@ -76,14 +77,14 @@ impl SegmentReader<'_> {
         }))
     }
 
-    /// Runs of equal codes in the selected rows with the ordinals `rows`: the code and the number of rows of each run.
-    /// Returns `None` if these rows have many gaps, or are not stored in runs.
+    /// Runs of equal codes in some selected rows: the code and the number of rows of each run. `rows` are positions in
+    /// the selection. Returns `None` if these rows have many gaps, or are not stored in runs.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If the selection has fewer rows, or is not of this segment.
+    /// If `rows` exceed the selection, or it is not of this segment.
     pub fn code_runs(
         &mut self,
         selection: &Selection,
@@ -99,14 +100,14 @@ impl SegmentReader<'_> {
         })
     }
 
-    /// Low 64 bits of the numbers of the selected rows with the ordinals `rows`. Returns `None` if the column is text,
-    /// bytes or floating point.
+    /// Low 64 bits of the numbers of some selected rows. `rows` are positions in the selection. Returns `None` if the
+    /// column is text, bytes or floating point.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If the selection has fewer rows, or is not of this segment.
+    /// If `rows` exceed the selection, or it is not of this segment.
     pub fn numbers(
         &mut self,
         selection: &Selection,
@@ -125,8 +126,8 @@ impl SegmentReader<'_> {
         }
     }
 
-    /// Sum of a column over the whole segment, if it is stored in runs: see [`taut_encoding::Chunk::sum_of_runs`].
-    /// Returns `None` if it is not, or if rows are excluded. Meaningless for floating point.
+    /// Sum of a column over the whole segment: see [`taut_encoding::Chunk::sum_of_runs`]. Returns `None` if the column
+    /// is not stored in runs, or if rows are excluded. Meaningless for floating point.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -149,23 +150,23 @@ impl SegmentReader<'_> {
             return Ok(None);
         }
         let summary = self.block.summary(self.sections, column)?;
-        let known = summary.segment(self.segment);
+        let segment = summary.segment(self.segment);
         let mut bounds: Option<(i128, i128)> = None;
-        for zone in known.zones.zones() {
+        for zone in segment.zones.zones() {
             let Some((low, high)) = &zone.bounds else { continue };
             let (Some(low), Some(high)) = (low.number(), high.as_ref().and_then(taut_types::Datum::number)) else {
                 return Ok(None);
             };
             bounds = Some(bounds.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));
         }
-        Ok(Some(NumberSummary { nulls: known.nulls, bounds }))
+        Ok(Some(NumberSummary { nulls: segment.nulls, bounds }))
     }
 }
 
 /// Runs of codes in several ranges of rows. Runs of one code are joined across the gaps between ranges.
-fn code_runs(chunk: &Chunk, stretches: impl Iterator<Item = Range<usize>>) -> Option<Vec<(u16, usize)>> {
+fn code_runs(chunk: &Chunk, ranges: impl Iterator<Item = Range<usize>>) -> Option<Vec<(u16, usize)>> {
     let mut runs: Vec<(u16, usize)> = vec![];
-    for rows in stretches {
+    for rows in ranges {
         let mut start = rows.start;
         for (code, end) in chunk.code_runs(rows)? {
             let length = end - std::mem::replace(&mut start, end);

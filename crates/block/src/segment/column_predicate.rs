@@ -1,6 +1,8 @@
 //! Evaluates one column predicate on encoded values: on all rows, only on the rows that are still selected, or by
 //! cached extremes.
 //!
+//! *Uncertain* rows are those for which zone maps and searches prove neither that they pass nor that they fail.
+//!
 //! *Extremes* are the greatest, or the least, of each group of neighbouring numbers (`taut_encoding`,
 //! `numbers/extremes.rs`). If a range predicate passes few rows, and only the greatest or the least numbers, the scan
 //! reads extremes instead of numbers. No file contains extremes. A scan builds them, and the owner of the sections
@@ -13,12 +15,13 @@ use super::{PlannedPredicate, SegmentReader};
 use crate::section::DerivedLookup;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
-/// Extremes are built if at most one row in this many passes. If more rows pass, extremes save nothing: a scan also
-/// brings the rows that are read next into the processor cache. Building extremes takes as long as seven scans.
+/// Minimum ratio of compared rows to rows that pass, for which extremes are built. If more rows pass, extremes save
+/// nothing: a scan also brings the rows that are read next into the processor cache. Building extremes takes as long as
+/// seven scans.
 ///
 /// Measured, like the next constant: `cargo run --release -p taut-encoding --example few_rows`.
 const ROWS_PER_MATCH_MIN: usize = 200;
-/// If at most one row in this many is still selected, the predicate is evaluated row by row.
+/// Minimum ratio of uncertain rows to selected rows, for which the predicate is evaluated row by row.
 const ROWS_PER_SELECTED_MIN: usize = 80;
 
 /// Result of a lookup of the extremes at one end of a column's numbers.
@@ -41,7 +44,7 @@ impl SegmentReader<'_> {
         if let Some(chunk) = piece.chunk(ordinal).filter(|_| rows == all) {
             let mut selection = Bitmap::none(0);
             chunk.select_passing(planned.predicate, &mut selection);
-            let left = self.scanned(planned, rows, &cached, &selection, report)?;
+            let left = self.finish_scan(planned, rows, &cached, &selection, report)?;
             return Ok(Selection::from_counted_bitmap(selection, left));
         }
         let mut selection = self.bits_of(&planned.uncertain);
@@ -77,8 +80,8 @@ impl SegmentReader<'_> {
         self.scan_column(planned, before, &cached, selection, report)
     }
 
-    /// Looks up cached extremes for a predicate. Returns `None` unless it passes only the greatest or only the least
-    /// numbers of a column that is stored alone.
+    /// Looks up cached extremes for a predicate. Returns `None` unless the column is stored alone and the predicate
+    /// passes only its greatest or only its least numbers.
     fn cached_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<CachedExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
         let (piece, _) = self.piece(planned.predicate.column)?;
@@ -124,12 +127,12 @@ impl SegmentReader<'_> {
     ) -> Result<usize, BlockError> {
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
         piece.filter(ordinal, planned.predicate, &planned.uncertain, selection)?;
-        self.scanned(planned, before, cached, selection, report)
+        self.finish_scan(planned, before, cached, selection, report)
     }
 
     /// Reports a scan of a column that reduced `before` rows to `selection`, and builds extremes if few rows passed.
     /// Returns the number of selected rows.
-    fn scanned(
+    fn finish_scan(
         &mut self,
         planned: &PlannedPredicate<'_>,
         before: usize,
@@ -151,8 +154,8 @@ impl SegmentReader<'_> {
         Ok(left)
     }
 
-    /// Whether a predicate passes the greatest or the least numbers of the segment. Returns `None` if it passes neither
-    /// or both.
+    /// Which numbers of the segment pass a range predicate: only the greatest, or only the least. Returns `None` if
+    /// neither is the case.
     fn extreme_of(&self, planned: &PlannedPredicate<'_>) -> Result<Option<Extreme>, BlockError> {
         let DatumPredicate::Range { low, high } = planned.predicate.condition else { return Ok(None) };
         if self.ignore_zones || planned.predicate.negated {

@@ -44,7 +44,7 @@ impl SegmentReader<'_> {
             let arrays = self.read(&rows, &columns)?;
             let answers = predicate.evaluate(&arrays, rows.len())?;
             let passes = match answers.nulls() {
-                Some(known) => answers.values() & known.inner(),
+                Some(validity) => answers.values() & validity.inner(),
                 None => answers.values().clone(),
             };
             rows.deselect_failing(&passes, selection);
@@ -57,8 +57,8 @@ fn is_true(answers: &BooleanArray, row: usize) -> bool {
     answers.is_valid(row) && answers.value(row)
 }
 
-/// Results of a row predicate for the entries of a dictionary and for null. Returns `None` if the predicate fails on
-/// one of them, because that entry may belong to no remaining row.
+/// Results of a row predicate for each entry of a dictionary, and for null. Returns `None` if the predicate returns an
+/// error. The error may concern an entry that no selected row has, so it is not reported here.
 fn evaluate_on_entries(predicate: &Arc<dyn RowPredicate>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
     let answers = predicate.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
     let null = predicate.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;

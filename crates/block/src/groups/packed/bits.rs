@@ -40,7 +40,7 @@ pub(crate) fn load_narrow(bytes: &[u8], bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8)
 }
 
-/// 64 bits that begin at a bit.
+/// The 64 bits from a bit offset on. All of them are valid.
 #[inline(always)]
 pub(crate) fn load(bytes: &[u8], bit: usize) -> u64 {
     let (at, shift) = (bit / 8, bit % 8);
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_lead_back(fields in proptest::collection::vec((0..=128u32, any::<u128>()), 1..60)) {
+        fn numbers_round_trip(fields in proptest::collection::vec((0..=128u32, any::<u128>()), 1..60)) {
             let fields: Vec<_> = fields.into_iter().map(|(width, number)| (width, number & mask_wide(width))).collect();
             let bits: usize = fields.iter().map(|(width, _)| *width as usize).sum();
             let mut bytes = vec![0; bits.div_ceil(8) + PADDING];

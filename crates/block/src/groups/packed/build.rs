@@ -14,7 +14,8 @@ use crate::BuildError;
 use crate::groups::pages::{Directory, HEAD_BYTES, Overflow};
 use crate::values::{ColumnValues, Datums};
 
-/// Returns the sections of a piece, and the rows at which its pages end.
+/// Returns the sections of a piece, and the rows at which its pages end. Each column comes with the choice of its
+/// encoding and its name.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -40,6 +41,7 @@ pub(crate) fn build(
     let mut arrangement = Arrangement { geometry, page_ends: cut(geometry, &heaps, rows) };
     let sharing = Sharing::choose(columns, &mut plans, &heaps, &mut arrangement);
     let Arrangement { geometry, page_ends } = arrangement;
+    // The head is the first section. It is written when the pages are known.
     let mut sections = vec![vec![]];
     let mut first = 0;
     for (number, end) in page_ends.iter().enumerate() {
@@ -87,13 +89,15 @@ fn page(
         let value_bit = record.bit as usize + record.bits() - record.width as usize;
         // Values of null rows stay zero.
         let nulls = if record.flags & NULLABLE != 0 { values.nulls() } else { None };
-        let mut fill = |value: &mut dyn FnMut(&mut [u8], usize, usize)| {
+        // Sets the null bits of this field. Calls `put_value` with the tuples, the bit of the field and the row for
+        // each row that is not null.
+        let mut fill = |put_value: &mut dyn FnMut(&mut [u8], usize, usize)| {
             for row in rows.clone() {
                 let tuple = (row - rows.start) * tuple_bits;
                 if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                     put(tuples, tuple + record.bit as usize, 1);
                 } else {
-                    value(tuples, tuple + value_bit, row);
+                    put_value(tuples, tuple + value_bit, row);
                 }
             }
         };
@@ -118,17 +122,17 @@ fn page(
                 fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(found.codes[row])));
             }
             (Source::PageCodes { set, member }, _) => {
-                let (page_codes, codes) = dictionaries.codes(*set, *member);
+                let (page_codes, piece_codes) = dictionaries.codes(*set, *member);
                 if nulls.is_none() {
-                    put_all(tuples, &codes[rows.clone()], value_bit, tuple_bits, |code| {
+                    put_all(tuples, &piece_codes[rows.clone()], value_bit, tuple_bits, |code| {
                         page_codes[code as usize].into()
                     });
                 } else {
-                    fill(&mut |tuples, bit, row| put(tuples, bit, page_codes[codes[row] as usize].into()));
+                    fill(&mut |tuples, bit, row| put(tuples, bit, page_codes[piece_codes[row] as usize].into()));
                 }
             }
             (Source::Inline(_), _) => {
-                // Null rows have ends too, because the next value begins there. They also have lengths, which are zero.
+                // Null rows store an end too, because the next value begins there, or a length, which is zero.
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
@@ -142,8 +146,8 @@ fn page(
                     put(tuples, tuple + value_bit, number as u64);
                 }
                 if record.flags & OVERFLOW != 0 {
-                    let referred = heaps[ordinal].iter().flat_map(|heap| &heap.referred);
-                    for row in referred.map(|row| *row as usize).filter(|row| rows.contains(row)) {
+                    let overflow_rows = heaps[ordinal].iter().flat_map(|heap| &heap.referred);
+                    for row in overflow_rows.map(|row| *row as usize).filter(|row| rows.contains(row)) {
                         put(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
                     }
                 }
@@ -182,15 +186,17 @@ fn heap_ends(heaps: &[Option<Heap>], rows: &Range<usize>) -> (Vec<Vec<usize>>, V
     (ends, starts)
 }
 
+/// Writes a field of consecutive tuples: at `first_bit` and every `stride` bits after it.
 #[inline(always)]
-fn put_all<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: usize, distance: impl Fn(T) -> u64) {
+fn put_all<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: usize, number: impl Fn(T) -> u64) {
     let mut bit = first_bit;
     for value in values {
-        put(tuples, bit, distance(*value));
+        put(tuples, bit, number(*value));
         bit += stride;
     }
 }
 
+/// Builds the head of a piece: its directory, then the dictionaries and symbol tables of its fields.
 fn head(directory: &Directory, plans: Vec<FieldPlan>, rows: usize) -> Result<Vec<u8>, BuildError> {
     let tables_at = (HEAD_BYTES + plans.len() * FIELD_BYTES + 4 * directory.page_ends.len()).next_multiple_of(64);
     let (mut fields, mut tables) = (vec![], vec![]);

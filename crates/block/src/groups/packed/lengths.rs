@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! page     │ head │ dictionaries │ tuple 0 │ tuple 1 │ ... │ anchor 0 │ anchor 1 │ ... │ heap │ zeros │
-//!                                                            u16 if page_bytes are at most 64 KiB, else u32
+//!                                                            u16 in pages of at most 64 KiB, else u32
 //! ```
 //!
 //! The more inline fields a tuple has, the fewer tuples are in a group. No value is more than [`GROUP_LENGTHS`] lengths
@@ -42,7 +42,7 @@ impl Anchors {
             .then(|| Self { group_rows: GROUP_LENGTHS / fields.next_power_of_two(), bytes })
     }
 
-    /// Bits of anchors per tuple.
+    /// Bits of anchors, divided by the tuples that share one.
     pub fn bits(self) -> usize {
         8 * self.bytes / self.group_rows
     }
@@ -68,7 +68,7 @@ pub(crate) struct Lengths {
     /// Lengths of all inline fields of the piece. Only the first `count` are used.
     fields: [Length; FIELDS_MAX],
     count: usize,
-    /// Ordinal of this field among them.
+    /// Ordinal of this field among the inline fields.
     own: usize,
 }
 

@@ -5,11 +5,11 @@
 //! same width in all pages, so that tuples have the same size. `sharing` chooses the columns of each set.
 //!
 //! ```text
-//! behind the head of a page (16 bytes), which contains the length of all dictionaries:
+//! after the head of a page (16 bytes), which contains the total length of the dictionaries:
 //! offset  size   field
 //! 0       S * 8  sets      for each set of the piece: count of entries u32, offset at which its entries end u32
-//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the entry before,
-//!                          the first as its distance from the base of the fields. A distance is a LEB128 number:
+//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the entry before
+//!                          it, the first as its distance from the base of the fields. A distance is a LEB128 number:
 //!                          groups of seven bits, the lowest first; the highest bit of a byte is set if another group
 //!                          follows
 //! ```
@@ -104,7 +104,7 @@ fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
 }
 
 /// Converts a predicate on the entries into a predicate on their codes.
-fn codes_that_pass(entries: &[i64], predicate: &ColumnPredicate) -> FieldPredicate {
+fn predicate_on_codes(entries: &[i64], predicate: &ColumnPredicate) -> FieldPredicate {
     let DatumPredicate::Range { low, high } = &predicate.condition else {
         let flags = entries.iter().map(|entry| predicate.admits(Some(&Datum::Number((*entry).into()))));
         return FieldPredicate::on_codes(&flags.collect());
@@ -124,6 +124,7 @@ fn codes_that_pass(entries: &[i64], predicate: &ColumnPredicate) -> FieldPredica
 impl Field {
     /// Ordinal of the set of the field. Returns `None` if the field has no dictionary of pages.
     pub fn set(&self) -> Option<usize> {
+        // The record of such a field stores the ordinal instead of a number of entries.
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
 }
@@ -144,8 +145,8 @@ impl PackedPiece<'_> {
         Ok(entries)
     }
 
-    /// Deselects rows that fail a predicate other than [`DatumPredicate::Null`]. The predicate is converted for each
-    /// page, because codes have a different meaning in each.
+    /// Deselects rows that fail a predicate other than [`DatumPredicate::Null`]. Converts the predicate for each page,
+    /// because each page has its own codes.
     pub(super) fn filter_page_codes(
         &mut self,
         ordinal: usize,
@@ -155,7 +156,7 @@ impl PackedPiece<'_> {
     ) -> Result<(), BlockError> {
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let field = &piece.fields[ordinal];
-            let codes = codes_that_pass(&piece.entries_of(field, page)?, predicate);
+            let codes = predicate_on_codes(&piece.entries_of(field, page)?, predicate);
             field.filter(page, &codes, false, rows, first, selection);
             Ok(())
         })
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_lead_back() {
+    fn entries_round_trip() {
         let sets = [
             (1, vec![1, 2, 5, 1 << 40]),
             (-7, vec![]),
@@ -226,7 +227,7 @@ mod tests {
             for negated in [false, true] {
                 let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
                 let mut selection = Bitmap::all_set(entries.len());
-                codes_that_pass(&entries, &predicate).apply(0..entries.len(), &mut selection, |row| row as u64);
+                predicate_on_codes(&entries, &predicate).apply(0..entries.len(), &mut selection, |row| row as u64);
                 for (row, entry) in entries.iter().enumerate() {
                     assert_eq!(
                         selection.get(row),

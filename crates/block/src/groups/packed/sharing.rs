@@ -1,9 +1,12 @@
 //! Chooses the columns whose codes refer to dictionaries of pages, and the rows at which pages then end.
 //!
-//! A column benefits if a page has far fewer distinct values of it than the piece. That is so if rows are sorted by it
-//! or by columns before it, or if few values are frequent and many are rare. All such columns share one dictionary if
-//! that takes fewer bits than a dictionary for each. That is so if they have the same values: a value of only a few
-//! columns lengthens the codes of all.
+//! A column benefits if a page has far fewer distinct values of it than the piece. Examples are columns that the rows
+//! are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if that
+//! takes fewer bits than a dictionary for each. Sharing pays if the columns have the same values. A value that occurs
+//! in only one of them makes the codes of all longer.
+//!
+//! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
+//! dictionary of one page. Tuples store page codes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,14 +21,15 @@ use super::page_dictionary::{self, SET_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
 use crate::values::{ColumnValues, Datums};
 
-/// Stands for no row, where a row number is expected.
-const NEVER: u32 = u32::MAX;
-/// Maximum bits of numbers that are used as codes unchanged, whether or not all of them occur.
+/// Marks a value that occurs in no row.
+const NO_ROW: u32 = u32::MAX;
+/// Maximum width of a number field whose distances from the base become piece codes. All distances of this width then
+/// count as values, even those that do not occur.
 const DENSE_WIDTH_MAX: u32 = 12;
-/// Maximum bits of a code.
+/// Maximum bits of a page code.
 const WIDTH_MAX: u32 = 16;
-/// Number of values for which codes are wide enough, in percent of the mean number of distinct values per page. A page
-/// ends when its dictionary is full, so codes need not be wide enough for the page with the most values.
+/// Capacity of a dictionary that determines the width of page codes, in percent of the mean number of distinct values
+/// per page. A page ends when its dictionary is full, so pages with more values become shorter.
 const VALUES_PERCENT: usize = 85;
 /// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
@@ -39,7 +43,7 @@ pub(super) struct DictionarySet {
     /// Distinct values of all columns in the piece, ascending.
     values: Vec<i64>,
     members: Vec<SetMember>,
-    /// Bits of a code.
+    /// Bits of a page code.
     width: u32,
     /// Bits that the set saves, estimated for pages of equal length.
     saved: i64,
@@ -50,9 +54,8 @@ pub(super) struct DictionarySet {
 /// A column of a set.
 struct SetMember {
     ordinal: usize,
-    /// For each row, the ordinal of its value in the values of the set. A null row has an arbitrary ordinal, whose
-    /// value takes an unused entry in the dictionary of the page.
-    codes: Arc<Vec<u32>>,
+    /// Piece code of each row. A null row has an arbitrary code, so its page may have an entry that no row needs.
+    piece_codes: Arc<Vec<u32>>,
     /// Bits per row without the set.
     width: u32,
     /// Bits of all rows without the set.
@@ -63,12 +66,13 @@ struct SetMember {
 #[derive(Default)]
 pub(super) struct Sharing {
     sets: Vec<DictionarySet>,
-    /// For each page and set, the ordinals of the values in the page, ascending.
+    /// For each page and set, the piece codes of the values in the page, ascending. Their order is that of page codes.
     pages: Vec<Vec<Vec<u32>>>,
 }
 
 impl DictionarySet {
-    /// A set of some columns, each with its values.
+    /// A set of some columns, each with its distinct values. The piece codes of a column index these values. They are
+    /// converted if the set has more values.
     fn new(columns: Vec<(Vec<i64>, SetMember)>, rows: usize, page_rows: usize) -> Self {
         let mut values: Vec<i64> = columns.iter().flat_map(|(values, _)| values).copied().collect();
         values.sort_unstable();
@@ -78,7 +82,7 @@ impl DictionarySet {
                 // Every value of a column is a value of the set.
                 let ordinal = |value: &i64| values.binary_search(value).unwrap_or(0) as u32;
                 let ordinals: Vec<u32> = own.iter().map(ordinal).collect();
-                member.codes = Arc::new(member.codes.iter().map(|code| ordinals[*code as usize]).collect());
+                member.piece_codes = Arc::new(member.piece_codes.iter().map(|code| ordinals[*code as usize]).collect());
             }
             member
         };
@@ -86,11 +90,11 @@ impl DictionarySet {
         let mut set = Self { values, members, width: 0, saved: 0, dictionary_bits: 0 };
         let (mut pages, mut entries, mut bytes) = (0, 0, 0);
         for first in (0..rows).step_by(page_rows) {
-            let codes = set.codes_within(first..rows.min(first + page_rows));
+            let codes = set.piece_codes_within(first..rows.min(first + page_rows));
             (pages, entries) = (pages + 1, entries + codes.len());
             bytes += SET_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
         }
-        // Codes must have room for one value of each column.
+        // A page has at least one row, so its codes need room for one value of each column.
         let typical = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
         set.width = width_of(typical as u128 - 1);
         let before: usize = set.members.iter().map(|member| member.bits).sum();
@@ -99,42 +103,45 @@ impl DictionarySet {
         set
     }
 
-    /// Ordinals of the values in some rows, ascending.
-    fn codes_within(&self, rows: Range<usize>) -> Vec<u32> {
+    /// Piece codes of the values in some rows, ascending.
+    fn piece_codes_within(&self, rows: Range<usize>) -> Vec<u32> {
         let mut seen = vec![false; self.values.len()];
         for member in &self.members {
-            member.codes[rows.clone()].iter().for_each(|code| seen[*code as usize] = true);
+            member.piece_codes[rows.clone()].iter().for_each(|code| seen[*code as usize] = true);
         }
         // There are fewer than 2^32 values.
         seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(code, _)| code as u32).collect()
     }
 
-    /// Stores in `seen`, for each value, the first of some rows that has it. Returns the row at which the page must
-    /// end: the first row with a value for which no code is left, or the end of the rows.
-    fn see(&self, rows: Range<usize>, seen: &mut [u32]) -> usize {
-        seen.fill(NEVER);
+    /// Finds the first row of each value in `rows`, for a page that begins with them. Values that do not occur get
+    /// [`NO_ROW`]. Returns the row at which the page must end: the first row whose value has no page code left, or the
+    /// end of `rows`.
+    fn find_first_rows(&self, rows: Range<usize>, first_rows: &mut [u32]) -> usize {
+        first_rows.fill(NO_ROW);
         for member in &self.members {
             // A segment has at most 65,536 rows.
-            for (row, code) in (rows.start as u32..).zip(&member.codes[rows.clone()]) {
-                let seen = &mut seen[*code as usize];
-                *seen = row.min(*seen);
+            for (row, code) in (rows.start as u32..).zip(&member.piece_codes[rows.clone()]) {
+                let first = &mut first_rows[*code as usize];
+                *first = row.min(*first);
             }
         }
-        let mut new: Vec<u32> = seen.iter().copied().filter(|row| *row != NEVER).collect();
+        let mut new: Vec<u32> = first_rows.iter().copied().filter(|row| *row != NO_ROW).collect();
         new.sort_unstable();
         new.get(1 << self.width).map_or(rows.end, |row| *row as usize)
     }
 
-    /// Upper bound of the bytes of the dictionary of the rows up to `end`: a gap is at most the distance from the base.
-    fn bytes_max(&self, end: usize, seen: &[u32]) -> usize {
-        let values = self.values.iter().zip(seen).filter(|(_, row)| (**row as usize) < end);
+    /// Upper bound of the bytes of the dictionary of a page that ends at `end`. Counts each entry by its distance from
+    /// the base, because the gap to the entry before it is not greater.
+    fn bytes_max(&self, end: usize, first_rows: &[u32]) -> usize {
+        let values = self.values.iter().zip(first_rows).filter(|(_, row)| (**row as usize) < end);
         values.map(|(value, _)| distance_bytes(value.wrapping_sub(self.values[0]) as u64)).sum()
     }
 
-    /// Distances between the values with the ordinals `codes`. The first is the distance from the base.
-    fn gaps(&self, codes: &[u32]) -> impl Iterator<Item = u64> {
+    /// Distance of each value from the one before it, for values given by ascending piece codes. The first is the
+    /// distance from the base.
+    fn gaps(&self, piece_codes: &[u32]) -> impl Iterator<Item = u64> {
         let mut last = self.values[0];
-        codes.iter().map(move |code| {
+        piece_codes.iter().map(move |code| {
             let value = self.values[*code as usize];
             value.wrapping_sub(std::mem::replace(&mut last, value)) as u64
         })
@@ -150,7 +157,7 @@ impl DictionarySet {
     }
 }
 
-/// Columns that may benefit from dictionaries of pages, with their values.
+/// Columns that may benefit from dictionaries of pages, with their distinct values.
 fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, SetMember)> {
     let mut found = vec![];
     for (ordinal, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
@@ -166,7 +173,7 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             None if record.kind == FieldKind::Number && record.width <= DENSE_WIDTH_MAX => {
                 let base = record.base as i64;
                 let own: Vec<i64> = (0..1 << record.width).map(|distance| base.saturating_add(distance)).collect();
-                // Distances have at most twelve bits. Under nulls a number may be anything, so it is cut to these bits.
+                // The number of a null row is arbitrary. The mask keeps its code within the values.
                 let mask = own.len() - 1;
                 (
                     own,
@@ -176,7 +183,7 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             None => continue,
         };
         let bits = record.width as usize * values.rows() + 8 * plan.table.len();
-        found.push((own, SetMember { ordinal, codes, width: record.width, bits }));
+        found.push((own, SetMember { ordinal, piece_codes: codes, width: record.width, bits }));
     }
     found
 }
@@ -194,18 +201,22 @@ impl Sharing {
         let Some(rows) = columns.first().map(|(values, ..)| values.rows()) else { return Self::default() };
         // With shorter tuples, pages have more rows.
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
-        // Codes of the piece serve more purposes than codes of pages, which must therefore be shorter.
+        // Row predicates and indexes can use a dictionary of the piece, but not dictionaries of pages. So page codes
+        // must be shorter.
         let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width);
-        let worth = |set: &DictionarySet| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
-        let own =
+        // A set must save more than half a bit per row.
+        let is_worthwhile =
+            |set: &DictionarySet| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
+        let single =
             candidates(columns, plans).into_iter().map(|column| DictionarySet::new(vec![column], rows, page_rows));
-        let mut sets: Vec<DictionarySet> = own.filter(worth).collect();
-        // One dictionary replaces several. The codes of all columns are then at least as long as the longest.
+        let mut sets: Vec<DictionarySet> = single.filter(is_worthwhile).collect();
+        // One dictionary for all sets saves dictionaries, but all codes are then at least as long as the longest.
         let longest = sets.iter().map(|set| set.width).max().unwrap_or(0);
-        let longer: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
-        if sets.len() > 1 && longer < sets.iter().map(|set| set.dictionary_bits).sum() {
+        let added_bits: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
+        if sets.len() > 1 && added_bits < sets.iter().map(|set| set.dictionary_bits).sum() {
             let copy = |set: &DictionarySet| {
-                let copies = set.members.iter().map(|member| SetMember { codes: member.codes.clone(), ..*member });
+                let copies =
+                    set.members.iter().map(|member| SetMember { piece_codes: member.piece_codes.clone(), ..*member });
                 copies.map(|member| (set.values.clone(), member)).collect::<Vec<_>>()
             };
             let all = DictionarySet::new(sets.iter().flat_map(copy).collect(), rows, page_rows);
@@ -217,12 +228,12 @@ impl Sharing {
         if sets.is_empty() || sets.iter().map(|set| set.saved).sum::<i64>() * 8 < bits {
             return Self::default();
         }
-        Self::try_on(sets, columns, plans, heaps, arrangement).unwrap_or_default()
+        Self::apply_if_smaller(sets, columns, plans, heaps, arrangement).unwrap_or_default()
     }
 
-    /// Changes plans and pages. Undoes that and returns `None` if it saves less than an eighth of the bytes, or a
-    /// single row does not fit a page.
-    fn try_on(
+    /// Changes plans and pages for the sets. If that saves less than an eighth of the bytes, or a single row does not
+    /// fit a page, restores them and returns `None`.
+    fn apply_if_smaller(
         sets: Vec<DictionarySet>,
         columns: &[(&ColumnValues, Choice, &str)],
         plans: &mut [FieldPlan],
@@ -259,22 +270,24 @@ impl Sharing {
         None
     }
 
-    /// Finds the rows at which pages end, and the values of each page. A page takes as many rows as fit and as its
-    /// dictionaries have codes for. Returns `None` if a single row is too long.
+    /// Finds the rows at which pages end, and the values of each page. A page ends when it is full, or when one of its
+    /// dictionaries has no code left. Returns `None` if a single row is too long.
     fn cut(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
         let room = geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
-        // First row of the page with each value, for each set.
-        let mut seen: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NEVER; set.values.len()]).collect();
+        // For each set, the first row of each value in the page.
+        let mut first_rows: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NO_ROW; set.values.len()]).collect();
         while first < rows {
-            let mut end = rows.min((room * 8).checked_div(geometry.tuple_bits).map_or(rows, |most| first + most));
-            for (set, seen) in self.sets.iter().zip(&mut seen) {
-                end = set.see(first..end, seen);
+            let mut end =
+                rows.min((room * 8).checked_div(geometry.tuple_bits).map_or(rows, |capacity| first + capacity));
+            for (set, first_rows) in self.sets.iter().zip(&mut first_rows) {
+                end = set.find_first_rows(first..end, first_rows);
             }
-            // The bound also counts values of rows that then do not fit the page. This only makes the page shorter than
-            // it could be.
-            let mut bytes: usize = self.sets.iter().zip(&seen).map(|(set, seen)| set.bytes_max(end, seen)).sum();
+            // The bound includes values of rows that may turn out not to fit, so the page may be shorter than
+            // necessary.
+            let mut bytes: usize =
+                self.sets.iter().zip(&first_rows).map(|(set, first_rows)| set.bytes_max(end, first_rows)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
                 if geometry.bytes_of(row - first + 1) + bytes > room {
@@ -285,19 +298,19 @@ impl Sharing {
             if end == first {
                 return None;
             }
-            let of_page = |seen: &Vec<u32>| {
-                let ordinals = seen.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
+            let of_page = |first_rows: &Vec<u32>| {
+                let piece_codes = first_rows.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
                 // There are fewer than 2^32 values.
-                ordinals.map(|(ordinal, _)| ordinal as u32).collect()
+                piece_codes.map(|(code, _)| code as u32).collect()
             };
-            self.pages.push(seen.iter().map(of_page).collect());
+            self.pages.push(first_rows.iter().map(of_page).collect());
             ends.push(end as u32);
             first = end;
         }
         Some(ends)
     }
 
-    /// Sets the share of each plan in the bytes of dictionaries.
+    /// Divides the bytes of the dictionaries of each set among its columns, and stores the shares in their plans.
     fn assign_dictionary_bytes(&self, plans: &mut [FieldPlan]) {
         for (number, set) in self.sets.iter().enumerate() {
             let of_page =
@@ -310,21 +323,21 @@ impl Sharing {
         }
     }
 
-    /// Dictionaries of a page. Empty if no column refers to any.
+    /// Dictionaries of a page. Empty if there are no sets.
     pub(super) fn page(&self, page: usize) -> PageDictionaries<'_> {
         let pages = self.pages.get(page).map_or(&[][..], Vec::as_slice);
         let sets = || self.sets.iter().zip(pages);
-        let values = |(set, ordinals): (&DictionarySet, &Vec<u32>)| {
-            (set.values[0], ordinals.iter().map(|ordinal| set.values[*ordinal as usize]).collect())
+        let values = |(set, piece_codes): (&DictionarySet, &Vec<u32>)| {
+            (set.values[0], piece_codes.iter().map(|code| set.values[*code as usize]).collect())
         };
-        let codes = |(set, ordinals): (&DictionarySet, &Vec<u32>)| {
-            let mut codes = vec![0; set.values.len()];
-            // Codes have at most 16 bits.
-            ordinals.iter().enumerate().for_each(|(code, ordinal)| codes[*ordinal as usize] = code as u32);
-            codes
+        let page_codes = |(set, piece_codes): (&DictionarySet, &Vec<u32>)| {
+            let mut page_codes = vec![0; set.values.len()];
+            // Page codes have at most 16 bits.
+            piece_codes.iter().enumerate().for_each(|(page_code, code)| page_codes[*code as usize] = page_code as u32);
+            page_codes
         };
         let bytes = page_dictionary::write(sets().map(values));
-        PageDictionaries { sharing: self, bytes, codes: sets().map(codes).collect() }
+        PageDictionaries { sharing: self, bytes, page_codes: sets().map(page_codes).collect() }
     }
 }
 
@@ -332,14 +345,14 @@ impl Sharing {
 pub(super) struct PageDictionaries<'a> {
     sharing: &'a Sharing,
     pub bytes: Vec<u8>,
-    /// For each set, the code in the page of each of its values.
-    codes: Vec<Vec<u32>>,
+    /// For each set, the page code of each piece code. Zero if the value is not in the page.
+    page_codes: Vec<Vec<u32>>,
 }
 
 impl PageDictionaries<'_> {
-    /// For a column of a set: the code in the page of each value of the set, and the ordinal of the value of each row.
-    /// A null row has an arbitrary ordinal.
+    /// Codes of one column of a set: the page code of each piece code, and the piece code of each row of the segment. A
+    /// null row has an arbitrary piece code.
     pub(super) fn codes(&self, set: usize, member: usize) -> (&[u32], &[u32]) {
-        (&self.codes[set], &self.sharing.sets[set].members[member].codes)
+        (&self.page_codes[set], &self.sharing.sets[set].members[member].piece_codes)
     }
 }

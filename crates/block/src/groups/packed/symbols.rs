@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! offset  size   field
-//! 0       4      symbols     n, 0..=255
-//! 4       n      lengths     1..=8
-//! 4 + n   n * 8  symbols     the bytes, then zeros
+//! 0       4      count       n, number of symbols, 0..=255
+//! 4       n      lengths     of the symbols, 1..=8 bytes each
+//! 4 + n   n * 8  symbols     bytes of each, padded with zeros
 //! ```
 //!
 //! A compressed value is a sequence of codes. Code 255 is an escape: the byte after it is stored unchanged. `fsst-rs`
-//! compresses values. This module decompresses them without ever indexing out of bounds, even if bytes are corrupt.
+//! compresses values. This module decompresses them and never indexes out of bounds, even if bytes are corrupt.
 
 use fsst::Compressor;
 
@@ -57,21 +57,21 @@ impl Symbols {
         codes * SYMBOL_BYTES
     }
 
-    /// Decompresses a value into `room`, which has [`Symbols::bytes_max`] bytes, and returns its length. A code without
-    /// a symbol, or an escape at the end, yields no bytes.
+    /// Decompresses a value to the front of `output`, which has [`Symbols::bytes_max`] bytes. Returns the length of the
+    /// value. A code without a symbol, or an escape at the end, yields no bytes.
     #[inline]
-    pub fn decompress(&self, codes: &[u8], room: &mut [u8]) -> usize {
+    pub fn decompress(&self, codes: &[u8], output: &mut [u8]) -> usize {
         let mut at = 0;
         let mut rest = codes;
-        while let Some((code, behind)) = rest.split_first() {
-            rest = behind;
+        while let Some((code, tail)) = rest.split_first() {
+            rest = tail;
             if *code == ESCAPE {
-                let Some((byte, behind)) = rest.split_first() else { break };
-                room[at] = *byte;
-                (at, rest) = (at + 1, behind);
+                let Some((byte, tail)) = rest.split_first() else { break };
+                output[at] = *byte;
+                (at, rest) = (at + 1, tail);
             } else {
                 let code = usize::from(*code);
-                room[at..at + SYMBOL_BYTES].copy_from_slice(&self.bytes[code]);
+                output[at..at + SYMBOL_BYTES].copy_from_slice(&self.bytes[code]);
                 at += usize::from(self.lengths[code]);
             }
         }
@@ -84,16 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lead_back() {
+    fn values_round_trip() {
         let values: Vec<String> = (0..500).map(|n| format!("https://example.org/page/{n}/é\0{}", n * 7)).collect();
         let lines: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
         let compressor = Compressor::train(&lines);
         let symbols = Symbols::parse(&table_of(&compressor)).unwrap();
         for value in &lines {
             let codes = compressor.compress(value);
-            let mut room = vec![0; Symbols::bytes_max(codes.len())];
-            let length = symbols.decompress(&codes, &mut room);
-            assert_eq!(&room[..length], *value);
+            let mut output = vec![0; Symbols::bytes_max(codes.len())];
+            let length = symbols.decompress(&codes, &mut output);
+            assert_eq!(&output[..length], *value);
         }
     }
 
@@ -101,8 +101,8 @@ mod tests {
     fn hostile_tables_and_codes_never_panic() {
         assert!(Symbols::parse(&[]).is_none() && Symbols::parse(&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
         let symbols = Symbols::parse(&[1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-        let mut room = [0; Symbols::bytes_max(5)];
-        let length = symbols.decompress(&[0, 7, 255, 9, 255], &mut room);
-        assert_eq!(room[..length], [1, 2, 3, 9]);
+        let mut output = [0; Symbols::bytes_max(5)];
+        let length = symbols.decompress(&[0, 7, 255, 9, 255], &mut output);
+        assert_eq!(output[..length], [1, 2, 3, 9]);
     }
 }

@@ -21,16 +21,18 @@ impl SlottedPiece<'_> {
         let mut outputs: Vec<Output> =
             ordinals.iter().map(|ordinal| Output::new(self.types[*ordinal], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
-        let bytes = self.layout.fixed_range(ordinals);
+        let fixed_bytes = self.layout.fixed_range(ordinals);
         let slot = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
-        let fetched = self.pages.fetch(rows, &page_ends, bytes, slot, |page, row| self.layout.slot_of(page, row));
-        let result = fetched.and_then(|is_sparse| {
+        // Loads these bytes of the tuples into the processor cache if the rows are far apart.
+        let prefetched =
+            self.pages.fetch(rows, &page_ends, fixed_bytes, slot, |page, row| self.layout.slot_of(page, row));
+        let result = prefetched.and_then(|is_sparse| {
             // Pages whose values are not copied yet, and the offsets of their tuples. Each slot is read once for all
             // columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
             rows.by_page(&page_ends, |number, part| {
                 let first = tuples.len();
-                let page = self.find(number, &page_ends, &part, &mut tuples)?;
+                let page = self.load_tuples(number, &page_ends, &part, &mut tuples)?;
                 pages.push((page, first..tuples.len()));
                 if is_sparse {
                     return Ok(());
@@ -51,7 +53,7 @@ impl SlottedPiece<'_> {
     }
 
     /// Loads a page, and appends the offsets of the tuples of `rows` to `tuples`.
-    fn find(
+    fn load_tuples(
         &mut self,
         number: usize,
         page_ends: &[u32],
@@ -164,7 +166,7 @@ impl SlottedPiece<'_> {
         Ok(predicate.admits(&bytes[range]))
     }
 
-    /// The value to which a reference points.
+    /// The overflow section of a reference, and the range of the value in it.
     fn overflow(
         &mut self,
         page: &SlottedPage,
@@ -181,8 +183,8 @@ impl SlottedPiece<'_> {
 }
 
 impl TupleLayout {
-    /// Stored bytes of an attribute of variable width, and whether they are a reference. Returns `None` if its ends are
-    /// corrupt.
+    /// Stored bytes of an attribute of variable width, and whether they are a reference to an overflow section. Returns
+    /// `None` if the stored ends are corrupt.
     #[inline(always)]
     fn variable<'t>(&self, tuple: &'t [u8], ordinal: usize) -> Option<(&'t [u8], bool)> {
         let Attribute::Variable { end_at, before } = self.attributes[ordinal] else { return None };
