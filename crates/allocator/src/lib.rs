@@ -2,7 +2,7 @@
 //!
 //! Results are large and short-lived. The system allocator returns their pages to the kernel each time and requests
 //! them again. The kernel then clears them, which takes more work than decoding the data that is written to them.
-//! mimalloc keeps the pages for a while: [`set_up`] configures for how long, and what happens afterwards. A program
+//! mimalloc keeps the pages for a while. [`set_up`] configures for how long, and what happens afterwards. A program
 //! that uses the library chooses its own allocator.
 
 use libmimalloc_sys::mi_option_t;
@@ -15,8 +15,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const PURGE_DECOMMITS: mi_option_t = 5;
 /// Milliseconds for which unused pages are kept unchanged. Also an index among the options.
 const PURGE_DELAY: mi_option_t = 15;
-/// The default of mimalloc is one second. If a user reads a result for longer than that before the next query, that
-/// query releases the memory of the result. The query waits for the release, although it needs as much memory itself.
+/// Ten seconds, because users read results between queries. After a pause longer than the delay, the next query first
+/// waits until mimalloc has released the memory of the last result, and then allocates it again. The default of
+/// mimalloc is one second.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
 /// Configures mimalloc to leave unused memory to the kernel after ten seconds, for the kernel to reclaim when it needs
@@ -40,12 +41,13 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code, reason = "calls of C")]
-    fn the_options_are_those_meant() {
+    fn constants_are_the_indexes_of_the_options() {
         // SAFETY: options are numbers, which may be read at any time.
         let option = |option| unsafe { libmimalloc_sys::mi_option_get(option) };
-        let is_said = |name| std::env::var_os(name).is_some();
-        if !is_said("MIMALLOC_PURGE_DECOMMITS") && !is_said("MIMALLOC_PURGE_DELAY") {
-            // These are the only options up to there that are 1 and 1,000, except for one that nothing reads any more.
+        let is_set = |name| std::env::var_os(name).is_some();
+        if !is_set("MIMALLOC_PURGE_DECOMMITS") && !is_set("MIMALLOC_PURGE_DELAY") {
+            // No other option up to these indexes has the default 1 or 1,000, except for one that mimalloc no longer
+            // reads.
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (1, 1000));
             set_up();
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (0, PURGE_DELAY_MILLISECONDS));

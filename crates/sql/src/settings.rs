@@ -1,5 +1,5 @@
-//! Settings of a session: name, values, default and meaning of each, in one place. `SET`, `RESET`, `SHOW`,
-//! `taut.settings`, completion and the reference follow from it.
+//! Settings of a session: name, values, default and meaning of each. `SET`, `RESET`, `SHOW`, `taut.settings`,
+//! completion and the reference use this list.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use taut_store::Synchronous;
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// What a commit survives.
+    /// Which failures a commit survives.
     Synchronous,
     /// Whether the mover compacts in the background.
     Mover,
@@ -35,7 +35,7 @@ pub struct SettingInfo {
     pub values: &'static str,
     /// Value of a new session, which `RESET` sets again. `None` if the setting cannot be reset.
     pub default: Option<&'static str>,
-    /// For whom the value holds: `session`, `transaction` or `database`.
+    /// What the value applies to: `session`, `transaction` or `database`.
     pub scope: &'static str,
     /// Meaning, one sentence.
     pub description: &'static str,
@@ -159,7 +159,7 @@ impl IsolationLevel {
         }
     }
 
-    /// Level with a name, in any case. `snapshot` and `read uncommitted` are also accepted.
+    /// Level with this name, ignoring case. `snapshot` and `read uncommitted` are also names.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
@@ -170,12 +170,12 @@ impl IsolationLevel {
     }
 }
 
-/// Value of a setting that is on or off.
+/// Formats the value of a setting that is `on` or `off`.
 pub fn switch_name(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-/// Value of [`Setting::Synchronous`].
+/// Formats the value of [`Setting::Synchronous`].
 pub fn synchronous_name(synchronous: Synchronous) -> &'static str {
     match synchronous {
         Synchronous::Full => "full",

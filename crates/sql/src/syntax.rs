@@ -1,5 +1,4 @@
-//! Builds and recognizes nodes of syntax trees. All names that are made here are quoted, so that no planner folds their
-//! case.
+//! Builds and recognizes nodes of syntax trees. Quotes all names that it builds, so that no planner folds their case.
 
 use std::ops::ControlFlow;
 
@@ -42,7 +41,7 @@ pub fn null() -> Expr {
     Expr::value(Value::Null)
 }
 
-/// A condition that no row meets.
+/// The condition `FALSE`, which no row meets.
 pub fn never() -> Expr {
     Expr::value(Value::Boolean(false))
 }
@@ -74,7 +73,7 @@ fn combined(conditions: impl IntoIterator<Item = Expr>, op: &BinaryOperator) -> 
     conditions.into_iter().reduce(both)
 }
 
-/// An expression in parentheses if it needs them as a part of another.
+/// Wraps an expression in parentheses if it needs them as an operand of another expression.
 pub fn nested(expression: Expr) -> Expr {
     match expression {
         Expr::BinaryOp { .. } | Expr::UnaryOp { .. } | Expr::Between { .. } | Expr::InList { .. } => {
@@ -84,7 +83,7 @@ pub fn nested(expression: Expr) -> Expr {
     }
 }
 
-/// `CASE` with the value of the first condition that holds. Without conditions it is `otherwise`.
+/// `CASE WHEN condition THEN value ... ELSE otherwise END`. Returns `otherwise` if there are no branches.
 pub fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
     if branches.is_empty() {
         return otherwise;
@@ -129,12 +128,12 @@ pub fn derived(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFact
     TableFactor::Derived { lateral: false, subquery, alias: Some(alias_of(alias, columns)), sample: None }
 }
 
-/// A relation without joins.
+/// An item of a `FROM` clause: a relation without joins.
 pub fn alone(relation: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: Vec::new() }
 }
 
-/// A relation joined with another.
+/// An item of a `FROM` clause: a relation joined with another.
 pub fn joined(relation: TableFactor, join_operator: JoinOperator, other: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: vec![Join { relation: other, global: false, join_operator }] }
 }

@@ -16,11 +16,11 @@ impl Store {
     /// writing always shows the last commit.
     ///
     /// # Errors
-    /// If the catalog or the log cannot be read, or the path leads to another database. The visible state does not
-    /// change then.
+    /// If the catalog or the log cannot be read, or the path leads to another database. The database then still shows
+    /// the previous commit.
     pub fn refresh(&self) -> Result<bool, OpenError> {
         let directory = self.directory();
-        // Held to the end, so that there is only one refresh at a time.
+        // The lock is held until the end, so that only one refresh runs at a time.
         let mut position = self.inner.position.lock();
         let (Some(reader), Some(known)) = (directory.reader(), &mut *position) else { return Ok(false) };
         if known.is_newest(&*directory.disk) {
@@ -28,23 +28,23 @@ impl Store {
         }
         let before = self.snapshot();
         let reading = Reading::begin(directory, reader)?;
-        let load_same = || match load(directory)? {
+        let load_checked = || match load(directory)? {
             (after, ..) if after.database != before.database => {
                 Err(OpenError::Replaced { path: directory.disk.path(ROOT) })
             }
             loaded => Ok(loaded),
         };
-        let (mut after, mut recovery, mut read) = load_same()?;
+        let (mut after, mut recovery, mut read) = load_checked()?;
         let registered = reader.register_again(&*directory.disk);
         if registered.map_err(|source| directory.error("create a file in", READERS, source))? {
-            // The writer may have removed files of what was read before it knew of this reader again.
-            (after, recovery, read) = load_same()?;
+            // While the file of this reader was missing, the writer may have removed files that were just read.
+            (after, recovery, read) = load_checked()?;
         }
         share_blocks(&mut after, &before);
         after.definitions =
             if after.defines_like(&before) { before.definitions } else { directory.allocate_definitions() };
-        let gone = gone(&before, &after);
-        reading.end(read.settled, &gone);
+        let removed = removed_blocks(&before, &after);
+        reading.end(read.settled, &removed);
         *known = read;
         let (is_newer, after) = (after.version != before.version, Arc::new(after));
         let mut commits = self.inner.commits.lock();
@@ -52,12 +52,13 @@ impl Store {
         commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
         *self.inner.snapshot.write() = after;
         drop(commits);
-        // Blocks that nobody reads are released here, the others by their last reader.
-        gone.iter().for_each(|block| block.remove_at_version(0));
+        // Each of these blocks is released with its last reference: here if no snapshot has it. This process only
+        // reads, so its release does not depend on the version.
+        removed.iter().for_each(|block| block.remove_at_version(0));
         Ok(is_newer)
     }
 
-    /// Reads the last commit from the files without making it visible. Returns its database and version.
+    /// Reads the last commit from the files without making it visible. Returns the id of the database and the version.
     pub(crate) fn read_newest(&self) -> Result<(u64, u64), OpenError> {
         let directory = self.directory();
         let _position = self.inner.position.lock();
@@ -67,7 +68,8 @@ impl Store {
     }
 }
 
-/// Guard while a reader reads the catalog and the log. Dropping it early announces the previous version again.
+/// Guard of a reader that reads the catalog and the log. Until it ends, the writer keeps all files. Dropping it early
+/// announces that the reader needs the files of the previous version again.
 struct Reading<'a> {
     reader: &'a Reader,
     has_ended: bool,
@@ -80,9 +82,11 @@ impl<'a> Reading<'a> {
         Ok(reading)
     }
 
-    fn end(mut self, version: u64, gone: &[Arc<BlockFile>]) {
+    /// Announces that the reader needs the files of `version`. `removed` are the blocks that only the previous version
+    /// references.
+    fn end(mut self, version: u64, removed: &[Arc<BlockFile>]) {
         self.has_ended = true;
-        self.reader.reads(Some(version), gone);
+        self.reader.reads(Some(version), removed);
     }
 }
 
@@ -109,8 +113,9 @@ fn share_blocks(after: &mut Catalog, before: &Catalog) {
 }
 
 /// The blocks that only the previous catalog references.
-fn gone(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
-    let named: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
-    let is_gone = |block: &&Arc<BlockFile>| named.get(&block.id()).is_none_or(|named| !Arc::ptr_eq(named, block));
-    before.blocks().filter(is_gone).map(Arc::clone).collect()
+fn removed_blocks(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
+    let referenced: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
+    let is_removed =
+        |block: &&Arc<BlockFile>| referenced.get(&block.id()).is_none_or(|other| !Arc::ptr_eq(other, block));
+    before.blocks().filter(is_removed).map(Arc::clone).collect()
 }

@@ -9,7 +9,7 @@
 //! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks` give
 //! its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the bits
 //! of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is only for
-//! numbers with few gaps: every number that is skipped costs a bit too.
+//! numbers with few gaps, because a number that does not occur takes a bit too.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ pub(crate) struct SetBits {
     starts: ScalarBuffer<u32>,
 }
 
-/// Number of bits for `rows` strictly ascending numbers; `spread` is the difference of the last and the first. Returns
-/// `None` if the numbers are too far apart.
+/// Number of bits for `rows` strictly ascending numbers. `spread` is the difference between the last and the first.
+/// Returns `None` if the numbers are too far apart.
 pub(crate) fn bits_of(rows: usize, spread: Option<i128>) -> Option<usize> {
     let bits = usize::try_from(spread?).ok()?.checked_add(1)?;
     (bits <= rows.saturating_mul(BITS_PER_ROW_MAX).max(BLOCK_BITS)).then_some(bits)
@@ -50,7 +50,8 @@ pub(crate) fn bytes(rows: usize, bits: usize) -> usize {
     padded(8 * words) + padded(2 * blocks) + padded(4 * vectors)
 }
 
-/// Writes the parts of strictly ascending numbers within `bits` bits, and sets their fields of the head.
+/// Writes the parts of strictly ascending numbers, and sets the fields of the head that describe them. `bits` is the
+/// result of [`bits_of`].
 pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, writer: &mut Writer) {
     let first = values.first().copied().unwrap_or_default();
     let mut words = vec![0_u64; bits.div_ceil(WORD_BITS)];
@@ -62,11 +63,11 @@ pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, write
     let ranks = words.chunks(BLOCK_WORDS).map(|block| {
         let before = rank;
         rank += count(block);
-        // The last bit is set, so that this is less than the rows: fewer than 2^16.
+        // The last block has a set bit too, so fewer bits than rows precede it, which is less than 2^16.
         before as u16
     });
     let ranks: Vec<u16> = ranks.collect();
-    // At most 64 bits for each of 2^16 rows.
+    // A bit is below 2^22, because there are at most 64 bits for each of 2^16 rows.
     let starts: Vec<u32> = values.iter().step_by(VECTOR_ROWS).map(|value| step(first, *value) as u32).collect();
     (head.base, head.heap_bytes) = (first.to_number(), 8 * words.len());
     writer.part(words.as_slice().to_byte_slice());
@@ -91,7 +92,7 @@ fn select(mut word: u64, mut rank: usize) -> usize {
 }
 
 impl SetBits {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let words = head.heap_bytes / 8;
         if words == 0 || !head.heap_bytes.is_multiple_of(8) {
@@ -207,8 +208,9 @@ impl SetBits {
         }));
     }
 
-    /// Clears the rows of a range that fail a predicate. The ranks of the predicate's numbers are their rows.
+    /// Deselects the rows of a range that fail a predicate. A number that passes is in the row of its rank.
     pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
+        // First row that is not decided. Ranges are admitted in ascending order.
         let mut next = rows.start;
         let mut admit = |admitted: Range<usize>| {
             let admitted = admitted.start.clamp(next, rows.end)..admitted.end.clamp(next, rows.end);
@@ -227,8 +229,8 @@ impl SetBits {
             DatumPredicate::OneOf(numbers) => {
                 let first = numbers.partition_point(|number| *number < self.base);
                 let last = self.base.saturating_add((self.words.len() * WORD_BITS) as i128);
-                let near = numbers[first..].iter().take_while(|number| **number <= last);
-                near.filter_map(|number| self.row_of(*number)).for_each(|row| admit(row..row + 1));
+                let candidates = numbers[first..].iter().take_while(|number| **number <= last);
+                candidates.filter_map(|number| self.row_of(*number)).for_each(|row| admit(row..row + 1));
             }
             DatumPredicate::Range { .. }
             | DatumPredicate::BytesRange { .. }

@@ -19,6 +19,7 @@ pub(super) struct Update {
     limit: Option<Expr>,
 }
 
+/// Splits an `UPDATE` into its target, its parts and its `RETURNING` clause.
 pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
     refuse(
         &[
@@ -52,6 +53,7 @@ impl Update {
         Ok(values.iter().enumerate().filter_map(|(index, value)| value.as_ref().map(|_| index)).collect())
     }
 
+    /// The query for the row ids and the new values of all columns.
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
         let values = values_of(&self.assignments, target, columns)?;
         let values = columns
@@ -61,11 +63,13 @@ impl Update {
         let projection = std::iter::once(item(target.row(), ROW)).chain(values).collect();
         let from = std::iter::once(alone(target.relation())).chain(self.from.iter().cloned()).collect();
         let query = limited(select(projection, from, self.selection.clone()), self.limit.as_ref());
-        Ok(MutationQuery { query, outputs: Outputs::new(true, false, columns.len()) })
+        let (has_row, has_action) = (true, false);
+        Ok(MutationQuery { query, outputs: Outputs::new(has_row, has_action, columns.len()) })
     }
 }
 
-/// Refuses `LIMIT` with a join: it would count the rows of the join, and one target row may have several.
+/// Refuses `LIMIT` with a join, because it would count the rows of the join. A row of the target may have several of
+/// these.
 pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
     match is_given {
         true => Err(SqlError::unsupported(
@@ -76,6 +80,7 @@ pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
     }
 }
 
+/// Adds a `LIMIT` clause to a query.
 pub(super) fn limited(mut query: Box<Query>, limit: Option<&Expr>) -> Box<Query> {
     query.limit_clause =
         limit.map(|limit| LimitClause::LimitOffset { limit: Some(limit.clone()), offset: None, limit_by: Vec::new() });

@@ -11,31 +11,35 @@ use crate::settings::Setting;
 /// Units and their microseconds, from the largest to the smallest.
 const UNITS: [(&str, u64); 6] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];
-/// Maximum limit in milliseconds: about 24.9 days.
+/// Maximum limit in milliseconds, as in PostgreSQL: about 24.86 days.
 const MILLISECONDS_MAX: u64 = i32::MAX as u64;
 
 /// Parses a value of `statement_timeout`: a number of milliseconds, a number with a unit in quotes, or `DEFAULT`.
 /// Returns `None` for 0 and `DEFAULT`, which mean no limit.
 ///
 /// # Errors
-/// If the value is not one of these, is negative, or is longer than 24 days.
+/// If the value is not one of these, is negative, or is longer than [`MILLISECONDS_MAX`].
 pub(super) fn parse_timeout(value: &Token) -> Result<Option<Duration>> {
     let text = match value {
         Token::Word(word) if word.keyword == Keyword::DEFAULT => return Ok(None),
         Token::Number(number, _) => number,
         Token::SingleQuotedString(text) => text.trim(),
-        _ => return Err(refused(value)),
+        _ => return Err(invalid_value(value)),
     };
     let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
-    let number: f64 = number.parse().map_err(|_| refused(value))?;
-    let unit = match unit {
+    let number: f64 = number.parse().map_err(|_| invalid_value(value))?;
+    let unit_microseconds = match unit {
         "" => 1_000,
-        unit => UNITS.iter().find(|(name, _)| *name == unit).map(|(_, unit)| *unit).ok_or_else(|| refused(value))?,
+        unit => UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|(_, microseconds)| *microseconds)
+            .ok_or_else(|| invalid_value(value))?,
     };
-    let milliseconds = (number * unit as f64 / 1_000.0).round();
+    let milliseconds = (number * unit_microseconds as f64 / 1_000.0).round();
     if milliseconds > MILLISECONDS_MAX as f64 {
-        return Err(refused(value));
+        return Err(invalid_value(value));
     }
     Ok(Some(Duration::from_millis(milliseconds as u64)).filter(|limit| !limit.is_zero()))
 }
@@ -44,11 +48,11 @@ pub(super) fn parse_timeout(value: &Token) -> Result<Option<Duration>> {
 pub fn format_timeout(limit: Option<Duration>) -> String {
     let Some(limit) = limit else { return "0".to_owned() };
     let microseconds = limit.as_micros() as u64;
-    let whole = UNITS.iter().find(|(_, unit)| microseconds.is_multiple_of(*unit));
-    whole.map_or_else(String::new, |(name, unit)| format!("{}{name}", microseconds / unit))
+    let largest = UNITS.iter().find(|(_, unit)| microseconds.is_multiple_of(*unit));
+    largest.map_or_else(String::new, |(name, unit)| format!("{}{name}", microseconds / unit))
 }
 
-fn refused(value: &Token) -> SqlError {
+fn invalid_value(value: &Token) -> SqlError {
     let text = match value {
         Token::SingleQuotedString(text) => text.clone(),
         other => other.to_string(),
@@ -61,23 +65,23 @@ fn refused(value: &Token) -> SqlError {
 mod tests {
     use super::*;
 
-    fn shown(value: Token) -> String {
+    fn round_trip(value: Token) -> String {
         format_timeout(parse_timeout(&value).unwrap())
     }
 
     #[test]
     fn values_are_shown_in_their_largest_unit() {
-        assert_eq!(shown(Token::Number("5000".to_owned(), false)), "5s");
-        assert_eq!(shown(Token::Number("0".to_owned(), false)), "0");
+        assert_eq!(round_trip(Token::Number("5000".to_owned(), false)), "5s");
+        assert_eq!(round_trip(Token::Number("0".to_owned(), false)), "0");
         for (text, expected) in
             [("1500", "1500ms"), ("30 s", "30s"), ("90min", "90min"), ("1.5h", "90min"), ("24h", "1d"), (" 7d ", "7d")]
         {
-            assert_eq!(shown(Token::SingleQuotedString(text.to_owned())), expected);
+            assert_eq!(round_trip(Token::SingleQuotedString(text.to_owned())), expected);
         }
     }
 
     #[test]
-    fn other_values_are_refused() {
+    fn other_values_are_invalid() {
         for text in ["", "s", "5 parsecs", "-1", "25d", "1e3", "5S", "1.2.3"] {
             let error = parse_timeout(&Token::SingleQuotedString(text.to_owned())).unwrap_err();
             assert_eq!(error.to_string(), format!("invalid value for parameter \"statement_timeout\": \"{text}\""));

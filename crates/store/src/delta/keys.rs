@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs    |----------------|  |--------|  |---|  |-|      each at least twice as long as the next one
-//! added                                            |-|    merged with the runs before it that are shorter than that
+//! added                                            |-|    merged with the last runs until that holds again
 //! ```
 //!
 //! This is the logarithmic method (Bentley & Saxe 1980): each row costs O(log n) moved entries over time, and a lookup
@@ -37,7 +37,8 @@ impl KeyEntries {
         &self.columns
     }
 
-    /// Adds consecutive rows of a page, from row `first` on.
+    /// Adds consecutive rows of a page, from row `first` on. A merge of runs drops the rows for which `is_deleted`
+    /// returns true.
     pub fn add(&mut self, columns: &[ArrayRef], first: RowId, is_deleted: impl Fn(RowId) -> bool) {
         let values = KeyValues::of(columns);
         let rows = (0..values.len()).filter_map(|row| Some((values.hash(row)?, RowId(first.0 + row as u64))));
@@ -46,8 +47,8 @@ impl KeyEntries {
         self.push(added.into(), is_deleted);
     }
 
-    /// Adds a run. Merges it with the runs before it that are less than twice as long, and drops deleted rows in the
-    /// merge.
+    /// Adds a run. Merges it with the last runs, from the end, as long as a run is less than twice as long as the runs
+    /// after it together. Drops deleted rows in the merge.
     fn push(&mut self, run: Arc<[Entry]>, is_deleted: impl Fn(RowId) -> bool) {
         let mut total = run.len();
         if total == 0 {
