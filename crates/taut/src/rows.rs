@@ -40,7 +40,8 @@ impl CancelHandle {
 /// Callback that returns whether a statement continues. It runs on the thread that waits for the statement or its rows.
 pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Minimum interval between two calls of the callback.
+/// Minimum interval between two calls of the [`WaitCallback`]. Also the interval at which a cancelled statement that
+/// has begun to commit is checked.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Ends a statement early: by cancellation, by the callback or by its time limit.
@@ -53,7 +54,7 @@ pub(crate) struct Watch {
     /// Time that the statement may still take. Only time spent waiting counts, so that a slow reader of its rows is not
     /// cancelled.
     time_left: Option<Duration>,
-    /// When `time_left` ends. Set only while this thread waits.
+    /// When `time_left` ends. `None` if there is no time limit or this thread does not wait.
     deadline: Option<Instant>,
     is_late: bool,
     /// Whether the statement has begun to commit. A cancellation then waits for it, because its changes may be
@@ -85,10 +86,12 @@ impl Watch {
         self.token.clone()
     }
 
+    /// Starts the clock of the time limit.
     fn resume(&mut self) {
         self.deadline = self.time_left.map(|left| Instant::now() + left);
     }
 
+    /// Stops the clock of the time limit.
     fn pause(&mut self) {
         if let Some(deadline) = self.deadline.take() {
             self.time_left = Some(deadline.saturating_duration_since(Instant::now()));
@@ -132,7 +135,7 @@ impl Watch {
 /// statement has begun to commit.
 ///
 /// # Errors
-/// If this thread is already waiting, which is the case in a callback, or the database is closed.
+/// If a [`WaitCallback`] calls this function, because its thread is already waiting. If the database is closed.
 pub(crate) fn unless_cancelled<T>(
     runtime: &Background,
     watch: &mut Watch,
@@ -141,11 +144,11 @@ pub(crate) fn unless_cancelled<T>(
     let token = watch.token();
     let mut future = pin!(future);
     watch.resume();
+    // Checks for a cancellation before the first poll. A future that is ready at once would otherwise skip the check.
     let result = match watch.next() {
-        // The future may be ready without a wait.
         Next::Stop => Ok(None),
         Next::Wait(_) => {
-            // Only wakes this thread on cancellation: `watch.next` checks the token itself.
+            // A cancellation must wake this thread, which may be parked.
             let cancelled = token.clone().cancelled_owned();
             let both = async {
                 tokio::select! {
@@ -179,16 +182,18 @@ pub struct Rows {
 }
 
 enum Source {
-    /// All batches are computed.
+    /// Batches that were computed before.
     Ready(std::vec::IntoIter<RecordBatch>),
+    /// Batches that the query computes while they are read.
     Computed(Box<Computed>),
 }
 
-/// Rows that are computed while they are read.
+/// A running query and what its batches are computed with.
 struct Computed {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     watch: Watch,
+    /// Whether the plan may be nested deeply. It is then polled on a large stack.
     may_be_deep: bool,
     /// Ends running computations when the rows are dropped.
     _guard: DropGuard,

@@ -1,4 +1,4 @@
-"""Python objects as tables: those with the Arrow PyCapsule interface, and a few that are converted to it."""
+"""Python objects as tables: objects with the Arrow PyCapsule interface, and a few types that need a conversion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALLOWED = (
 def arrow_of(data: Any, what: str) -> Any:
     """Returns an object that offers the data as Arrow. `what` names the data in the error message.
 
-    Raises TypeError when the data is no table.
+    Raises TypeError if the data is not a table.
     """
     found = _arrow_or_none(data)
     if found is None:
@@ -30,9 +30,9 @@ class Variables:
         self._no_tables: list[str] = []
 
     def __call__(self, name: str) -> Any:
-        """Returns the variable of that name as Arrow. Returns `None` if there is none or it is no table."""
+        """Returns the variable of that name as Arrow. Returns `None` if there is none, or it is not a table."""
         for mapping in self._mappings:
-            # SQL converts names without quotes to lower case, so the spelling of the variable may differ in capitals.
+            # SQL converts unquoted names to lower case, so the variable may have capitals that `name` lacks.
             alike = [name] if name in mapping else [other for other in mapping if other.lower() == name]
             if len(alike) == 1:
                 value = mapping[alike[0]]
@@ -43,7 +43,7 @@ class Variables:
         return None
 
     def hint(self, message: str, tables: list[str]) -> str:
-        """Returns a hint for the error message of a table that was not found."""
+        """Returns a hint for an error about a table that was not found. `tables` are the names in the database."""
         if self._no_tables:
             return f"{'; '.join(self._no_tables)}; {_ALLOWED}"
         for table in tables:
@@ -60,7 +60,7 @@ def _arrow_or_none(data: Any) -> Any:
         return _of_pandas(data) if kind == "DataFrame" else None
     if package == "polars" and kind in ("DataFrame", "LazyFrame"):
         return _of_polars(data.collect() if kind == "LazyFrame" else data)
-    # Single columns are no tables.
+    # A single column is not a table.
     if package in ("polars", "pyarrow") and not hasattr(data, "schema"):
         return None
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
@@ -73,7 +73,7 @@ def _arrow_or_none(data: Any) -> Any:
 
 
 def _of_pandas(frame: Any) -> Any:
-    """Returns the columns without the index. By default, pandas exports an index that is not the one of a new frame."""
+    """Returns the columns without the index. By default, pandas also exports an index other than a RangeIndex."""
     try:
         import pyarrow
     except ImportError:

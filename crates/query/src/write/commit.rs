@@ -1,4 +1,4 @@
-//! Commits of rewritten rows: what must not have changed since the table was looked up.
+//! Commits of rewritten rows, and checks that the table has not changed in the meantime.
 
 use std::sync::Arc;
 
@@ -38,6 +38,10 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
 
 /// Replaces rows of a table by blocks in the sort order of a new design, and gives the table this design and, if known,
 /// its partitions.
+///
+/// # Errors
+/// If the table was dropped or its design has changed. If the design changes the sort order, and rows were added to the
+/// table in the meantime.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,
@@ -45,13 +49,13 @@ pub(crate) fn replace_all(
     (design, partitioning): (&TableDesign, Option<&Partitioning>),
     blocks: Vec<NewBlock>,
 ) -> std::result::Result<(), CommitError> {
-    // Keeps the indexes of the newest version: another statement may have changed them.
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
     check_design(table, newest)?;
-    // Rows that were added meanwhile are in the old sort order.
+    // Rows that were added in the meantime are in the old sort order.
     if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.blocks.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });
     }
+    // Another statement may have changed the indexes. The newest ones stay.
     let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.clone() };
     index_keys(&mut design, &newest.constraints, edit.catalog())?;
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());

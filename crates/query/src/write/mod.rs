@@ -1,5 +1,5 @@
 //! From rows to blocks: conversion to the types of the table, partitioning, building and writing of blocks, and
-//! rewriting of existing blocks. Also the destination of a statement's changes: a transaction or immediate commits.
+//! rewriting of existing blocks. `changes` sends the changes of a statement to its transaction or commits them.
 
 pub mod blocks;
 pub mod changes;
