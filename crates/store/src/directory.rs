@@ -149,11 +149,13 @@ impl Directory {
 
     /// Reserves block ids that other files already use as names, so that no new block replaces them.
     pub fn reserve_names(&self, taken: HashSet<BlockId>) {
+        // Only opening calls this, once, so nothing is set yet.
         let _ = self.taken.set(taken);
     }
 
     /// Stores a reference to the newest snapshot, to name tables in errors.
     pub fn set_newest(&self, newest: &Arc<RwLock<Arc<Catalog>>>) {
+        // Only opening calls this, once, so nothing is set yet.
         let _ = self.newest.set(Arc::downgrade(newest));
     }
 

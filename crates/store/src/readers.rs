@@ -79,6 +79,7 @@ impl PendingRemovals {
     pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
         // No reader knows a block that was never committed.
         if removed_in == 0 || !self.defer(oldest(disk), block, removed_in) {
+            // If this fails, the next opening removes the file.
             let _ = disk.remove(&block_name(block));
         }
     }
@@ -97,6 +98,7 @@ impl PendingRemovals {
         let oldest = oldest(disk);
         let mut removals = self.0.lock();
         let removed = removals.extract_if(.., |(_, removed_in)| !needs(oldest, *removed_in));
+        // If a removal fails, the next opening removes the file.
         removed.for_each(|(block, _)| drop(disk.remove(&block_name(block))));
     }
 }
@@ -201,6 +203,7 @@ impl Reader {
 
     /// Updates the announced version after a block that only earlier versions reference was released.
     pub fn release(&self) {
+        // If this fails, more files are kept than necessary, until it is written.
         let _ = self.versions.lock().write();
     }
 }

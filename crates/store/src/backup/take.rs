@@ -80,7 +80,8 @@ impl Store {
         let (mut report, continues) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                // Retention for an earlier backup continues. Retention that this backup began ends.
+                // Retention for an earlier backup continues. Retention that this backup began ends. If that fails, files
+                // stay until the next backup with the log.
                 if retained.is_none() && fixed.token.is_some() {
                     let _ = self.retain(None);
                 }
@@ -185,7 +186,8 @@ impl Store {
             }
             None => {
                 drop(commits);
-                // The file may have been written despite the error.
+                // The file may have been written despite the error. If it cannot be removed, the next opening retains
+                // files again, until the next backup.
                 let _ = Retention::remove(&self.inner.directory);
                 now.into_iter()
                     .flat_map(|now| now.blocks)

@@ -124,7 +124,7 @@ impl Disk for FileDisk {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The process id is only for messages.
+        // The process id is only for messages, so its errors are ignored.
         let process = std::process::id();
         let _ = file.set_len(0).and_then(|()| writeln!(&file, "{process}"));
         Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
@@ -239,6 +239,7 @@ impl Drop for FileLock {
         // A forked child process has copies of the open files until it executes its program, so closing alone would not
         // release the locks. A child that drops its copy of this value must not release the locks of its parent.
         if self.process == std::process::id() {
+            // If these fail, closing the files unlocks them.
             let _ = self.file.unlock();
             let _ = self.directory.as_ref().map(File::unlock);
         }
@@ -267,6 +268,7 @@ impl Lock for SharedLock {}
 impl Drop for SharedLock {
     fn drop(&mut self) {
         if self.process == std::process::id() {
+            // If this fails, closing the files unlocks them.
             self.files.iter().for_each(|file| drop(file.unlock()));
         }
     }

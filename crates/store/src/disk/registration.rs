@@ -49,6 +49,7 @@ impl FileRegistration {
         match registered {
             Ok(true) => Ok(Some(Self { path, file, process: std::process::id() })),
             other => {
+                // If this fails, the next writer removes the file, because it is not locked.
                 let _ = fs::remove_file(&path);
                 other.map(|_| None)
             }
@@ -79,6 +80,7 @@ impl Registration for FileRegistration {
 impl Drop for FileRegistration {
     fn drop(&mut self) {
         if self.process == std::process::id() && is_at(&self.file, &self.path).unwrap_or(false) {
+            // If these fail, closing the file unlocks it, and the next writer removes it.
             let _ = fs::remove_file(&self.path);
             let _ = self.file.unlock();
         }
@@ -101,7 +103,7 @@ pub(super) fn registered(path: &Path) -> io::Result<Option<Vec<u8>>> {
     };
     match file.try_lock() {
         Ok(()) => {
-            // Its name may belong to another file by now.
+            // Its name may belong to another file by now. If the removal fails, the next writer removes the file.
             if is_at(&file, path)? {
                 let _ = fs::remove_file(path);
             }

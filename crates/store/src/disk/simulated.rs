@@ -285,6 +285,7 @@ impl Disk for SimulatedDisk {
         if state.live_readers.get(name).is_some_and(|alive| alive.strong_count() > 0) {
             return Ok(Some(state.files[file].bytes.clone()));
         }
+        // If this fails, the file stays, and the reader is gone all the same.
         let _ = state.change_name("remove", NameChange::Remove(name.to_owned()));
         Ok(None)
     }
@@ -357,6 +358,7 @@ impl Drop for SimulatedRegistration {
     fn drop(&mut self) {
         let mut state = self.disk.state.lock();
         if self.is_live(&state) {
+            // If this fails, the file stays, as that of a dead reader.
             let _ = state.change_name("remove", NameChange::Remove(self.name.clone()));
         }
     }

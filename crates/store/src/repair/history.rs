@@ -210,7 +210,7 @@ impl Replay {
                 }
                 // Rows that were deleted while they were relocated.
                 Ok(change @ Change::DeleteRows { container, .. }) if moved.contains(&BlockId(container.0.into())) => {
-                    let _ = self.edit.redo(&change);
+                    self.lost_changes += u64::from(self.edit.redo(&change).is_err());
                 }
                 _ => {}
             }

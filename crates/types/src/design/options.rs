@@ -9,7 +9,6 @@
 //! All options are parsed here, except `abstraction`, which has a file of its own.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use super::{
     BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Layout, PARTITIONS_MAX, PartitionDesign,
@@ -157,18 +156,16 @@ impl TableDesign {
             options.push(("groups", groups.iter().map(group).collect::<Vec<_>>().join(",")));
         }
         if !self.sort_by.is_empty() {
-            let mut text = String::new();
-            for sort in &self.sort_by {
-                let separator = if text.is_empty() { "" } else { ", " };
+            let term = |sort: &SortColumn| {
                 let direction = if sort.descending { " desc" } else { "" };
                 let nulls = match sort.nulls_first {
                     _ if sort.nulls_first == sort.descending => "",
                     true => " nulls first",
                     false => " nulls last",
                 };
-                let _ = write!(text, "{separator}{}{direction}{nulls}", name(sort.column));
-            }
-            options.push(("sort_by", text));
+                format!("{}{direction}{nulls}", name(sort.column))
+            };
+            options.push(("sort_by", self.sort_by.iter().map(term).collect::<Vec<_>>().join(", ")));
         }
         if self.compression == Compression::None {
             options.push(("compression", "none".to_owned()));
