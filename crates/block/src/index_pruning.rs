@@ -4,15 +4,13 @@
 //! Most segments have no row with a rare value. Checking one segment after another needs a reader for each, and waits
 //! for one tree node after another. Here, the trees of several segments are searched side by side.
 
-use std::hint::black_box;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_buffer::Buffer;
 use taut_index::{CsbTree, ZoneMap};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, IndexKind};
 
-use crate::indexes::{HEAD_BYTES, ProbePredicate, TreeIndex, bloom_rules_out};
+use crate::indexes::{ProbePredicate, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{Block, BlockError, ScanReport, Sections};
 
@@ -205,16 +203,12 @@ impl IndexProbes<'_> {
 
     /// Whether each of some segments may have a passing row, by its tree.
     fn probe_trees(&self, probe: &IndexProbe, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
-        let numbers = segments.iter().map(|segment| self.block.header.index_section(*segment, probe.index));
-        let read: Vec<(u32, Buffer)> =
-            numbers.map(|section| Ok((section, self.sections.section(section)?))).collect::<Result<_, BlockError>>()?;
-        // The heads of all sections, and of their trees, are fetched from memory together.
-        let head = |bytes: &Buffer| bytes.first().unwrap_or(&0) ^ bytes.get(HEAD_BYTES).unwrap_or(&0);
-        black_box(read.iter().fold(0, |all, (_, bytes)| all ^ head(bytes)));
-        let mut trees = Vec::with_capacity(read.len());
-        for ((section, bytes), segment) in read.iter().zip(segments) {
-            let tree = TreeIndex::parse(bytes, self.block.segment_rows(*segment), probe.columns);
-            trees.push(tree.map_err(|corrupt| corrupt.in_section(*section))?);
+        let mut trees = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let section = self.block.header.index_section(*segment, probe.index);
+            let bytes = self.sections.section(section)?;
+            let tree = TreeIndex::parse(&bytes, self.block.segment_rows(*segment), probe.columns);
+            trees.push(tree.map_err(|corrupt| corrupt.in_section(section))?);
         }
         let mut has_rows = vec![false; segments.len()];
         // Keys to search for, each with the index of its tree.

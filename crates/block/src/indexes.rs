@@ -44,7 +44,7 @@ use crate::values::{ColumnValues, Datums};
 use crate::{Block, BlockError, Sections};
 
 /// Offset of the tree in its section.
-pub(crate) const HEAD_BYTES: usize = 128;
+const HEAD_BYTES: usize = 128;
 const CODECS_AT: usize = 64;
 const CODEC_BYTES: usize = 32;
 const SHARED_BYTES_MAX: usize = 16;
