@@ -43,6 +43,9 @@ pub use verify::BackupVerification;
 use crate::Store;
 use crate::disk::{Disk, FileDisk};
 
+/// Bytes of a block that are copied between two calls of a [`Progress`].
+const COPY_BYTES: u64 = 4 << 20;
+
 /// Options of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupOptions {

@@ -499,17 +499,27 @@ mod tests {
         delta.pages().iter().flat_map(values).collect()
     }
 
-    fn push(delta: &mut Delta, next: &mut u32, rows: std::ops::Range<i64>) {
-        let mut rows = batch(rows);
+    /// Appends rows to pages that may grow, then to new ones. `next` is the id of the newest page.
+    pub(in crate::delta) fn append(
+        delta: &mut Delta,
+        schema: &Schema,
+        next: &mut u32,
+        mut rows: RecordBatch,
+        may_grow: bool,
+    ) {
         while rows.num_rows() > 0 {
-            let position = delta.append_position(rows.num_rows(), |_| true);
+            let position = delta.append_position(rows.num_rows(), |_| may_grow);
             let page = position.page.unwrap_or_else(|| {
                 *next += 1;
                 ContainerId(*next)
             });
-            delta.append(&schema(), (page, position.first), &rows.slice(0, position.rows)).unwrap();
+            delta.append(schema, (page, position.first), &rows.slice(0, position.rows)).unwrap();
             rows = rows.slice(position.rows, rows.num_rows() - position.rows);
         }
+    }
+
+    fn push(delta: &mut Delta, next: &mut u32, rows: std::ops::Range<i64>) {
+        append(delta, &schema(), next, batch(rows), true);
     }
 
     #[test]

@@ -3,13 +3,11 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::backups::{LAST, WHOLE, WITH_LOG, back_up, restored};
-use common::{append, change_rows, create_table, open, write};
+use common::{append, change_rows, create_table, open, read, write};
+use taut_store::Store;
 use taut_store::backup::{BackupError, BackupLog};
 use taut_store::disk::SimulatedDisk;
-use taut_store::{OpenOptions, Store};
 
 /// A database with a table, and its disk.
 fn sample() -> (SimulatedDisk, Store) {
@@ -18,11 +16,6 @@ fn sample() -> (SimulatedDisk, Store) {
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
     (disk, store)
-}
-
-fn read(disk: &SimulatedDisk) -> Store {
-    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    Store::open_on(Arc::new(disk.clone()), options).unwrap()
 }
 
 fn assert_refused(store: &Store, backups: &SimulatedDisk, context: &str) {
@@ -73,7 +66,7 @@ fn copies_that_have_diverged_do_not_mix_in_a_directory() {
             (0..8).for_each(|row| change_rows(&other, "t", &[30 + row], &[]).unwrap());
             other.checkpoint().unwrap();
             assert_refused(&other, &backups, &context);
-            assert_refused(&read(&copy), &backups, &context);
+            assert_refused(&read(&copy).unwrap(), &backups, &context);
             // Each of them continues in its own directory.
             change_rows(&store, "t", &[40], &[]).unwrap();
             back_up(&store, &backups, WHOLE).unwrap();
@@ -95,7 +88,7 @@ fn backups_of_a_copy_without_commits_of_its_own_belong_to_the_database() {
         assert_eq!(back_up(&copy, &backups, WHOLE).unwrap().commit, store.snapshot().version());
         change_rows(&store, "t", &[20 + round], &[]).unwrap();
         back_up(&store, &backups, WHOLE).unwrap();
-        back_up(&read(&disk), &backups, WHOLE).unwrap();
+        back_up(&read(&disk).unwrap(), &backups, WHOLE).unwrap();
     }
     // The history goes on in a copy, after a crash.
     let copy = disk.after_kill();
@@ -142,7 +135,7 @@ fn only_the_copy_that_takes_the_next_backup_continues_the_log() {
 fn a_reader_backs_up_a_state_before_the_last_backup() {
     let (disk, store) = sample();
     let backups = SimulatedDisk::new();
-    let reader = read(&disk);
+    let reader = read(&disk).unwrap();
     change_rows(&store, "t", &[10], &[]).unwrap();
     back_up(&store, &backups, WHOLE).unwrap();
     assert_eq!(back_up(&reader, &backups, WHOLE).unwrap().commit, 2);

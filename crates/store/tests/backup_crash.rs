@@ -5,15 +5,12 @@
 
 mod common;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use common::backups::{LAST, WITH_LOG, at, back_up, go_on, list, now, restored};
 use common::steps::step;
 use common::{Contents, assert_tidy, contents, open};
-use taut_store::backup::{
-    BackupError, BackupInfo, BackupLog, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions,
-};
+use taut_store::backup::{BackupLog, BackupOptions, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, Synchronous, verify};
 use taut_testkit::from_environment;
@@ -21,39 +18,9 @@ use taut_testkit::from_environment;
 /// Crash points of each test. Nightly runs have more.
 const CRASH_POINTS: u64 = 100;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
-const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
-const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
 
 fn crash_points() -> u64 {
     from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
-}
-
-fn go_on(_: BackupProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn back_up(store: &Store, to: &SimulatedDisk, options: BackupOptions) -> Result<BackupReport, BackupError> {
-    store.backup_to(Arc::new(to.clone()), options, &mut go_on)
-}
-
-fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(u64, Contents), BackupError> {
-    let disk = SimulatedDisk::new();
-    Backups::open_on(Arc::new(from.clone()))?.restore_to(Arc::new(disk.clone()), options, &mut go_on)?;
-    let store = open(&disk).unwrap();
-    assert_tidy(&store, &disk, "restored");
-    Ok((store.snapshot().version(), contents(&store).unwrap()))
-}
-
-fn list(backups: &SimulatedDisk) -> Vec<BackupInfo> {
-    Backups::open_on(Arc::new(backups.clone())).unwrap().list()
-}
-
-/// Current time. It is later than every commit so far, and earlier than the next one.
-fn now() -> i64 {
-    let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
-    let first = read();
-    while read() == first {}
-    first
 }
 
 /// A database, and its contents after each commit.
@@ -93,18 +60,19 @@ impl Life {
         }
         for info in &found {
             let options = RestoreOptions { backup: Some(info.number), time: None };
-            let (commit, rows) = restored(backups, options)
+            let (rows, report) = restored(backups, options)
                 .unwrap_or_else(|error| panic!("{context}: backup {} of {found:?}: {error}", info.number));
-            assert!(commit == info.commit && rows == *self.state(commit), "{context}: backup {}", info.number);
+            let is_right = report.commit == info.commit && rows == *self.state(info.commit);
+            assert!(is_right, "{context}: backup {}", info.number);
         }
         let (Some(first), Some(last)) = (found.first(), found.last()) else { return };
         let is_covered = |time: i64| time >= first.time && time <= last.time;
         let covered = self.states.iter().filter(|(_, time, _)| is_covered(*time));
         for (commit, time, expected) in covered.skip(context.len() % 3).step_by(3) {
-            let options = RestoreOptions { backup: None, time: Some(*time) };
-            let (restored, rows) =
-                restored(backups, options).unwrap_or_else(|error| panic!("{context}: commit {commit}: {error}"));
-            assert!(restored == *commit && rows == *expected, "{context}: commit {commit}, found {restored}");
+            let (rows, report) =
+                restored(backups, at(*time)).unwrap_or_else(|error| panic!("{context}: commit {commit}: {error}"));
+            let is_right = report.commit == *commit && rows == *expected;
+            assert!(is_right, "{context}: commit {commit}, found {}", report.commit);
         }
     }
 }

@@ -3,32 +3,19 @@
 
 mod common;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::RecordBatch;
+use common::backups::{WITH_LOG, at, back_up, now, restore};
 use common::{open, ready};
 use taut_block::{BlockBuilder, ScanReport};
-use taut_store::backup::{BackupLog, BackupOptions, BackupProgress, Backups, RestoreOptions};
+use taut_store::backup::BackupLog;
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, ContainerId, ReadCounters, RowId, RowOrder, RowSet, Store, Synchronous, Table, verify};
 use taut_testkit::{Model, Random, TestTable};
 use taut_types::{ColumnIndex, Datum, Predicate, TableDesign};
 
 type Row = Vec<Option<Datum>>;
-
-fn go_on(_: BackupProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-/// Current time. It is later than every commit so far, and earlier than the next one.
-fn now() -> i64 {
-    let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
-    let first = read();
-    while read() == first {}
-    first
-}
 
 /// Rows of a table that are not deleted, with their row ids.
 fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
@@ -91,11 +78,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
     let id = store.commit::<_, CommitError>(|edit| edit.create_table("t", schema, design_of_table)).unwrap();
     let mut random = Random(seed);
     let mut model = Model::from_batches(&table.schema, &[]);
-    let back_up = || {
-        let options = BackupOptions { log: true, keep: None };
-        store.backup_to(Arc::new(backups.clone()), options, &mut go_on).unwrap()
-    };
-    back_up();
+    back_up(&store, &backups, WITH_LOG).unwrap();
     let mut states = Vec::new();
     let mut note = |model: &Model| states.push((now(), sorted(model.rows.clone())));
     for (number, batch) in batches(table, 60).iter().enumerate() {
@@ -142,16 +125,13 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
             note(&model);
         }
         if number % 4 == 3 {
-            let report = back_up();
+            let report = back_up(&store, &backups, WITH_LOG).unwrap();
             assert!(matches!(report.log, BackupLog::Continued { .. }), "{context}: {report:?}");
         }
     }
-    back_up();
-    let from = Backups::open_on(Arc::new(backups.clone())).unwrap();
+    back_up(&store, &backups, WITH_LOG).unwrap();
     for (place, (time, expected)) in states.iter().enumerate() {
-        let disk = SimulatedDisk::new();
-        let options = RestoreOptions { backup: None, time: Some(*time) };
-        from.restore_to(Arc::new(disk.clone()), options, &mut go_on).unwrap();
+        let (disk, _) = restore(&backups, at(*time)).unwrap();
         let store = open(&disk).unwrap();
         let damages = verify(&store);
         assert!(damages.is_empty(), "{context}, state {place}: {damages:?}");

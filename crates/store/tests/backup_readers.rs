@@ -6,63 +6,23 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use common::backups::{LAST, WHOLE, WITH_LOG, at, back_up, list, now, restored};
 use common::{
-    Contents, Failure, append, assert_tidy, change_rows, contents, create_table, drop_table, files_of, open,
-    replace_all, rows_of, steps, write,
+    Contents, Failure, append, assert_tidy, change_rows, contents, create_table, drop_table, files_of,
+    for_crash_points, open, read, replace_all, rows_of, steps, write,
 };
-use taut_store::backup::{
-    BackupError, BackupLog, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions,
-};
+use taut_store::backup::{BackupError, BackupLog, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{Catalog, OpenError, OpenOptions, Store, Synchronous, repair_on, verify};
 use taut_testkit::{Random, from_environment};
-
-const WHOLE: BackupOptions = BackupOptions { log: false, keep: None };
-const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
-const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
 
 /// Crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 120;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 /// Number of steps of a run.
 const STEPS: u64 = 26;
-
-fn go_on(_: BackupProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn back_up(store: &Store, to: &SimulatedDisk, options: BackupOptions) -> Result<BackupReport, BackupError> {
-    store.backup_to(Arc::new(to.clone()), options, &mut go_on)
-}
-
-fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(u64, Contents), BackupError> {
-    let disk = SimulatedDisk::new();
-    Backups::open_on(Arc::new(from.clone()))?.restore_to(Arc::new(disk.clone()), options, &mut go_on)?;
-    let store = open(&disk).unwrap();
-    assert_tidy(&store, &disk, "restored");
-    Ok((store.snapshot().version(), contents(&store).unwrap()))
-}
-
-fn at(time: i64) -> RestoreOptions {
-    RestoreOptions { backup: None, time: Some(time) }
-}
-
-fn read(disk: &SimulatedDisk) -> Result<Store, OpenError> {
-    let options = OpenOptions { read_only: true, cache_bytes: Some(1 << 20), ..OpenOptions::default() };
-    Store::open_on(Arc::new(disk.clone()), options)
-}
-
-/// Current time. It is later than every commit so far, and earlier than the next one.
-fn now() -> i64 {
-    let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
-    let first = read();
-    while read() == first {}
-    first
-}
 
 fn rows_in(snapshot: &Catalog) -> Contents {
     snapshot.tables().map(|table| (table.name.clone(), rows_of(table).unwrap())).collect()
@@ -132,14 +92,15 @@ fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
             let taken = back_up(reader, &backups, WHOLE).unwrap();
             assert!(taken.commit == commit && (time..=later).contains(&taken.time), "{time} {taken:?} {later}");
             let options = RestoreOptions { backup: Some(taken.number), time: None };
-            assert_eq!(restored(&backups, options).unwrap(), (commit, expected.clone()));
+            let (rows, report) = restored(&backups, options).unwrap();
+            assert_eq!((report.commit, rows), (commit, expected.clone()));
         }
         reader.refresh().unwrap();
         let taken = back_up(&reader, &backups, WHOLE).unwrap();
         assert_eq!(taken.commit, store.snapshot().version());
         assert!(taken.time > later, "{taken:?} {later}");
         let options = RestoreOptions { backup: Some(taken.number), time: None };
-        assert_eq!(restored(&backups, options).unwrap().1, contents(&store).unwrap());
+        assert_eq!(restored(&backups, options).unwrap().0, contents(&store).unwrap());
         if number % 3 == 0 {
             let taken = back_up(&store, &backups, WITH_LOG).unwrap();
             assert!(matches!(taken.log, BackupLog::Continued { .. }), "{taken:?}");
@@ -148,7 +109,7 @@ fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
     let taken = back_up(&store, &backups, WITH_LOG).unwrap();
     assert!(matches!(taken.log, BackupLog::Continued { .. }), "{taken:?}");
     for (time, expected) in times {
-        assert_eq!(restored(&backups, at(time)).unwrap().1, expected);
+        assert_eq!(restored(&backups, at(time)).unwrap().0, expected);
     }
 }
 
@@ -217,10 +178,10 @@ fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
     assert!(files_of(&disk, "blocks/").len() == retained.len() + 1);
     assert!(store.retains_log());
     assert!(back_up(&store, &backups, WITH_LOG).unwrap_err().to_string().contains("\"u\""));
-    assert!(store.retains_log() && Backups::open_on(Arc::new(backups.clone())).unwrap().list().len() == 1);
+    assert!(store.retains_log() && list(&backups).len() == 1);
     drop_table(&store, "u").unwrap();
     assert_eq!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Begun);
-    assert_eq!(restored(&backups, LAST).unwrap().1, BTreeMap::from([("t".to_owned(), expected)]));
+    assert_eq!(restored(&backups, LAST).unwrap().0, BTreeMap::from([("t".to_owned(), expected)]));
     store.stop_log_retention().unwrap();
     drop(store);
     assert_tidy(&open(&disk).unwrap(), &disk, "opened again");
@@ -238,7 +199,7 @@ fn a_lost_block_that_is_retained_begins_the_log_anew() {
     drop_table(&store, "u").unwrap();
     let taken = back_up(&store, &backups, WITH_LOG).unwrap();
     assert_eq!((taken.number, taken.log), (2, BackupLog::Begun));
-    assert_eq!(restored(&backups, LAST).unwrap().1, BTreeMap::from([("t".to_owned(), expected)]));
+    assert_eq!(restored(&backups, LAST).unwrap().0, BTreeMap::from([("t".to_owned(), expected)]));
     change_rows(&store, "t", &[11], &[]).unwrap();
     assert!(matches!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Continued { base: 2, .. }));
     store.stop_log_retention().unwrap();
@@ -340,13 +301,14 @@ impl Run {
 
     /// Restores every second commit between the first and the last backup.
     fn check(&self, states: &[(u64, i64, Contents)], backups: &SimulatedDisk, context: &str) {
-        let found = Backups::open_on(Arc::new(backups.clone())).unwrap().list();
+        let found = list(backups);
         let (Some(first), Some(last)) = (found.first(), found.last()) else { return };
         let is_covered = |time: i64| time >= first.time && time <= last.time;
         for (commit, time, expected) in states.iter().filter(|(_, time, _)| is_covered(*time)).step_by(2) {
-            let (restored, rows) =
+            let (rows, report) =
                 restored(backups, at(*time)).unwrap_or_else(|error| panic!("{context}: commit {commit}: {error}"));
-            assert!(restored == *commit && rows == *expected, "{context}: commit {commit}, found {restored}");
+            let is_right = report.commit == *commit && rows == *expected;
+            assert!(is_right, "{context}: commit {commit}, found {}", report.commit);
         }
     }
 }
@@ -387,49 +349,42 @@ fn check_after(run: &Run, disk: &SimulatedDisk, backups: &SimulatedDisk, context
 #[test]
 fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
     let wanted = from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
-    let (mut tested, mut with_readers, mut with_backups) = (0, 0, 0);
-    for seed in 0.. {
-        if tested >= wanted {
-            println!(
-                "{tested} crash points, {with_readers} with readers, {with_backups} with backups, seeds 0 to {seed}"
-            );
-            break;
+    let (mut with_readers, mut with_backups) = (0, 0);
+    let (tested, seeds) = for_crash_points(wanted, 7, |seed, at| {
+        let disk = SimulatedDisk::new();
+        let run = Run::new(&disk, seed, at);
+        if !disk.is_crashed() {
+            return false;
         }
-        for at in (seed % 7..).step_by(7) {
-            let disk = SimulatedDisk::new();
-            let run = Run::new(&disk, seed, at);
-            if !disk.is_crashed() {
-                break;
+        let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
+        let shown: Vec<_> = run.readers.iter().map(|reader| files_of_snapshot(&reader.snapshot())).collect();
+        let killed = disk.after_kill();
+        // Files of living readers stay while another writer continues.
+        let before = killed.files();
+        {
+            let copy = killed.after_kill();
+            let writer = open(&copy).unwrap_or_else(|error| panic!("{context}: {error}"));
+            for number in 0..2 {
+                steps::step(&writer, seed, 2_000 + number, Synchronous::Full).unwrap();
+                writer.checkpoint().unwrap();
             }
-            let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
-            let shown: Vec<_> = run.readers.iter().map(|reader| files_of_snapshot(&reader.snapshot())).collect();
-            let killed = disk.after_kill();
-            // Files of living readers stay while another writer continues.
-            let before = killed.files();
-            {
-                let copy = killed.after_kill();
-                let writer = open(&copy).unwrap_or_else(|error| panic!("{context}: {error}"));
-                for number in 0..2 {
-                    steps::step(&writer, seed, 2_000 + number, Synchronous::Full).unwrap();
-                    writer.checkpoint().unwrap();
-                }
-                back_up(&writer, &run.backups.after_kill(), WITH_LOG).unwrap();
-                let after = copy.files();
-                for name in shown.iter().flatten() {
-                    assert_eq!(after.get(name), before.get(name), "{context}: {name}");
-                }
-                assert!(verify(&writer).is_empty(), "{context}");
+            back_up(&writer, &run.backups.after_kill(), WITH_LOG).unwrap();
+            let after = copy.files();
+            for name in shown.iter().flatten() {
+                assert_eq!(after.get(name), before.get(name), "{context}: {name}");
             }
-            check_after(&run, &killed, &run.backups.after_kill(), &format!("{context}, killed"));
-            for loss in 0..2 {
-                let disk = disk.after_power_loss(seed * 31 + loss);
-                check_after(&run, &disk, &run.backups.after_kill(), &format!("{context}, loss {loss}"));
-            }
-            tested += 1;
-            with_readers += u64::from(!run.readers.is_empty());
-            with_backups += u64::from(run.last.is_some());
+            assert!(verify(&writer).is_empty(), "{context}");
         }
-    }
+        check_after(&run, &killed, &run.backups.after_kill(), &format!("{context}, killed"));
+        for loss in 0..2 {
+            let disk = disk.after_power_loss(seed * 31 + loss);
+            check_after(&run, &disk, &run.backups.after_kill(), &format!("{context}, loss {loss}"));
+        }
+        with_readers += u64::from(!run.readers.is_empty());
+        with_backups += u64::from(run.last.is_some());
+        true
+    });
+    println!("{tested} crash points of {seeds} seeds, {with_readers} with readers, {with_backups} with backups");
     assert!(with_readers > wanted / 4 && with_backups > wanted / 4, "{with_readers} {with_backups}");
 }
 

@@ -4,22 +4,14 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use common::backups::{WHOLE, WITH_LOG, back_up, go_on};
 use common::steps::step;
 use common::{append, change_rows, create_table, open, write};
-use taut_store::backup::{BackupOptions, BackupProgress, BackupVerification, Backups, is_backup_directory};
+use taut_store::backup::{BackupOptions, BackupVerification, Backups, is_backup_directory};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{Damage, OpenOptions, Problem, Store, Synchronous, verify};
-
-fn go_on(_: BackupProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn back_up(store: &Store, to: &SimulatedDisk, log: bool) {
-    store.backup_to(Arc::new(to.clone()), BackupOptions { log, keep: None }, &mut go_on).unwrap();
-}
 
 /// Four backups of a database that lives on: with the log, without it, and sharing blocks.
 fn sample() -> SimulatedDisk {
@@ -28,11 +20,11 @@ fn sample() -> SimulatedDisk {
     create_table(&store, "shared").unwrap();
     append(&store, "shared", vec![write(&store, &(0..300).collect::<Vec<_>>(), "column").unwrap()]).unwrap();
     change_rows(&store, "shared", &[1_000, 1_001], &[7]).unwrap();
-    for (round, log) in [true, true, true, false].into_iter().enumerate() {
+    for (round, options) in [WITH_LOG, WITH_LOG, WITH_LOG, WHOLE].into_iter().enumerate() {
         for number in 0..8 {
             step(&store, 3, round as u64 * 8 + number, Synchronous::Full).unwrap();
         }
-        back_up(&store, &backups, log);
+        back_up(&store, &backups, options).unwrap();
     }
     backups
 }
@@ -167,10 +159,10 @@ fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_copied_back
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
-    back_up(&store, &backups, false);
+    back_up(&store, &backups, WHOLE).unwrap();
     let name = disk.files().into_keys().find(|name| name.ends_with(".block")).unwrap();
     disk.remove(&name).unwrap();
-    back_up(&store, &backups, false);
+    back_up(&store, &backups, WHOLE).unwrap();
     assert!(verified(&backups).damages.is_empty());
     assert_eq!(verify(&store).len(), 1);
     let other = store.backup_to(Arc::new(SimulatedDisk::new()), BackupOptions::default(), &mut go_on).unwrap_err();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Contents, Step, assert_tidy, contents, layouts, open, steps};
+use common::{Contents, Step, assert_tidy, contents, for_crashes_while_opening, layouts, open, steps};
 use taut_store::disk::{Fault, SimulatedDisk};
 
 const SEEDS: u64 = 8;
@@ -101,19 +101,13 @@ fn what_was_seen_after_a_crash_survives_the_next() {
 #[test]
 fn a_crash_while_opening_after_a_crash_changes_nothing() {
     for_every_crash(|disk, _, states, acknowledged, context| {
-        for again in 0.. {
-            let reopened = disk.after_kill();
-            reopened.set_fault(Some(Fault::CrashAt(again)));
-            drop(open(&reopened));
-            if !reopened.is_crashed() {
-                break;
-            }
+        for_crashes_while_opening(&disk, |reopened, again| {
             let changes = reopened.changes();
             for seed in 0..3 {
                 let context = format!("{context}; crash {again} ({:?}) while opening, seed {seed}", changes.last());
                 let lost = reopened.after_power_loss(seed);
                 check(&lost, states, possible(acknowledged, states), &context);
             }
-        }
+        });
     });
 }

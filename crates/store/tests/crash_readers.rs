@@ -7,11 +7,10 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use common::{Failure, assert_tidy, check, check_snapshot, files_of, open, step};
+use common::{Failure, assert_tidy, check, check_snapshot, files_of, for_crash_points, open, read, step};
 use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{OpenOptions, Store, verify};
+use taut_store::{Store, verify};
 use taut_testkit::{Random, from_environment};
 
 /// Crash points of the test, over all of its seeds. Nightly runs have more.
@@ -21,11 +20,6 @@ const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 const STEPS: u64 = 30;
 /// Number of disks to check after power loss.
 const LOSSES: u64 = 3;
-
-fn read(disk: &SimulatedDisk) -> Result<Store, Failure> {
-    let options = OpenOptions { read_only: true, cache_bytes: Some(1 << 20), ..OpenOptions::default() };
-    Ok(Store::open_on(Arc::new(disk.clone()), options)?)
-}
 
 /// Returns an error if the machine has stopped. Some operations do not report that.
 fn works(disk: &SimulatedDisk) -> Result<(), Failure> {
@@ -158,30 +152,22 @@ fn check_power_loss(run: &Run, crashed: &SimulatedDisk, seed: u64, context: &str
 #[test]
 fn a_crash_beside_readers_loses_nothing_and_leaves_nothing() {
     let wanted = from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
-    let (mut tested, mut with_readers, mut with_dead) = (0, 0, 0);
-    for seed in 0.. {
-        if tested >= wanted {
-            println!(
-                "{tested} crash points, {with_readers} with live readers, {with_dead} with dead ones, seeds 0 to {seed}"
-            );
-            break;
+    let (mut with_readers, mut with_dead) = (0, 0);
+    let (tested, seeds) = for_crash_points(wanted, 3, |seed, at| {
+        let disk = SimulatedDisk::new();
+        let run = Run::new(&disk, seed, at);
+        if !disk.is_crashed() {
+            return false;
         }
-        // Every third change. The first one depends on the seed.
-        for at in (seed % 3..).step_by(3) {
-            let disk = SimulatedDisk::new();
-            let run = Run::new(&disk, seed, at);
-            if !disk.is_crashed() {
-                break;
-            }
-            let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
-            check_killed(&run, &disk, &format!("{context}, killed"));
-            for loss in 0..LOSSES {
-                check_power_loss(&run, &disk, loss, &format!("{context}, loss {loss}"));
-            }
-            tested += 1;
-            with_readers += u64::from(!run.readers.is_empty());
-            with_dead += u64::from(run.has_killed);
+        let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
+        check_killed(&run, &disk, &format!("{context}, killed"));
+        for loss in 0..LOSSES {
+            check_power_loss(&run, &disk, loss, &format!("{context}, loss {loss}"));
         }
-    }
+        with_readers += u64::from(!run.readers.is_empty());
+        with_dead += u64::from(run.has_killed);
+        true
+    });
+    println!("{tested} crash points of {seeds} seeds, {with_readers} with live readers, {with_dead} with dead ones");
     assert!(with_readers > wanted / 4, "{with_readers}");
 }

@@ -12,7 +12,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::steps::step;
-use common::{Contents, assert_tidy, contents, open};
+use common::{Contents, assert_tidy, contents, for_crashes_while_opening, open};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{ContainerId, OpenError, Store, Synchronous};
 use taut_testkit::from_environment;
@@ -205,19 +205,13 @@ fn a_crash_while_opening_after_a_crash_changes_nothing() {
     for_crashes(5, Synchronous::Full, |history, disk, acknowledged, context| {
         let disk = disk.after_power_loss(acknowledged as u64);
         let done = history.check(&disk.after_kill(), history.possible(acknowledged), context);
-        for again in 0.. {
-            let reopened = disk.after_kill();
-            reopened.set_fault(Some(Fault::CrashAt(again)));
-            drop(open(&reopened));
-            if !reopened.is_crashed() {
-                break;
-            }
+        for_crashes_while_opening(&disk, |reopened, again| {
             for seed in 0..2 {
                 let context = format!("{context}; crash {again} while opening, loss {seed}");
                 history.check(&reopened.after_power_loss(seed), done..=done, &context);
             }
             history.check(&reopened.after_kill(), done..=done, &format!("{context}; crash {again}, killed"));
-        }
+        });
     });
 }
 

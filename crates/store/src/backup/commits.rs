@@ -84,7 +84,8 @@ pub(super) fn read_commits(
             return Err(damaged(format!("a commit at byte {at}")));
         }
         file.read_at(at, &mut head).map_err(failed("read"))?;
-        let (sequence, length) = (number_at(&head, 0), number_at(&head, 8));
+        let (numbers, _) = head.as_chunks();
+        let (sequence, length) = (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]));
         at += COMMIT_BYTES;
         if length > bytes - at {
             return Err(damaged(format!("{length} bytes of a commit from byte {at} on")));
@@ -111,10 +112,4 @@ pub(super) fn sum_of(file: &dyn ReadFile, bytes: u64) -> io::Result<u64> {
         at += count as u64;
     }
     Ok(hasher.finish())
-}
-
-fn number_at(bytes: &[u8], at: usize) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(number)
 }

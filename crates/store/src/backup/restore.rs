@@ -22,7 +22,7 @@ use super::directory::{BackupFileKind, backup_file_name, block_name, write_summe
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
 use super::overlap::refuse_overlap;
-use super::{BackupProgress, Backups, Progress, RestoreOptions, RestoreReport, format_time};
+use super::{BackupProgress, Backups, COPY_BYTES, Progress, RestoreOptions, RestoreReport, format_time};
 use crate::catalog::check::check;
 use crate::catalog::file::write_catalog;
 use crate::catalog::format::{self, Unreadable};
@@ -36,8 +36,6 @@ use crate::log::{FIRST_LOG, Log};
 use crate::open::{apply, build, create_blocks};
 use crate::{BlockFile, Cache, Catalog, CatalogEdit};
 use taut_block::checksum;
-
-const COPY_BYTES: u64 = 4 << 20;
 
 impl Backups {
     /// Restores a database to a directory, which must be empty or not exist, or be left by a restore or repair that was

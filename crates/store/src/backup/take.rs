@@ -20,7 +20,7 @@ use super::directory::{BackupDirectory, BackupFileKind, backup_file_name};
 use super::error::BackupError;
 use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest, TableManifest};
 use super::overlap::refuse_overlap;
-use super::{BackupLog, BackupOptions, BackupProgress, BackupReport, Progress};
+use super::{BackupLog, BackupOptions, BackupProgress, BackupReport, COPY_BYTES, Progress};
 use crate::catalog::file::changes_of;
 use crate::catalog::format::{self, DeltaFile};
 use crate::catalog::record;
@@ -31,8 +31,6 @@ use crate::log::FIRST_LOG;
 use crate::retention::{Retention, RetentionFile};
 use crate::{BlockEntry, BlockFile, BlockId, Catalog, Store, TableId, log};
 use taut_block::checksum;
-
-const COPY_BYTES: u64 = 4 << 20;
 
 impl Store {
     /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier
@@ -80,8 +78,8 @@ impl Store {
         let (mut report, continues) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                // Retention for an earlier backup continues. Retention that this backup began ends. If that fails, files
-                // stay until the next backup with the log.
+                // Retention for an earlier backup continues. Retention that this backup began ends. If that fails, its
+                // files stay until the next backup with the log.
                 if retained.is_none() && fixed.token.is_some() {
                     let _ = self.retain(None);
                 }

@@ -107,10 +107,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use arrow_array::{Array, Int64Array, RecordBatch, StringViewArray};
+    use taut_testkit::Random;
     use taut_types::{Column, LogicalType, Schema};
 
     use super::*;
-    use crate::delta::{ContainerId, Delta};
+    use crate::delta::Delta;
     use crate::keys::key_hashes;
 
     const KEYS: [&[usize]; 3] = [&[0], &[1, 0], &[2]];
@@ -121,24 +122,19 @@ mod tests {
         Schema::new(numbers.into_iter().chain([column("c", LogicalType::Varchar)]).collect()).unwrap()
     }
 
-    struct Random(u64);
+    /// Between one and `most` rows with few distinct values, some of them null.
+    fn rows(random: &mut Random, most: usize) -> RecordBatch {
+        let count = 1 + random.below(most);
+        let mut numbers =
+            || (0..count).map(|_| Some(random.below(40) as i64).filter(|n| *n > 0)).collect::<Int64Array>();
+        let (a, b) = (numbers(), numbers());
+        let text = |n: Option<i64>| n.map(|n| format!("a text of {n} that is not short"));
+        let c: StringViewArray = b.iter().map(text).collect();
+        RecordBatch::try_new(schema().arrow(), vec![Arc::new(a), Arc::new(b), Arc::new(c)]).unwrap()
+    }
 
-    impl Random {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as usize % end
-        }
-
-        /// Between one and `most` rows with few distinct values, some of them null.
-        fn rows(&mut self, most: usize) -> RecordBatch {
-            let count = 1 + self.below(most);
-            let mut numbers =
-                || (0..count).map(|_| Some(self.below(40) as i64).filter(|n| *n > 0)).collect::<Int64Array>();
-            let (a, b) = (numbers(), numbers());
-            let text = |n: Option<i64>| n.map(|n| format!("a text of {n} that is not short"));
-            let c: StringViewArray = b.iter().map(text).collect();
-            RecordBatch::try_new(schema().arrow(), vec![Arc::new(a), Arc::new(b), Arc::new(c)]).unwrap()
-        }
+    fn append(delta: &mut Delta, next: &mut u32, rows: RecordBatch, may_grow: bool) {
+        crate::delta::tests::append(delta, &schema(), next, rows, may_grow);
     }
 
     /// The expected entries: all rows of pages without nulls in a key, deleted ones included.
@@ -169,24 +165,12 @@ mod tests {
         assert_eq!(delta.page_bytes() - delta.page_bytes, bytes, "{context}");
     }
 
-    fn append(delta: &mut Delta, next: &mut u32, mut rows: RecordBatch, grows: bool) {
-        while rows.num_rows() > 0 {
-            let position = delta.append_position(rows.num_rows(), |_| grows);
-            let page = position.page.unwrap_or_else(|| {
-                *next += 1;
-                ContainerId(*next)
-            });
-            delta.append(&schema(), (page, position.first), &rows.slice(0, position.rows)).unwrap();
-            rows = rows.slice(position.rows, rows.num_rows() - position.rows);
-        }
-    }
-
     #[test]
     fn every_version_has_the_entries_of_its_rows() {
         for seed in 0..8 {
             let (mut random, mut next) = (Random(seed), 0);
             let mut first = Delta::default();
-            append(&mut first, &mut next, random.rows(100), true);
+            append(&mut first, &mut next, rows(&mut random, 100), true);
             first.set_keys(KEYS);
             let mut versions = vec![first];
             for step in 0..40 {
@@ -205,7 +189,7 @@ mod tests {
                         pages.into_iter().take(2).for_each(|page| delta.adopt(page));
                     }
                     2 => {
-                        let rows = random.rows(2_000);
+                        let rows = rows(&mut random, 2_000);
                         append(&mut delta, &mut next, rows, true);
                     }
                     3 => {
@@ -213,7 +197,7 @@ mod tests {
                         page.into_iter().for_each(|page| delta.delete(page, 0, &[0].into_iter().collect()));
                     }
                     _ => {
-                        let (rows, grows) = (random.rows(3), random.below(5) > 0);
+                        let (rows, grows) = (rows(&mut random, 3), random.below(5) > 0);
                         append(&mut delta, &mut next, rows, grows);
                     }
                 }
@@ -249,10 +233,10 @@ mod tests {
     fn keys_outlive_the_rows_and_are_replaced_as_a_whole() {
         let (mut delta, mut next) = (Delta::default(), 0);
         delta.set_keys(KEYS);
-        append(&mut delta, &mut next, Random(1).rows(50), true);
+        append(&mut delta, &mut next, rows(&mut Random(1), 50), true);
         let mut empty = delta.emptied();
         assert!(empty.is_empty() && empty.keys().eq(KEYS));
-        append(&mut empty, &mut next, Random(2).rows(10), true);
+        append(&mut empty, &mut next, rows(&mut Random(2), 10), true);
         check(&empty, "after all rows were removed");
         delta.set_keys([KEYS[2]]);
         assert!(delta.keys().eq([KEYS[2]]) && delta.key_entries(KEYS[0]).is_none());

@@ -35,6 +35,17 @@ impl FileDisk {
         }
     }
 
+    /// Locks an open lock file too. Returns `None` if another process holds its lock.
+    fn lock_file(&self, directory: Option<File>, path: PathBuf, file: File) -> io::Result<Option<FileLock>> {
+        match file.try_lock() {
+            Ok(()) => {
+                Ok(Some(FileLock { root: self.root.clone(), directory, path, file, process: std::process::id() }))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Path beside the database directory, at which it is created before it is renamed.
     fn staged(&self) -> io::Result<PathBuf> {
         let (parent, name) = (self.root.parent(), self.root.file_name());
@@ -111,31 +122,18 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        let directory = match lock_directory(&self.root, File::try_lock)? {
-            DirectoryLock::Locked(directory) => Some(directory),
-            DirectoryLock::Held => return Ok(None),
-            DirectoryLock::Unsupported => None,
-        };
+        let DirectoryLock::Taken(directory) = lock_directory(&self.root, File::try_lock)? else { return Ok(None) };
         // Earlier versions of this program lock only this file.
         let path = self.path(name);
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
+        let Some(lock) = self.lock_file(directory, path, file)? else { return Ok(None) };
         // The process id is only for messages, so its errors are ignored.
-        let process = std::process::id();
-        let _ = file.set_len(0).and_then(|()| writeln!(&file, "{process}"));
-        Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process })))
+        let _ = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", lock.process));
+        Ok(Some(Box::new(lock)))
     }
 
     fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        let directory = match lock_directory(&self.root, File::try_lock)? {
-            DirectoryLock::Locked(directory) => Some(directory),
-            DirectoryLock::Held => return Ok(None),
-            DirectoryLock::Unsupported => None,
-        };
+        let DirectoryLock::Taken(directory) = lock_directory(&self.root, File::try_lock)? else { return Ok(None) };
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -145,12 +143,7 @@ impl Disk for FileDisk {
             }
             Err(error) => return Err(error),
         };
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-        Ok(Some(Box::new(FileLock { root: self.root.clone(), directory, path, file, process: std::process::id() })))
+        Ok(self.lock_file(directory, path, file)?.map(|lock| Box::new(lock) as Box<dyn Lock>))
     }
 
     fn lock_holder(&self, name: &str) -> Option<LockHolder> {
@@ -161,10 +154,8 @@ impl Disk for FileDisk {
     }
 
     fn lock_shared(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        let directory = match lock_directory(&self.root, File::try_lock_shared)? {
-            DirectoryLock::Locked(directory) => Some(directory),
-            DirectoryLock::Held => return Ok(None),
-            DirectoryLock::Unsupported => None,
+        let DirectoryLock::Taken(directory) = lock_directory(&self.root, File::try_lock_shared)? else {
+            return Ok(None);
         };
         // If directories cannot be locked, this file is the only lock of a writer. It may be missing, or belong to
         // another user.
@@ -279,26 +270,25 @@ type TryLock = fn(&File) -> Result<(), TryLockError>;
 
 #[cfg_attr(not(unix), expect(dead_code, reason = "only unix locks directories"))]
 enum DirectoryLock {
-    Locked(File),
+    /// The locked directory. `None` if the file system does not lock directories.
+    Taken(Option<File>),
     /// Another process holds the lock.
     Held,
-    /// The file system does not lock directories.
-    Unsupported,
 }
 
 #[cfg(unix)]
 fn lock_directory(path: &Path, lock: TryLock) -> io::Result<DirectoryLock> {
     let directory = File::open(path)?;
     Ok(match lock(&directory) {
-        Ok(()) => DirectoryLock::Locked(directory),
+        Ok(()) => DirectoryLock::Taken(Some(directory)),
         Err(TryLockError::WouldBlock) => DirectoryLock::Held,
-        Err(TryLockError::Error(_)) => DirectoryLock::Unsupported,
+        Err(TryLockError::Error(_)) => DirectoryLock::Taken(None),
     })
 }
 
 #[cfg(not(unix))]
 fn lock_directory(_path: &Path, _lock: TryLock) -> io::Result<DirectoryLock> {
-    Ok(DirectoryLock::Unsupported)
+    Ok(DirectoryLock::Taken(None))
 }
 
 /// Whether the path leads to the open file or directory. Its inode number is not reused while it is open.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use taut_store::backup::{
-    BackupError, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions, RestoreReport,
+    BackupError, BackupInfo, BackupOptions, BackupProgress, BackupReport, Backups, RestoreOptions, RestoreReport,
 };
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, RowOrder, Store};
@@ -22,6 +22,10 @@ pub fn go_on(_: BackupProgress) -> ControlFlow<()> {
 
 pub fn back_up(store: &Store, to: &SimulatedDisk, options: BackupOptions) -> Result<BackupReport, BackupError> {
     store.backup_to(Arc::new(to.clone()), options, &mut go_on)
+}
+
+pub fn list(backups: &SimulatedDisk) -> Vec<BackupInfo> {
+    Backups::open_on(Arc::new(backups.clone())).unwrap().list()
 }
 
 pub fn restore(from: &SimulatedDisk, options: RestoreOptions) -> Result<(SimulatedDisk, RestoreReport), BackupError> {

@@ -14,7 +14,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use roaring::RoaringBitmap;
 use taut_block::{BlockBuilder, BlockImage, ScanReport};
-use taut_store::disk::{Disk, SimulatedDisk};
+use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{
     BlockId, Catalog, CommitError, ContainerId, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters,
     RowId, RowOrder, RowRelocations, RowSet, Store, Synchronous, Table, TableId, Transaction, verify,
@@ -210,6 +210,34 @@ impl Move {
 
     pub fn commit(self, store: &Store) -> Result<(), CommitError> {
         store.commit(|edit| edit.replace_rows(self.table, self.old, self.new, RowOrder::Sorted))
+    }
+}
+
+/// Calls `crash` with a seed, and the change of the run of this seed at which the machine stops, for at least `wanted`
+/// crash points. Every `step`-th change of a run is one. The first one depends on the seed. `crash` returns false if
+/// the run has fewer changes. Returns the number of crash points, and the number of seeds.
+pub fn for_crash_points(wanted: u64, step: usize, mut crash: impl FnMut(u64, u64) -> bool) -> (u64, u64) {
+    let mut tested = 0;
+    for seed in 0.. {
+        if tested >= wanted {
+            return (tested, seed);
+        }
+        let changes = (seed % step as u64..).step_by(step);
+        tested += changes.take_while(|at| crash(seed, *at)).count() as u64;
+    }
+    unreachable!()
+}
+
+/// Calls `check` with the disk after each crash while the database opens, and the change at which the machine stopped.
+pub fn for_crashes_while_opening(disk: &SimulatedDisk, check: impl Fn(&SimulatedDisk, u64)) {
+    for at in 0.. {
+        let opened = disk.after_kill();
+        opened.set_fault(Some(Fault::CrashAt(at)));
+        drop(open(&opened));
+        if !opened.is_crashed() {
+            return;
+        }
+        check(&opened, at);
     }
 }
 
