@@ -70,6 +70,15 @@ pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: 
     }
 }
 
+/// Predicate that a list of codes passes.
+pub(crate) fn one_of(codes: impl Iterator<Item = i128>) -> DatumPredicate {
+    let mut codes: Vec<i128> = codes.collect();
+    // Already sorted, unless damaged entries are out of order.
+    codes.sort_unstable();
+    codes.dedup();
+    DatumPredicate::OneOf(codes.into())
+}
+
 impl Codes {
     /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {

@@ -5,6 +5,7 @@ use std::ops::{Bound, Range};
 
 use arrow_buffer::BooleanBuffer;
 use taut_encoding::{Bitmap, Hashes};
+use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, DatumPredicate};
 
 /// A list whose distances are all below this limit becomes a table of one bit per distance.
@@ -105,6 +106,11 @@ impl FieldPredicate {
             }),
         }
     }
+}
+
+/// Deselects all rows in `ranges`.
+pub(crate) fn deselect(ranges: &RowRanges, selection: &mut Bitmap) {
+    ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
 }
 
 /// Deselects the rows in `rows` that do not pass. Skips most rows that are already deselected.

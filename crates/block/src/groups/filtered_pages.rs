@@ -42,4 +42,26 @@ pub(crate) trait FilteredPages<P> {
         }
         Ok(())
     }
+
+    /// Deselects the selected rows in `ranges` for which `admits` returns false, one by one. Its arguments are the
+    /// piece, the page, and the row in the page.
+    fn retain_selected(
+        &mut self,
+        ranges: &RowRanges,
+        selection: &mut Bitmap,
+        mut admits: impl FnMut(&mut Self, &P, usize) -> Result<bool, BlockError>,
+    ) -> Result<(), BlockError> {
+        let mut positions = vec![];
+        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+            positions.clear();
+            selection.append_positions(rows, &mut positions);
+            for position in &positions {
+                let row = *position as usize;
+                if !admits(piece, page, row - first)? {
+                    selection.clear(row);
+                }
+            }
+            Ok(())
+        })
+    }
 }

@@ -12,6 +12,7 @@ use taut_encoding::{Bitmap, Extreme};
 use taut_types::DatumPredicate;
 
 use super::{PlannedPredicate, SegmentReader};
+use crate::groups::field_predicate::deselect;
 use crate::section::DerivedLookup;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
@@ -73,7 +74,7 @@ impl SegmentReader<'_> {
         let cached = self.cached_extremes(planned)?;
         if let Some(mut found) = self.find_by_extremes(planned, &cached, report)? {
             found.retain(|row| selection.get(*row as usize));
-            uncertain.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            deselect(uncertain, selection);
             found.iter().for_each(|row| selection.set(*row as usize));
             return Ok(selection.count());
         }

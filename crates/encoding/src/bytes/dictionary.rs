@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::BinaryViewArray;
 use taut_types::{DatumPredicate, Encoding};
 
-use crate::Bitmap;
 use crate::bytes::strings::{self, Strings};
 use crate::codes::{self, Codes};
 use crate::distinct::Distinct;
@@ -121,24 +120,8 @@ impl BytesDictionary {
         }
     }
 
-    /// Like [`Codes::select`].
-    pub(crate) fn select(
-        &self,
-        predicate: &DatumPredicate,
-        negated: bool,
-        rows: usize,
-        selection: &mut Bitmap,
-    ) -> bool {
-        self.codes.select(&self.predicate_on_codes(predicate), negated, rows, selection)
-    }
-
-    /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        self.codes.filter(&self.predicate_on_codes(predicate), negated, rows, selection);
-    }
-
     /// Predicate on codes that is equivalent to a predicate on strings.
-    fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
+    pub(crate) fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
         let entries = &self.entries;
         match predicate {
             DatumPredicate::BytesRange { low, high } => {
@@ -159,11 +142,7 @@ impl BytesDictionary {
                     let code = entries.partition_point(|entry| entry < value);
                     (code < entries.len() && entries.get(code) == value).then_some(code as i128)
                 };
-                let mut codes: Vec<i128> = list.iter().filter_map(|value| code(value)).collect();
-                // Already sorted, unless damaged entries are out of order.
-                codes.sort_unstable();
-                codes.dedup();
-                DatumPredicate::OneOf(codes.into())
+                codes::one_of(list.iter().filter_map(|value| code(value)))
             }
             DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => {
                 DatumPredicate::OneOf(Arc::from([]))

@@ -158,7 +158,9 @@ impl Bytes {
                 }
             }
             Self::Plain(strings) => strings.filter(predicate, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.filter(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => {
+                dictionary.codes().filter(&dictionary.predicate_on_codes(predicate), negated, rows, selection);
+            }
             Self::Fsst(fsst) => fsst.filter(predicate, negated, rows, selection),
             Self::FrontCoded(strings) => strings.filter(predicate, negated, rows, selection),
         }
@@ -174,7 +176,9 @@ impl Bytes {
         selection: &mut Bitmap,
     ) -> bool {
         match self {
-            Self::Dictionary(dictionary) => dictionary.select(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => {
+                dictionary.codes().select(&dictionary.predicate_on_codes(predicate), negated, rows, selection)
+            }
             _ => false,
         }
     }

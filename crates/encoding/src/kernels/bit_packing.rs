@@ -345,16 +345,13 @@ mod tests {
     use super::*;
     use crate::kernels::Instructions;
     use fastlanes::BitPacking;
+    use taut_testkit::Random;
 
     /// Compares packing, unpacking, appending and extracting with crate `fastlanes`, for every width of a lane type.
     fn check<L: Lane>(reference: unsafe fn(usize, &[L], &mut [L])) {
-        let mut state = 7_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            L::from_i128((state >> 11).into()).or(L::from_i128((state >> 5).into()).shl(L::BITS / 2))
-        };
+        let mut random = Random(7);
         for width in 0..=L::BITS {
-            let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| next());
+            let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| L::from_u64(random.number()));
             let mut expected = vec![L::default(); width * L::LANES];
             // SAFETY: the lengths are those that `unchecked_pack` requires.
             unsafe { reference(width, &values, &mut expected) };

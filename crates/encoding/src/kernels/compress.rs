@@ -150,13 +150,11 @@ mod tests {
     use super::*;
     use crate::kernels::Instructions;
     use crate::kernels::Native;
+    use taut_testkit::Random;
 
     fn check<N: Native + std::fmt::Debug>() {
-        let mut state = 5_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state ^ state >> 29
-        };
+        let mut random = Random(5);
+        let mut next = || random.number();
         let bits: Vec<u64> = (0..4).flat_map(|_| [next(), next() & next() & next(), 0, u64::MAX, 1, 1 << 63]).collect();
         let values: Vec<N> = (0..64 * bits.len()).map(|_| N::from_number(next().into())).collect();
         for length in (0..130).chain([64 * bits.len() - 1, 64 * bits.len()]) {

@@ -37,14 +37,12 @@ fn deposit_with_bmi2(bits: u64, mask: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::kernels::Instructions;
+    use taut_testkit::Random;
 
     #[test]
     fn set_bits_of_the_mask_take_bits_in_order() {
-        let mut state = 9_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state ^ state >> 29
-        };
+        let mut random = Random(9);
+        let mut next = || random.number();
         let mut cases = vec![(u64::MAX, 0), (5, u64::MAX), (0b1101, 0b1010_0011)];
         cases.extend((0..200).map(|_| (next(), next() & next())));
         assert_eq!(deposit_one_by_one(0b1101, 0b1010_0011), 0b1010_0001);

@@ -160,22 +160,20 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
 mod tests {
     use super::*;
     use crate::kernels::Instructions;
+    use taut_testkit::Random;
 
     #[test]
     fn positions_are_those_of_the_bits() {
-        let mut state = 5_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state ^ state >> 29
-        };
-        let mut random: Vec<u64> = (0..4)
+        let mut random = Random(5);
+        let mut next = || random.number();
+        let mut words: Vec<u64> = (0..4)
             .flat_map(|_| [next(), next() & next() & next() & next(), next() | next() | next() | next(), 0, u64::MAX])
             .collect();
-        random.extend([0; 9]);
-        random.extend([1, 1 << 63, 0xffff, 0x1_ffff, 0, 0, 0, 1 << 17]);
+        words.extend([0; 9]);
+        words.extend([1, 1 << 63, 0xffff, 0x1_ffff, 0, 0, 0, 1 << 17]);
         Instructions::each(|set| {
-            for length in 0..=random.len() {
-                for words in [&random[..length], &random[random.len() - length..]] {
+            for length in 0..=words.len() {
+                for words in [&words[..length], &words[words.len() - length..]] {
                     let mut found = vec![7];
                     append_positions(words, 640, &mut found);
                     let is_set = |bit: &usize| words[bit / 64] >> (bit % 64) & 1 != 0;

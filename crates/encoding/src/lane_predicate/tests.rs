@@ -3,6 +3,7 @@
 use super::*;
 use crate::kernels::{Instructions, Native, pack};
 use std::sync::Arc;
+use taut_testkit::Random;
 use taut_types::Datum;
 
 /// Compares every kind of predicate with its definition, on small numbers around an origin.
@@ -124,12 +125,11 @@ fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
 
 /// Random numbers of `width` bits.
 fn random<L: Lane>(width: usize, rows: usize) -> Vec<L> {
-    let mut state = 7_u64;
+    let mut random = Random(7);
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let number = L::from_u64(state ^ state >> 31);
+        let number = L::from_u64(random.number());
         // About half of the numbers are small, so that tables match some.
-        let number = if state >> 40 & 1 == 0 { number } else { number.and(L::from_u64(0x3ff)) };
+        let number = if random.below(2) == 0 { number } else { number.and(L::from_u64(0x3ff)) };
         number.and(L::MAX.shr(L::BITS - width))
     };
     (0..rows).map(|_| next()).collect()

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use taut_types::DatumPredicate;
 
-use crate::Bitmap;
 use crate::codes::{self, Codes};
 use crate::distinct::Distinct;
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
@@ -87,24 +86,8 @@ impl NumberDictionary {
         self.entries.value(usize::from(self.codes.value(row)).min(self.entries.len() - 1))
     }
 
-    /// Like [`Codes::select`].
-    pub(crate) fn select(
-        &self,
-        predicate: &DatumPredicate,
-        negated: bool,
-        rows: usize,
-        selection: &mut Bitmap,
-    ) -> bool {
-        self.codes.select(&self.predicate_on_codes(predicate), negated, rows, selection)
-    }
-
-    /// Clears the rows of a range that fail a predicate.
-    pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        self.codes.filter(&self.predicate_on_codes(predicate), negated, rows, selection);
-    }
-
     /// Predicate on codes that is equivalent to a predicate on numbers.
-    fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
+    pub(crate) fn predicate_on_codes(&self, predicate: &DatumPredicate) -> DatumPredicate {
         let code = |number: i128| self.entries.lower_bound(number) as i128;
         match predicate {
             DatumPredicate::Range { low, high } => {
@@ -112,15 +95,11 @@ impl NumberDictionary {
                 DatumPredicate::Range { low: code(*low), high: end - 1 }
             }
             DatumPredicate::OneOf(numbers) => {
-                let is_entry = |number: i128| {
+                let code = |number: i128| {
                     let code = self.entries.lower_bound(number);
                     (code < self.entries.len() && self.entries.value(code) == number).then_some(code as i128)
                 };
-                let mut codes: Vec<i128> = numbers.iter().filter_map(|number| is_entry(*number)).collect();
-                // Already sorted, unless damaged entries are out of order.
-                codes.sort_unstable();
-                codes.dedup();
-                DatumPredicate::OneOf(codes.into())
+                codes::one_of(numbers.iter().filter_map(|number| code(*number)))
             }
             DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => {
                 DatumPredicate::OneOf(Arc::from([]))

@@ -391,7 +391,9 @@ impl Numbers {
             }
             Self::Plain(plain) => plain.filter(predicate, negated, rows, selection),
             Self::Packed(packed) => packed.filter(predicate, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.filter(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => {
+                dictionary.codes().filter(&dictionary.predicate_on_codes(predicate), negated, rows, selection);
+            }
             Self::RunLength(runs) => runs.filter(predicate, negated, rows, selection),
             Self::Delta(delta) => delta.filter(predicate, negated, rows, selection),
             Self::RunLengthDelta(runs) => runs.filter(predicate, negated, rows, selection),
@@ -414,7 +416,9 @@ impl Numbers {
     ) -> bool {
         match self {
             Self::Packed(packed) => packed.select(predicate, negated, rows, selection),
-            Self::Dictionary(dictionary) => dictionary.select(predicate, negated, rows, selection),
+            Self::Dictionary(dictionary) => {
+                dictionary.codes().select(&dictionary.predicate_on_codes(predicate), negated, rows, selection)
+            }
             _ => false,
         }
     }

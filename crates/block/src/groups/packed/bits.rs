@@ -116,6 +116,7 @@ impl Tuples<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use taut_testkit::Random;
 
     proptest! {
         #[test]
@@ -149,11 +150,8 @@ mod tests {
         fn strides_agree_with_single_loads(stride in 1..200usize, width in 0..=64u32, seed in any::<u64>()) {
             let width = width.min(stride as u32);
             let field_bit = stride - width as usize;
-            let mut state = seed;
-            let mut bytes: Vec<u8> = (0..(20 * stride).div_ceil(8)).map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 56) as u8
-            }).collect();
+            let mut random = Random(seed);
+            let mut bytes: Vec<u8> = (0..(20 * stride).div_ceil(8)).map(|_| random.number() as u8).collect();
             bytes.resize(bytes.len() + PADDING, 0);
             let tuples = Tuples { bytes: &bytes, stride };
             let mut output = vec![];

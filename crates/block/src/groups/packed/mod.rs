@@ -53,7 +53,7 @@ use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
 use crate::bytes::u32_at;
 use crate::error::wrong;
-use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect, retain};
 use crate::groups::filtered_pages::FilteredPages;
 use crate::groups::pages::{Directory, Pages};
 
@@ -201,7 +201,7 @@ impl<'a> PackedPiece<'a> {
             return Ok(());
         }
         if *predicate == FieldPredicate::Fixed(false) && (null_bit.is_none() || !null_passes) {
-            ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+            deselect(ranges, selection);
             return Ok(());
         }
         self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
@@ -220,7 +220,7 @@ impl<'a> PackedPiece<'a> {
         let field = &self.fields[ordinal];
         let Some(null_bit) = field.null_bit else {
             if matches!(field.values, FieldValues::Nulls) != nulls_pass {
-                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+                deselect(ranges, selection);
             }
             return Ok(());
         };
@@ -268,17 +268,9 @@ impl<'a> PackedPiece<'a> {
             Some(false) => return self.filter_field(ordinal, &FieldPredicate::Fixed(false), false, ranges, selection),
             None => {}
         }
-        let (mut positions, mut scratch) = (vec![], vec![]);
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            positions.clear();
-            selection.append_positions(rows, &mut positions);
-            for position in &positions {
-                let row = *position as usize;
-                if !piece.admits_inline(ordinal, page, row - first, &bytes_predicate, &mut scratch)? {
-                    selection.clear(row);
-                }
-            }
-            Ok(())
+        let mut scratch = vec![];
+        self.retain_selected(ranges, selection, |piece, page, row| {
+            piece.admits_inline(ordinal, page, row, &bytes_predicate, &mut scratch)
         })
     }
 

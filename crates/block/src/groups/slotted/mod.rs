@@ -43,7 +43,7 @@ use taut_types::{ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::error::{Corrupt, wrong};
-use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, retain};
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect, retain};
 use crate::groups::filtered_pages::FilteredPages;
 use crate::groups::pages::{Directory, Pages};
 use crate::{BlockError, PAGE_BYTES};
@@ -347,7 +347,7 @@ impl<'a> SlottedPiece<'a> {
     ) -> Result<(), BlockError> {
         if !self.has_nulls(ordinal) {
             if nulls_pass {
-                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+                deselect(ranges, selection);
             }
             return Ok(());
         }
@@ -371,21 +371,12 @@ impl<'a> SlottedPiece<'a> {
         let bytes_predicate = BytesPredicate::new(predicate);
         if let Some(answer) = bytes_predicate.fixed() {
             if !answer {
-                ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
+                deselect(ranges, selection);
             }
             return Ok(());
         }
-        let mut positions = vec![];
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
-            positions.clear();
-            selection.append_positions(rows, &mut positions);
-            for position in &positions {
-                let row = *position as usize;
-                if !piece.admits_variable(ordinal, page, row - first, &bytes_predicate)? {
-                    selection.clear(row);
-                }
-            }
-            Ok(())
+        self.retain_selected(ranges, selection, |piece, page, row| {
+            piece.admits_variable(ordinal, page, row, &bytes_predicate)
         })
     }
 
