@@ -177,7 +177,7 @@ bench-python: release-wheel
 
 # Storage crates only: needs neither DataFusion nor Python.
 bench-kernels:
-	$(CARGO) run --release --locked --package taut-encoding --example predicate_speed > bench/results/kernels.md.new
+	$(CARGO) bench --locked --package taut-encoding --bench predicate_speed > bench/results/kernels.md.new
 	set=$$(sed -n 's/.* threads, \(.*\)\. One thread.*/\L\1/p' bench/results/kernels.md.new) \
 		&& mv bench/results/kernels.md.new bench/results/kernels-$$set.md
 

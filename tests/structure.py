@@ -34,8 +34,8 @@ FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "
 REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "BitPositions", "Register", "Thread"]
 # The parts of DataFusion that these crates name. Crates that are not here may name all of it.
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
-# What examples, which are measurements, may use in addition to the dependencies of their crate.
-OF_EXAMPLES = ["taut-allocator"]
+# What benchmarks may use in addition to the dependencies of their crate.
+OF_BENCHMARKS = ["taut-allocator"]
 # Width of comments, and of documents and SQL tests, as in .editorconfig.
 LINE_MAX = 120
 LINE_MAX_WIDE = 130
@@ -65,7 +65,7 @@ def directions(facts, wrong):
         for dependency in package["dependencies"]:
             other, kind = dependency["name"], dependency["kind"]
             if other in ALLOWED and other not in ALLOWED.get(name, []):
-                if not (kind == "dev" and other in DEVELOPMENT_ONLY + OF_EXAMPLES):
+                if not (kind == "dev" and other in DEVELOPMENT_ONLY + OF_BENCHMARKS):
                     wrong.append(f"{name} depends on {other}, which ALLOWED in tests/structure.py does not list")
             if other in DEVELOPMENT_ONLY and kind != "dev":
                 wrong.append(f"{name} depends on {other} beyond its tests")

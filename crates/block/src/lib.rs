@@ -11,15 +11,9 @@
 //! ```
 //! use std::sync::Arc;
 //! use arrow_array::{ArrayRef, Int32Array, RecordBatch};
-//! use taut_block::{Block, BlockBuilder, ScanReport, SectionError, Sections};
+//! use arrow_buffer::Buffer;
+//! use taut_block::{Block, BlockBuilder, ScanReport};
 //! use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
-//!
-//! struct InMemory(Vec<Vec<u8>>);
-//! impl Sections for InMemory {
-//!     fn section(&self, index: u32) -> Result<arrow_buffer::Buffer, SectionError> {
-//!         Ok(arrow_buffer::Buffer::from(self.0[index as usize].as_slice()))
-//!     }
-//! }
 //!
 //! let schema = Arc::new(Schema::new(vec![Column::new("a", LogicalType::Integer, false)]).unwrap());
 //! let mut builder = BlockBuilder::new(schema.clone(), Arc::new(TableDesign::default()));
@@ -28,7 +22,7 @@
 //! let image = builder.finish().unwrap();
 //!
 //! let block = Block::parse(image.header.into()).unwrap();
-//! let sections = InMemory(image.sections);
+//! let sections: Vec<Buffer> = image.sections.into_iter().map(Buffer::from).collect();
 //! let mut reader = block.open_segment(&sections, 0);
 //! let mut report = ScanReport::default();
 //! let at_least_six = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 6, high: i128::MAX });

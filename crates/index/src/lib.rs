@@ -4,6 +4,16 @@
 //! maps ranges of keys to rows, and [`Bloom`] excludes keys that do not occur. [`RowRanges`] holds the rows that
 //! remain. An index only narrows a scan: results are the same without it. This crate does not depend on files, pages or
 //! encodings.
+//!
+//! ```
+//! use arrow_buffer::Buffer;
+//! use taut_index::CsbTree;
+//!
+//! let bytes: Buffer = CsbTree::build(&[30, 10, 30, 20]).into();
+//! let tree = CsbTree::parse(&bytes, 4).unwrap();
+//! let positions = tree.search(&[(20, 30)]).remove(0);
+//! assert_eq!(tree.rows_at(&positions), [3, 0, 2]);
+//! ```
 
 mod bloom;
 mod csb_tree;

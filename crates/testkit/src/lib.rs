@@ -3,7 +3,7 @@
 //! [`tables`] generates tables of every type, size and shape from a seed. [`Model`] holds the same rows as plain
 //! vectors and evaluates predicates by their definition. [`agree`] compares what storage returns with the model, value
 //! by value. [`predicates_for`] draws predicates from the data of a model. [`Random`] makes reproducible choices from a
-//! seed.
+//! seed. [`arguments`] and [`thread_time`] are for benchmarks.
 //!
 //! ```
 //! use rand::SeedableRng;
@@ -17,12 +17,14 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod arrays;
+mod benchmark;
 mod column_predicates;
 mod generate;
 mod model;
 mod random;
 
 pub use arrays::array_of;
+pub use benchmark::{arguments, thread_time};
 pub use column_predicates::predicates_for;
 pub use generate::{Nulls, SIZES, Shape, TYPES, TestTable, keys, tables};
 pub use model::{Model, agree, disagreement};

@@ -20,7 +20,7 @@ use crate::{AccessPaths, BlockError, ScanReport, Selection};
 /// nothing: a scan also brings the rows that are read next into the processor cache. Building extremes takes as long as
 /// seven scans.
 ///
-/// Measured, like the next constant: `cargo run --release -p taut-encoding --example few_rows`.
+/// Measured, like the next constant: `cargo bench -p taut-encoding --bench few_rows`.
 const ROWS_PER_MATCH_MIN: usize = 200;
 /// Minimum ratio of uncertain rows to selected rows, for which the predicate is evaluated row by row.
 const ROWS_PER_SELECTED_MIN: usize = 80;

@@ -8,7 +8,7 @@
 //! if the search alone costs more.
 //!
 //! The cost constants below are for segments in memory that are not in the cache of the processor. They were measured
-//! with `cargo run --release -p taut-block --example paths`.
+//! with `cargo bench -p taut-block --bench paths`.
 
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexKind};
 

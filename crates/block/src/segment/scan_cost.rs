@@ -1,7 +1,7 @@
 //! Estimated cost of testing rows, by the form in which their values are stored. Access paths are compared with it.
 //!
 //! The costs are for segments in memory that are not in the cache of the processor. They were measured with
-//! `cargo run --release -p taut-block --example paths`.
+//! `cargo bench -p taut-block --bench paths`.
 
 use taut_types::{DatumPredicate, GroupKind};
 

@@ -9,7 +9,7 @@
 //!    wins; of equal ones, the first in this order. Otherwise, `two_byte_delta` may replace it.
 //!
 //! The second stage weighs bytes against speed. Measured in millions of 64-bit numbers per second
-//! (`examples/throughput.rs`, "ordered"; two shared cores of an AMD EPYC), decoding all rows, gathering 1 % of them,
+//! (`benches/throughput.rs`, "ordered"; two shared cores of an AMD EPYC), decoding all rows, gathering 1 % of them,
 //! and filtering 1 %:
 //!
 //! ```text

@@ -38,7 +38,7 @@ const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
 /// numbers is as fast.
 const CANDIDATES_MIN: usize = 5;
 /// If more than one in this many rows of vectors must be read whole, a scan of all numbers is as fast. Measured, like
-/// [`CANDIDATES_MIN`]: `cargo run --release -p taut-encoding --example few_rows`.
+/// [`CANDIDATES_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
 const UNSURE_MIN: usize = 14;
 /// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;

@@ -53,7 +53,7 @@ const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
 /// If at least one in this many rows, divided by the bytes of a value, is selected, decoding all rows and compacting
 /// the selected numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of
 /// values at a time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values
-/// of 8 bytes to gain at all. Measured: `cargo run --release -p taut-encoding --example predicate_speed`.
+/// of 8 bytes to gain at all. Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
 const SELECTED_MIN: usize = 24;
 
 /// Numbers of a chunk, by their encoding.

@@ -1,6 +1,6 @@
 //! Measures what a commit and a lookup in the cache cost: the numbers of docs/adr/0002-catalog-is-replaced-whole.md.
 //!
-//! `cargo run --release -p taut-store --example commit_cost -- <empty directory> [blocks]`
+//! `cargo bench -p taut-store --bench commit_cost -- <empty directory> [blocks]`
 //!
 //! The catalog is written to the directory, with all its syncs; the blocks it names are in memory.
 #![allow(clippy::print_stdout, reason = "a program that prints its results")]
@@ -15,6 +15,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use taut_block::{BlockBuilder, BlockImage, Sections};
 use taut_store::disk::{DirectoryEntry, Disk, FileDisk, Lock, MemoryDisk, ReadFile, WriteFile};
 use taut_store::{CommitError, NewBlock, OpenOptions, ReadCounters, Store, TableId};
+use taut_testkit::arguments;
 use taut_types::{Column, LogicalType, Schema, TableDesign};
 
 /// Blocks in memory, all else in files.
@@ -64,7 +65,7 @@ impl Disk for Split {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = arguments().into_iter();
     let path = arguments.next().ok_or("name an empty directory")?;
     let blocks: usize = arguments.next().map_or(Ok(30_000), |text| text.parse())?;
     let disk = Arc::new(Split { files: FileDisk::new(&path), blocks: MemoryDisk::new() });

@@ -1,7 +1,8 @@
-//! What a filter costs by a scan and by a csb index, in every layout: where the cutoff in `src/paths.rs` comes from.
+//! What a filter costs by a scan and by a csb index, in every layout: where the costs in
+//! `src/segment/index_choice.rs` come from.
 //!
 //! ```text
-//! cargo run --release -p taut-block --example paths
+//! cargo bench -p taut-block --bench paths
 //! ```
 //!
 //! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u). The filters

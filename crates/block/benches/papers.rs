@@ -1,14 +1,14 @@
 //! How many bytes a row of the papers' tables takes in a layout, column by column, and what scans of it cost.
 //!
 //! ```sh
-//! cargo run --release -p taut-block --example papers narrow_s packed_row [rows] [every]
+//! cargo bench -p taut-block --bench papers -- narrow_s packed_row [rows] [every]
 //! ```
 //!
 //! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
 //! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`), uniform or, in
 //! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order,
 //! part by part, so that the 60 million of the paper need no memory. Of all blocks one in `every` is scanned.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use arrow_buffer::Buffer;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, Selection};
+use taut_testkit::{arguments, thread_time};
 use taut_types::{
     Column, ColumnIndex, ColumnPredicate, DatumPredicate, Layout, LogicalType, Predicate, Schema, SortColumn,
     TableDesign,
@@ -140,21 +141,14 @@ impl Kept {
     }
 }
 
-/// Time that this thread has run, or else time as such.
-fn now(start: Instant) -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = told.and_then(|text| text.split_whitespace().next().and_then(|number| number.parse().ok()));
-    nanoseconds.map_or_else(|| start.elapsed(), Duration::from_nanos)
-}
-
 /// Nanoseconds per row of filtering all segments and reading columns of the rows that are left, the best of three.
 fn scan(blocks: &[(Block, Vec<Buffer>)], predicate: &Predicate, columns: &[ColumnIndex]) -> f64 {
     let rows: u64 = blocks.iter().map(|(block, _)| block.rows()).sum();
     let mut best = f64::MAX;
     for _ in 0..3 {
         let start = Instant::now();
-        let (begin, mut runs) = (now(start), 0);
-        while now(start) - begin < MEASURED {
+        let (begin, mut runs) = (thread_time(start), 0);
+        while thread_time(start) - begin < MEASURED {
             runs += 1;
             let mut report = ScanReport::default();
             for (block, sections) in blocks {
@@ -168,7 +162,7 @@ fn scan(blocks: &[(Block, Vec<Buffer>)], predicate: &Predicate, columns: &[Colum
                 }
             }
         }
-        best = best.min((now(start) - begin).as_secs_f64() * 1e9 / (rows * runs) as f64);
+        best = best.min((thread_time(start) - begin).as_secs_f64() * 1e9 / (rows * runs) as f64);
     }
     best
 }
@@ -178,8 +172,8 @@ fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
     let all: Vec<ColumnIndex> = (0..blocks[0].0.columns()).map(ColumnIndex::from).collect();
     let mut random = StdRng::seed_from_u64(SEED);
     let start = Instant::now();
-    let (begin, mut rows) = (now(start), 0);
-    while now(start) - begin < MEASURED {
+    let (begin, mut rows) = (thread_time(start), 0);
+    while thread_time(start) - begin < MEASURED {
         for _ in 0..64 {
             let (block, sections) = &blocks[random.random_range(0..blocks.len())];
             let segment = random.random_range(0..block.segments());
@@ -190,11 +184,11 @@ fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
         }
         rows += 64;
     }
-    (now(start) - begin).as_secs_f64() * 1e6 / f64::from(rows)
+    (thread_time(start) - begin).as_secs_f64() * 1e6 / f64::from(rows)
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = arguments();
     let argument = |position: usize, or: &str| arguments.get(position).map_or(or, String::as_str).to_owned();
     let (table, layout) = (argument(0, "narrow_s"), argument(1, "packed_row"));
     let rows: u64 = argument(2, "10000000").parse().unwrap();
@@ -217,7 +211,7 @@ fn main() {
     let mut building = Duration::ZERO;
     let start = Instant::now();
     drawn.visit(&[], (1, greatest[0]), rows, &mut |part| {
-        let begin = now(start);
+        let begin = thread_time(start);
         for rows in part.chunks(BATCH_ROWS) {
             let array =
                 |column: usize| Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row[column]))) as ArrayRef;
@@ -229,7 +223,7 @@ fn main() {
                 kept.take(&std::mem::replace(&mut builder, next).finish().unwrap(), every);
             }
         }
-        building += now(start) - begin;
+        building += thread_time(start) - begin;
     });
     kept.take(&builder.finish().unwrap(), every);
     let per_row = |bytes: u64| bytes as f64 / kept.rows as f64;

@@ -1,7 +1,7 @@
 //! Prints, as Markdown, how fast one test runs over a column on one thread, for each set of instructions: in cache
 //! by the width of numbers, and out of it beside the speed at which this machine reads memory.
 //!
-//! `cargo run --release -p taut-encoding --example predicate_speed`, or `make bench-kernels`, which keeps it
+//! `cargo bench -p taut-encoding --bench predicate_speed`, or `make bench-kernels`, which keeps it
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
 
 use std::hint::black_box;
@@ -13,6 +13,7 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array};
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_encoding::{Bitmap, Choice, Chunk, Instructions, encode};
+use taut_testkit::{Random, arguments};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = 65_536;
@@ -27,10 +28,7 @@ const SLICE: usize = 4 << 20;
 
 /// Numbers that repeat from run to run.
 fn random(row: usize) -> u64 {
-    let mut hash = (row as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    Random(row as u64).number()
 }
 
 fn i64s(value: impl Fn(usize) -> i64) -> ArrayRef {
@@ -356,6 +354,6 @@ fn main() {
     println!("# Tests on columns, by the loop\n");
     println!("{}. One thread; best of {TURNS} turns.", machine());
     let parts: [(&str, fn()); 4] = [("cache", in_cache), ("others", others), ("reads", reads), ("large", out_of_cache)];
-    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let wanted = arguments().into_iter().next().unwrap_or_default();
     parts.iter().filter(|(name, _)| name.contains(&wanted)).for_each(|(_, part)| part());
 }

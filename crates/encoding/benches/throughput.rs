@@ -1,7 +1,7 @@
 //! Prints how fast columns are encoded, decoded, gathered and filtered: millions of values per second on one
 //! thread, on segments of 65,536 rows, and bytes per value.
 //!
-//! `cargo run --release -p taut-encoding --example throughput [part of a name]`
+//! `cargo bench -p taut-encoding --bench throughput -- [part of a name]`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
 
 use std::hint::black_box;
@@ -13,6 +13,7 @@ use arrow_array::{
 };
 use arrow_buffer::MutableBuffer;
 use taut_encoding::{Bitmap, Choice, Chunk, encode};
+use taut_testkit::{Random, arguments, thread_time};
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType, datum_at};
 
 const ROWS: usize = 65_536;
@@ -30,10 +31,7 @@ struct Case {
 
 /// Numbers that repeat from run to run.
 fn random(row: usize) -> u64 {
-    let mut hash = (row as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    Random(row as u64).number()
 }
 
 fn cases() -> Vec<Case> {
@@ -235,23 +233,15 @@ fn cases() -> Vec<Case> {
 fn measure(rows: usize, mut work: impl FnMut()) -> f64 {
     let origin = Instant::now();
     work();
-    let (start, mut repeats) = (seconds(origin), 0);
+    let (start, mut repeats) = (thread_time(origin).as_secs_f64(), 0);
     loop {
         (0..REPEATS).for_each(|_| work());
         repeats += REPEATS;
-        let elapsed = seconds(origin) - start;
+        let elapsed = thread_time(origin).as_secs_f64() - start;
         if elapsed > SECONDS {
             return (rows * repeats) as f64 / elapsed / 1e6;
         }
     }
-}
-
-/// Seconds that this thread has run, where Linux tells; else since `origin`. Other programs on the machine then
-/// disturb the figures less.
-fn seconds(origin: Instant) -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = text.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    nanoseconds.map_or_else(|| origin.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
 }
 
 /// A range that about so many percent of the rows are in.
@@ -273,7 +263,7 @@ fn predicate_for(case: &Case, percent: usize) -> ColumnPredicate {
 
 fn main() {
     taut_allocator::set_up();
-    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let wanted = arguments().into_iter().next().unwrap_or_default();
     println!(
         "{:<24} {:<44} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
         "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter1%", "filter"

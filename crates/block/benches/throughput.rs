@@ -1,12 +1,12 @@
 //! How fast blocks of each layout are built, scanned, filtered and gathered from: a table like TPC-H `lineitem`.
 //!
 //! ```sh
-//! cargo run --release -p taut-block --example throughput [rows] [layout]
+//! cargo bench -p taut-block --bench throughput -- [rows] [layout]
 //! ```
 //!
 //! All figures are of one thread with sections in memory, checked by nobody. Time is that of the processor, where the
 //! system tells it, so that other work on the machine disturbs little; short runs are repeated for a tenth of a second.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_buffer::Buffer;
 use taut_block::{Block, BlockBuilder, BlockImage, ScanReport, Selection};
+use taut_testkit::{arguments, thread_time};
 use taut_types::{
     Column, ColumnIndex, ColumnPredicate, Compression, DatumPredicate, Layout, LogicalType, Predicate, Schema,
     TableDesign,
@@ -22,20 +23,13 @@ use taut_types::{
 const BATCH_ROWS: usize = 8192;
 const MEASURED: Duration = Duration::from_millis(100);
 
-/// Time that this thread has run, or else time as such.
-fn now(start: Instant) -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = told.and_then(|text| text.split_whitespace().next().and_then(|number| number.parse().ok()));
-    nanoseconds.map_or_else(|| start.elapsed(), Duration::from_nanos)
-}
-
 /// The time of one call, as the mean of many.
 fn measure(mut run: impl FnMut()) -> Duration {
     let start = Instant::now();
-    let begin = now(start);
+    let begin = thread_time(start);
     for runs in 1.. {
         run();
-        let spent = now(start) - begin;
+        let spent = thread_time(start) - begin;
         if spent >= MEASURED {
             return spent / runs;
         }
@@ -151,7 +145,7 @@ struct Table {
 fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration, u64) {
     let schema = Arc::new(schema());
     let start = Instant::now();
-    let begin = now(start);
+    let begin = thread_time(start);
     let mut images: Vec<BlockImage> = vec![];
     let mut builder = BlockBuilder::new(schema.clone(), design.clone());
     for batch in batches {
@@ -162,7 +156,7 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
         }
     }
     images.push(builder.finish().unwrap());
-    let time = now(start) - begin;
+    let time = thread_time(start) - begin;
     let bytes = images.iter().map(BlockImage::bytes).sum();
     let rows = images.iter().map(|image| image.rows).sum();
     let open = |image: BlockImage| {
@@ -220,7 +214,8 @@ fn range(column: u32, low: i128, high: i128) -> ColumnPredicate {
 }
 
 fn main() {
-    let rows = std::env::args().nth(1).and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
+    let arguments = arguments();
+    let rows = arguments.first().and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
     let batches = batches(rows);
     let designs = [
         ("column", Layout::Column, Compression::Auto),
@@ -229,8 +224,8 @@ fn main() {
         ("row", Layout::Row, Compression::Auto),
     ];
     println!("{rows} rows of 16 columns");
-    let wanted = std::env::args().nth(2).unwrap_or_default();
-    for (name, layout, compression) in designs.into_iter().filter(|(name, ..)| name.starts_with(&wanted)) {
+    let wanted = arguments.get(1).map_or("", String::as_str);
+    for (name, layout, compression) in designs.into_iter().filter(|(name, ..)| name.starts_with(wanted)) {
         let design = Arc::new(TableDesign { layout, compression, ..TableDesign::default() });
         let (table, time, bytes) = build(&design, &batches);
         let per_row = |time: Duration| time.as_secs_f64() * 1e9 / table.rows as f64;

@@ -2,7 +2,7 @@
 //! by a scan, by extremes, and one by one on rows that passed other predicates. The cutoffs between these come from
 //! here.
 //!
-//! `cargo run --release -p taut-encoding --example few_rows`
+//! `cargo bench -p taut-encoding --bench few_rows`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
 
 use std::hint::black_box;

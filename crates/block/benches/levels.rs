@@ -1,7 +1,7 @@
 //! What levels (column abstraction) save in bytes and cost in time, on the sorted tables of holloway-2008 4.1.
 //!
 //! ```sh
-//! cargo run --release -p taut-block --example levels [rows]
+//! cargo bench -p taut-block --bench levels -- [rows]
 //! ```
 //!
 //! The tables have 10 columns of integers and are sorted by all of them: narrow_e (column i uniform in 1..=2^(2.7 i)),
@@ -10,7 +10,7 @@
 //! one thread with sections in memory. The designs of a layout are measured alternately, and the least time of each
 //! counts, because other work on the machine affects it least. Each time is followed by its ratio to that of the same
 //! layout without levels.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and stops at what goes wrong")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use arrow_buffer::Buffer;
 use taut_block::{Block, BlockBuilder, SEGMENT_ROWS, ScanReport, Selection};
+use taut_testkit::{arguments, thread_time};
 use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 10;
@@ -99,24 +100,17 @@ struct Built {
     time: Duration,
 }
 
-/// Time that this thread has run, or else time as such: for builds, which are too long to wait for a quiet moment.
-fn now(start: Instant) -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = told.and_then(|text| text.split_whitespace().next().and_then(|number| number.parse().ok()));
-    nanoseconds.map_or_else(|| start.elapsed(), Duration::from_nanos)
-}
-
 fn build(design: &TableDesign, parts: &[&[Row]]) -> Built {
     let mut built = Built { blocks: vec![], rows: 0, bytes: 0, time: Duration::ZERO };
     let start = Instant::now();
     for part in parts {
         let array = |column: usize| Arc::new(part.iter().map(|row| row[column]).collect::<Int32Array>()) as ArrayRef;
         let batch = RecordBatch::try_new(schema().arrow(), (0..COLUMNS).map(array).collect()).unwrap();
-        let begin = now(start);
+        let begin = thread_time(start);
         let mut builder = BlockBuilder::new(schema(), Arc::new(design.clone()));
         builder.push(&batch).unwrap();
         let image = builder.finish().unwrap();
-        built.time += now(start) - begin;
+        built.time += thread_time(start) - begin;
         built.rows += part.len();
         built.bytes += image.bytes();
         let sections = image.sections.iter().map(|section| Buffer::from(section.as_slice())).collect();
@@ -177,7 +171,7 @@ fn between(column: usize, (low, high): (i32, i32)) -> ColumnPredicate {
 }
 
 fn main() {
-    let rows = std::env::args().nth(1).and_then(|rows| rows.parse().ok()).unwrap_or(10_000_000);
+    let rows = arguments().first().and_then(|rows| rows.parse().ok()).unwrap_or(10_000_000);
     for table in ["narrow_e", "narrow_u", "narrow_s"] {
         let all = rows_of(table, rows);
         let stride = rows / BLOCKS;
