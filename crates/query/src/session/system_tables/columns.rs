@@ -27,7 +27,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::number("nulls", "Number of nulls."),
         SystemColumn::number("distinct_estimate", "Estimated number of distinct values."),
     ],
-    rows: rows,
+    rows,
 };
 
 /// One batch per block.

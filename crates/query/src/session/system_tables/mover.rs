@@ -37,7 +37,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("last_error", "Error of the last failure."),
         SystemColumn::moment("last_error_at", "Time of the last failure."),
     ],
-    rows: rows,
+    rows,
 };
 
 fn rows(state: &SystemState) -> SystemRows {

@@ -15,7 +15,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("scope", "For whom the value holds: `session`, `transaction` or `database`."),
         SystemColumn::text("description", "Meaning."),
     ],
-    rows: rows,
+    rows,
 };
 
 fn rows(state: &SystemState) -> SystemRows {

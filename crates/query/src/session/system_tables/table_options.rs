@@ -14,7 +14,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("default", "Default value; empty for an empty list."),
         SystemColumn::text("description", "Meaning."),
     ],
-    rows: rows,
+    rows,
 };
 
 fn rows(_: &SystemState) -> SystemRows {
