@@ -154,7 +154,7 @@ impl Corrupt {
     }
 
     /// Converts the offset in the parsed bytes to an offset in their section. They begin at offset `bytes` of it.
-    pub fn behind(self, bytes: usize) -> Self {
+    pub fn shifted_by(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }
 }

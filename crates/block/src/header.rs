@@ -340,7 +340,7 @@ impl Header {
             let at = self.offsets.sections + section * SECTION_BYTES;
             // With this limit, sums of offsets can overflow only if there are millions of sections.
             if entry.offset != offset || entry.length > 1 << 40 {
-                return Err(wrong(at, "a section right behind the one before"));
+                return Err(wrong(at, "a section right after the one before"));
             }
             offset = aligned(offset + entry.length);
         }

@@ -214,11 +214,11 @@ impl IndexProbes<'_> {
         // Keys to search for, each with the index of its tree.
         let (mut keys, mut tree_of_key) = (vec![], vec![]);
         for (index, tree) in trees.iter().enumerate() {
-            let search = match tree.takes_codes(0) {
+            let search = match tree.has_code_keys(0) {
                 // Codes belong to a dictionary, which is not read here.
                 true => None,
                 false => {
-                    let second = probe.second.filter(|_| !tree.takes_codes(1));
+                    let second = probe.second.filter(|_| !tree.has_code_keys(1));
                     let predicate = |ordinal: usize| uncoded(self.predicates[ordinal].0);
                     tree.key_search(predicate(probe.first), second.map(predicate), LIST_MAX)
                 }

@@ -428,19 +428,19 @@ impl TreeIndex {
             return Err(corrupt(1, "keys of at most 64 bits"));
         }
         let tree = CsbTree::parse(&bytes.slice(HEAD_BYTES), rows)
-            .map_err(|corrupt| Corrupt::from(corrupt).behind(HEAD_BYTES))?;
+            .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(HEAD_BYTES))?;
         Ok(Self { codecs, cut, tree })
     }
 
     /// Whether the keys hold dictionary codes of a column. A predicate on this column needs the codes that pass it.
     /// `ordinal` is the position of the column in the index.
-    pub fn takes_codes(&self, ordinal: usize) -> bool {
+    pub fn has_code_keys(&self, ordinal: usize) -> bool {
         self.codecs[ordinal].kind == KeyColumnKind::Code
     }
 
     /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
     /// the second. Returns `None` if the index cannot search for the predicate on the first column, or would search for
-    /// more than `limit` keys or ranges of keys. If [`TreeIndex::takes_codes`] is true for a column, its predicate
+    /// more than `limit` keys or ranges of keys. If [`TreeIndex::has_code_keys`] is true for a column, its predicate
     /// needs codes.
     pub fn search(
         &self,

@@ -43,7 +43,7 @@ pub struct SegmentReader<'a> {
     /// Rows that this reader skips, for example deleted rows. `None` if there are none.
     excluded: Option<Cow<'a, RoaringBitmap>>,
     pieces: HashMap<usize, Piece<'a>>,
-    ignore_zones: bool,
+    scan_all_rows: bool,
     index_use: IndexUse,
 }
 
@@ -59,13 +59,13 @@ impl<'a> SegmentReader<'a> {
     pub(crate) fn new(block: &'a Block, sections: &'a dyn Sections, segment: usize) -> Self {
         let rows = block.segment_rows(segment);
         let (pieces, index_use) = (HashMap::new(), IndexUse::WhereCheaper);
-        Self { block, sections, segment, rows, excluded: None, pieces, ignore_zones: false, index_use }
+        Self { block, sections, segment, rows, excluded: None, pieces, scan_all_rows: false, index_use }
     }
 
     /// Disables zone maps, indexes and binary search, so that every row is tested. Results stay the same, for
     /// comparison in tests.
-    pub fn ignore_zones(&mut self) {
-        (self.ignore_zones, self.index_use) = (true, IndexUse::Never);
+    pub fn scan_all_rows(&mut self) {
+        (self.scan_all_rows, self.index_use) = (true, IndexUse::Never);
     }
 
     /// Disables indexes and binary search. Results stay the same, for comparison in tests and measurements.

@@ -152,7 +152,7 @@ impl ColumnSummary {
             let summary = SegmentSummary {
                 // A segment has at most 65,536 rows.
                 zones: ZoneMap::parse(&bytes[at..end], ZoneForm::of(logical), segment_rows as u32)
-                    .map_err(|corrupt| Corrupt::from(corrupt).behind(at))?,
+                    .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(at))?,
                 nulls: u64::from(u32_at(&bytes, entry + 4)),
                 plain_bytes: u64_at(&bytes, entry + 8),
             };
@@ -166,7 +166,7 @@ impl ColumnSummary {
             at = end;
         }
         if at != tail_at {
-            return Err(wrong(28, "the tail behind the zones"));
+            return Err(wrong(28, "the tail after the zones"));
         }
         for (field, (expected, message)) in [
             (rows, "as many rows as the block has"),

@@ -79,7 +79,7 @@ fn ask_everything(block: &Block, sections: &dyn Sections, conjuncts: &[ColumnPre
     for segment in 0..block.segments() {
         let rows = block.segment_rows(segment);
         for conjunct in conjuncts {
-            for force in [SegmentReader::ignore_zones, SegmentReader::always_use_indexes] {
+            for force in [SegmentReader::scan_all_rows, SegmentReader::always_use_indexes] {
                 let mut reader = block.open_segment(sections, segment);
                 force(&mut reader);
                 let predicate = Predicate { column_predicates: vec![conjunct.clone()], row_predicates: vec![] };

@@ -225,7 +225,7 @@ fn check_case(
     assert!(found == expected, "{name}: {:?}\n  expected {expected:?}\n  found    {found:?}", case.predicate);
     assert_eq!(report.rows_out, expected.len() as u64);
     let mut blind = block.open_segment(sections, segment);
-    blind.ignore_zones();
+    blind.scan_all_rows();
     let without_zones = blind.filter(&case.predicate, &mut ScanReport::default()).unwrap();
     assert_eq!(without_zones, selection, "{name}: zone maps change the answer to {:?}", case.predicate);
     let forces = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
@@ -268,7 +268,7 @@ fn check_excluded(
     let expected: Vec<usize> = case.passing.iter().copied().filter(is_left).collect();
     let mut reader = block.open_segment(sections, segment);
     match random.random_range(0..4) {
-        0 => reader.ignore_zones(),
+        0 => reader.scan_all_rows(),
         1 => reader.ignore_indexes(),
         2 => reader.always_use_indexes(),
         _ => {}

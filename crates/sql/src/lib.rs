@@ -65,6 +65,6 @@ pub use mutation::{
 pub use names::Names;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression};
-pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, switch_name, synchronous_name};
+pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{NewIndex, Statement, StatementClass, TableSource, is_insert, is_query};
 pub use types::type_name;

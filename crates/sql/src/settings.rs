@@ -171,7 +171,7 @@ impl IsolationLevel {
 }
 
 /// Formats the value of a setting that is `on` or `off`.
-pub fn switch_name(is_on: bool) -> &'static str {
+pub fn on_or_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 

@@ -195,7 +195,7 @@ impl Catalog {
     }
 
     /// Whether all names mean the same in both catalogs.
-    pub(crate) fn defines_like(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_definitions(&self, other: &Self) -> bool {
         let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
             Arc::ptr_eq(mine, theirs)
                 || mine.id == theirs.id

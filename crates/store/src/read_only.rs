@@ -54,7 +54,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(OpenedD
     };
     let directory = Arc::new(directory);
     let (catalog, recovery, position) = load(&directory)?;
-    directory.reader().into_iter().for_each(|reader| reader.reads(Some(position.settled), &[]));
+    directory.reader().into_iter().for_each(|reader| reader.announce_version(position.settled, &[]));
     Ok((OpenedDatabase { directory, catalog, recovery, log: None, retention: None }, position))
 }
 

@@ -165,7 +165,7 @@ impl Reader {
     }
 
     /// Registers again if the file of this reader was removed. The reader then needs everything, until
-    /// [`Reader::reads`]. Returns whether the file was removed.
+    /// [`Reader::announce_version`]. Returns whether the file was removed.
     ///
     /// # Errors
     /// If the file of the reader cannot be created.
@@ -179,26 +179,29 @@ impl Reader {
         Ok(is_removed)
     }
 
-    /// Announces that everything is needed, until [`Reader::reads`].
+    /// Announces that everything is needed, until [`Reader::announce_version`].
     ///
     /// # Errors
     /// If the file of the reader cannot be written.
-    pub fn reads_everything(&self) -> io::Result<()> {
+    pub fn announce_all(&self) -> io::Result<()> {
         let versions = &mut *self.versions.lock();
         versions.is_reading = true;
         versions.write()
     }
 
-    /// Announces the version that is read from now on. `None` means the previous version again. `gone` are the blocks
-    /// that the previous version references and this one does not.
-    pub fn reads(&self, version: Option<u64>, gone: &[Arc<BlockFile>]) {
+    /// Announces the version that is read from now on. `removed` are the blocks that the previous version references
+    /// and this one does not.
+    pub fn announce_version(&self, version: u64, removed: &[Arc<BlockFile>]) {
         let versions = &mut *self.versions.lock();
         let before = versions.current;
-        versions.earlier.extend(gone.iter().map(|block| (before, Arc::downgrade(block))));
-        versions.current = version.unwrap_or(before);
-        versions.is_reading = false;
-        // If this fails, more files are kept than necessary, until it is written.
-        let _ = versions.write();
+        versions.earlier.extend(removed.iter().map(|block| (before, Arc::downgrade(block))));
+        versions.current = version;
+        versions.announce_current();
+    }
+
+    /// Announces the version before [`Reader::announce_all`] again.
+    pub fn announce_previous(&self) {
+        self.versions.lock().announce_current();
     }
 
     /// Updates the announced version after a block that only earlier versions reference was released.
@@ -226,6 +229,12 @@ impl ReaderVersions {
         // After an error it is not known, and the file counts as present.
         let entries = list(disk, READERS);
         entries.is_ok_and(|entries| !entries.iter().any(|entry| format!("{READERS}/{}", entry.name) == *name))
+    }
+
+    fn announce_current(&mut self) {
+        self.is_reading = false;
+        // If this fails, more files are kept than necessary, until it is written.
+        let _ = self.write();
     }
 
     fn write(&mut self) -> io::Result<()> {

@@ -42,7 +42,7 @@ impl Store {
         }
         share_blocks(&mut after, &before);
         after.definitions =
-            if after.defines_like(&before) { before.definitions } else { directory.allocate_definitions() };
+            if after.has_same_definitions(&before) { before.definitions } else { directory.allocate_definitions() };
         let removed = removed_blocks(&before, &after);
         reading.end(read.settled, &removed);
         *known = read;
@@ -78,7 +78,7 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn begin(directory: &Directory, reader: &'a Reader) -> Result<Self, FileError> {
         let reading = Self { reader, has_ended: false };
-        reader.reads_everything().map_err(|source| directory.error("write a file in", READERS, source))?;
+        reader.announce_all().map_err(|source| directory.error("write a file in", READERS, source))?;
         Ok(reading)
     }
 
@@ -86,14 +86,14 @@ impl<'a> Reading<'a> {
     /// references.
     fn end(mut self, version: u64, removed: &[Arc<BlockFile>]) {
         self.has_ended = true;
-        self.reader.reads(Some(version), removed);
+        self.reader.announce_version(version, removed);
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.reader.reads(None, &[]);
+            self.reader.announce_previous();
         }
     }
 }

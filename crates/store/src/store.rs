@@ -285,7 +285,7 @@ impl Store {
         }
         settled.map_err(CommitError::Log)?;
         self.check_locks(&changes, transaction)?;
-        if !changes.iter().all(Change::is_of_rows) && !after.defines_like(&before) {
+        if !changes.iter().all(Change::is_of_rows) && !after.has_same_definitions(&before) {
             after.definitions = inner.directory.allocate_definitions();
         }
         if !moves.is_empty() {

@@ -97,7 +97,7 @@ impl TransactionChanges {
     /// Updates the snapshot to the current catalog of the edit.
     fn publish(&mut self) {
         // The recorded changes do not include changes of rows alone.
-        if !self.edit.changes().is_empty() && !self.edit.catalog().defines_like(&self.snapshot) {
+        if !self.edit.changes().is_empty() && !self.edit.catalog().has_same_definitions(&self.snapshot) {
             self.edit.new_definitions();
         }
         self.snapshot = Arc::new(self.edit.catalog().clone());
@@ -167,7 +167,7 @@ impl Transaction {
     }
 
     /// Records that the transaction reads all rows of a table.
-    pub fn reads(&self, table: TableId) {
+    pub fn record_read(&self, table: TableId) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.add_whole(table);
         }
@@ -175,14 +175,14 @@ impl Transaction {
 
     /// Records that the transaction reads only the rows of a table that pass all of `predicates`, whether such rows
     /// exist or not. Without predicates it reads all rows.
-    pub fn reads_where(&self, table: TableId, predicates: Vec<ColumnPredicate>) {
+    pub fn record_reads_where(&self, table: TableId, predicates: Vec<ColumnPredicate>) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.add(table, predicates);
         }
     }
 
-    /// Undoes `times` calls of [`Transaction::reads()`] for a table, made before it was known which rows are read.
-    pub fn reads_less(&self, table: TableId, times: usize) {
+    /// Undoes `times` calls of [`Transaction::record_read`] for a table, made before it was known which rows are read.
+    pub fn withdraw_reads(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.remove_whole(table, times);
         }
@@ -288,11 +288,11 @@ impl Transaction {
                 }
             };
             let (schema, name) = (Arc::clone(&stored.schema), stored.name.clone());
-            let (here, behind) = split_at(rows, position.rows);
+            let (here, after) = split_at(rows, position.rows);
             let appended =
                 work.edit.change_rows(table, |delta| delta.append(&schema, (page, position.first), &here))?;
             appended.map_err(|_| CommitError::Misplaced { table: name })?;
-            rest = behind;
+            rest = after;
         }
         work.publish();
         Ok(())

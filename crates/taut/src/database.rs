@@ -176,11 +176,11 @@ impl Drop for Waiting {
     }
 }
 
-/// Polls a future on a large stack if `may_be_deep`. Between polls, the thread runs on its own stack: an interpreter
-/// that measures its stack would not recognize another one.
-pub(crate) async fn with_stack<T>(may_be_deep: bool, future: impl Future<Output = T>) -> T {
+/// Polls a future on a large stack if `needs_large_stack`. Between polls, the thread runs on its own stack: an
+/// interpreter that measures its stack would not recognize another one.
+pub(crate) async fn with_stack<T>(needs_large_stack: bool, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|context| match may_be_deep {
+    std::future::poll_fn(|context| match needs_large_stack {
         true => on_large_stack(|| future.as_mut().poll(context)),
         false => future.as_mut().poll(context),
     })

@@ -42,7 +42,7 @@ pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Minimum interval between two calls of the [`WaitCallback`]. Also the interval at which a cancelled statement that
 /// has begun to commit is checked.
-const ASKED_EVERY: Duration = Duration::from_millis(50);
+const CALLBACK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Ends a statement early: by cancellation, by the callback or by its time limit.
 pub(crate) struct Watch {
@@ -50,7 +50,7 @@ pub(crate) struct Watch {
     token: CancellationToken,
     wait: Option<WaitCallback>,
     /// When the callback is called next. Consecutive short waits share the interval.
-    asked_next: Instant,
+    next_callback: Instant,
     /// Time that the statement may still take. Only time spent waiting counts, so that a slow reader of its rows is not
     /// cancelled.
     time_left: Option<Duration>,
@@ -64,11 +64,11 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>, limit: Option<Duration>) -> Self {
-        let asked_next = Instant::now() + ASKED_EVERY;
+        let next_callback = Instant::now() + CALLBACK_INTERVAL;
         Self {
             token: handle.statement(),
             wait,
-            asked_next,
+            next_callback,
             time_left: limit,
             deadline: None,
             is_late: false,
@@ -112,20 +112,20 @@ impl Watch {
             return Next::Stop;
         }
         let Some(goes_on) = &self.wait else { return Next::Wait(self.deadline) };
-        if now >= self.asked_next {
+        if now >= self.next_callback {
             if !goes_on() {
                 return Next::Stop;
             }
-            self.asked_next = Instant::now() + ASKED_EVERY;
+            self.next_callback = Instant::now() + CALLBACK_INTERVAL;
         }
-        let asked_next = self.asked_next;
-        Next::Wait(Some(self.deadline.map_or(asked_next, |deadline| deadline.min(asked_next))))
+        let next_callback = self.next_callback;
+        Next::Wait(Some(self.deadline.map_or(next_callback, |deadline| deadline.min(next_callback))))
     }
 
     /// What the thread that waits for a cancelled statement does next.
     fn next_if_settled(&self) -> Next {
         match self.is_settled.load(Ordering::SeqCst) {
-            true => Next::Wait(Some(Instant::now() + ASKED_EVERY)),
+            true => Next::Wait(Some(Instant::now() + CALLBACK_INTERVAL)),
             false => Next::Stop,
         }
     }
@@ -194,7 +194,7 @@ struct Computed {
     runtime: Arc<Background>,
     watch: Watch,
     /// Whether the plan may be nested deeply. It is then polled on a large stack.
-    may_be_deep: bool,
+    needs_large_stack: bool,
     /// Ends running computations when the rows are dropped.
     _guard: DropGuard,
 }
@@ -204,11 +204,11 @@ impl Rows {
         stream: SendableRecordBatchStream,
         runtime: Arc<Background>,
         watch: Watch,
-        may_be_deep: bool,
+        needs_large_stack: bool,
     ) -> Self {
         let schema = stream.schema();
         let guard = watch.token().drop_guard();
-        let computed = Computed { stream, runtime, watch, may_be_deep, _guard: guard };
+        let computed = Computed { stream, runtime, watch, needs_large_stack, _guard: guard };
         Self { schema, source: Source::Computed(Box::new(computed)), is_over: false }
     }
 
@@ -222,11 +222,11 @@ impl Rows {
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Computed { stream, watch, runtime, may_be_deep, .. } = match &mut self.source {
+        let Computed { stream, watch, runtime, needs_large_stack, .. } = match &mut self.source {
             Source::Ready(batches) => return Ok(batches.next()),
             Source::Computed(computed) => computed.as_mut(),
         };
-        let next = with_stack(*may_be_deep, stream.next());
+        let next = with_stack(*needs_large_stack, stream.next());
         let next = unless_cancelled(runtime, watch, next)??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }

@@ -81,7 +81,7 @@ impl ColumnPiece {
 
     /// Checks the parts of the chunk that parsing does not check.
     pub fn check(&self) -> Result<(), BlockError> {
-        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).behind(self.at).in_section(self.section))
+        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).shifted_by(self.at).in_section(self.section))
     }
 
     /// Reads the values of some rows.

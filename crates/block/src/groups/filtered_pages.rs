@@ -18,7 +18,7 @@ pub(crate) trait FilteredPages<P> {
     /// Splits `ranges` at page boundaries, and calls `visit` for each part with selected rows. The arguments of `visit`
     /// are the piece, the page, the rows of the part, the first row of the page, and the selection. Rows are positions
     /// in the segment.
-    fn selected_pages(
+    fn visit_selected_pages(
         &mut self,
         ranges: &RowRanges,
         selection: &mut Bitmap,
@@ -52,7 +52,7 @@ pub(crate) trait FilteredPages<P> {
         mut admits: impl FnMut(&mut Self, &P, usize) -> Result<bool, BlockError>,
     ) -> Result<(), BlockError> {
         let mut positions = vec![];
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             positions.clear();
             selection.append_positions(rows, &mut positions);
             for position in &positions {

@@ -155,7 +155,7 @@ impl Levels {
                 return Err(wrong(at + 4, "the chunk of a level inside the head"));
             }
             let chunk = Chunk::parse(head.slice_with_length(chunk_at, length), types[ordinal], rows)
-                .map_err(|corrupt| Corrupt::from(corrupt).behind(chunk_at))?;
+                .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(chunk_at))?;
             columns.push(ColumnPiece::of_level(chunk, level, section, chunk_at, length as u64));
         }
         let mut fields = 0..;

@@ -49,7 +49,7 @@ const OVERFLOW_BYTES: usize = 1 << 20;
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
 /// Rows are prefetched if there are at most this many per page on average. More rows lie close together.
-const FETCHED_ROWS_MAX: usize = 8;
+const PREFETCHED_ROWS_MAX: usize = 8;
 /// Maximum cache lines of a row, or of one of its values, that are prefetched. The processor itself prefetches the
 /// lines after them.
 pub(crate) const FETCHED_LINES_MAX: usize = 4;
@@ -258,7 +258,7 @@ impl<'a> Pages<'a> {
     /// `slot` returns the offset in a page of the slot of a row. If the layout has no slots, it returns any offset.
     /// `row_offset` returns the offset of the row in the page. `bytes` is the range of the row that will be read. Both
     /// closures get pages that are not checked yet.
-    pub fn fetch(
+    pub fn prefetch_rows(
         &mut self,
         rows: &Rows<'_>,
         page_ends: &[u32],
@@ -266,7 +266,7 @@ impl<'a> Pages<'a> {
         slot: impl Fn(&[u8], usize) -> usize,
         row_offset: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
-        if rows.len() > FETCHED_ROWS_MAX * page_ends.len() {
+        if rows.len() > PREFETCHED_ROWS_MAX * page_ends.len() {
             return Ok(false);
         }
         let positions = match rows {
@@ -276,7 +276,7 @@ impl<'a> Pages<'a> {
         };
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(false) };
         let page = |row: u32| page_ends.partition_point(|end| *end <= row);
-        if positions.len() > FETCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
+        if positions.len() > PREFETCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
             return Ok(false);
         }
         let fetch_rows = |pages: &Self, number: usize, part: &PageRows<'_>| {

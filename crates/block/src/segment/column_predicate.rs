@@ -159,7 +159,7 @@ impl SegmentReader<'_> {
     /// neither is the case.
     fn extreme_of(&self, planned: &PlannedPredicate<'_>) -> Result<Option<Extreme>, BlockError> {
         let DatumPredicate::Range { low, high } = planned.predicate.condition else { return Ok(None) };
-        if self.ignore_zones || planned.predicate.negated {
+        if self.scan_all_rows || planned.predicate.negated {
             return Ok(None);
         }
         let summary = self.block.summary(self.sections, planned.predicate.column)?;

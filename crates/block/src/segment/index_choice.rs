@@ -123,7 +123,7 @@ impl SegmentReader<'_> {
         let scan_cost_max: f64 = searched
             .clone()
             .map(|(column, ordinal)| {
-                let row_cost = self.predicate_cost_at_most(planned[ordinal].predicate, tree.takes_codes(column));
+                let row_cost = self.predicate_cost_at_most(planned[ordinal].predicate, tree.has_code_keys(column));
                 rows_left(ordinal) * row_cost
             })
             .sum();
@@ -142,7 +142,7 @@ impl SegmentReader<'_> {
         }
         let mut row_costs = [0.0; 2];
         for (column, ordinal) in searched {
-            row_costs[column] = self.predicate_cost(planned[ordinal].predicate, tree.takes_codes(column))?;
+            row_costs[column] = self.predicate_cost(planned[ordinal].predicate, tree.has_code_keys(column))?;
         }
         let index_cost = search_cost(&found, row_costs);
         let mut scan_cost = rows_left(first) * row_costs[0];
@@ -160,7 +160,7 @@ impl SegmentReader<'_> {
         second: Option<&ColumnPredicate>,
         keys_max: usize,
     ) -> Result<Option<IndexMatches>, BlockError> {
-        let mut codes = |column: usize, predicate: &ColumnPredicate| match tree.takes_codes(column)
+        let mut codes = |column: usize, predicate: &ColumnPredicate| match tree.has_code_keys(column)
             && predicate.condition != DatumPredicate::Null
         {
             true => self

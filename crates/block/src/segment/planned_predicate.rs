@@ -49,7 +49,7 @@ impl SegmentReader<'_> {
         let mut here: SegmentPredicates<'t> = (column_predicates.iter().enumerate().collect(), Vec::new());
         for (ordinal, row_predicate) in row_predicates.iter().enumerate() {
             let mut is_answered = false;
-            if !self.ignore_zones
+            if !self.scan_all_rows
                 && let Some(NonNullPredicate { predicate: conjunct, is_exact }) = row_predicate.non_null_predicate()
                 && self.block.summary(self.sections, conjunct.column)?.segment(self.segment).nulls == 0
             {
@@ -72,7 +72,7 @@ impl SegmentReader<'_> {
         ranges: &mut RowRanges,
         report: &mut ScanReport,
     ) -> Result<Vec<PlannedPredicate<'t>>, BlockError> {
-        if self.ignore_zones {
+        if self.scan_all_rows {
             let planned = |(ordinal, predicate): &(usize, &'t ColumnPredicate)| PlannedPredicate {
                 predicate,
                 ordinal: *ordinal,

@@ -85,9 +85,9 @@ impl<'a> Rows<'a> {
                 while let Some(position) = rest.first() {
                     page += leading(&page_ends[page..], |end| end <= *position);
                     let first = if page == 0 { 0 } else { page_ends[page - 1] };
-                    let (here, behind) = rest.split_at(leading(rest, |row| row < page_ends[page]));
+                    let (here, after) = rest.split_at(leading(rest, |row| row < page_ends[page]));
                     visit(page, PageRows::Positions { first, positions: here })?;
-                    rest = behind;
+                    rest = after;
                 }
             }
         }

@@ -48,7 +48,7 @@ impl StatementReads {
     /// Records the lookup of a table by name. Until more is known, all its rows count as read.
     pub fn look_up(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
-            transaction.reads(table);
+            transaction.record_read(table);
         }
         self.tables.lock().entry(table).or_default().look_ups += 1;
     }
@@ -67,7 +67,7 @@ impl StatementReads {
     fn withdraw(&self) {
         let Some(transaction) = self.transaction.upgrade() else { return };
         for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            transaction.reads_less(table, planned.look_ups);
+            transaction.withdraw_reads(table, planned.look_ups);
         }
     }
 
@@ -90,8 +90,8 @@ impl StatementReads {
             if scans.len() != planned.scans || scans.is_empty() && !planned.is_target {
                 continue;
             }
-            scans.into_iter().for_each(|predicates| transaction.reads_where(table, predicates));
-            transaction.reads_less(table, planned.look_ups);
+            scans.into_iter().for_each(|predicates| transaction.record_reads_where(table, predicates));
+            transaction.withdraw_reads(table, planned.look_ups);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use taut_sql::{IsolationLevel, Setting, SettingValue, format_timeout, switch_name, synchronous_name};
+use taut_sql::{IsolationLevel, Setting, SettingValue, format_timeout, on_or_off, synchronous_name};
 use taut_store::Synchronous;
 
 use super::queries::SPILL_SETTINGS;
@@ -28,13 +28,13 @@ impl SettingValues {
     pub fn value(&self, setting: Setting) -> String {
         match setting {
             Setting::Synchronous => synchronous_name(self.synchronous).to_owned(),
-            Setting::Mover => switch_name(self.mover).to_owned(),
+            Setting::Mover => on_or_off(self.mover).to_owned(),
             Setting::TempDirectory => self.temp_directory.display().to_string(),
             Setting::StatementTimeout => format_timeout(self.statement_timeout),
             Setting::DefaultTransactionIsolation => self.default_transaction_isolation.name().to_owned(),
-            Setting::DefaultTransactionReadOnly => switch_name(self.default_transaction_read_only).to_owned(),
+            Setting::DefaultTransactionReadOnly => on_or_off(self.default_transaction_read_only).to_owned(),
             Setting::TransactionIsolation => self.transaction_isolation.name().to_owned(),
-            Setting::TransactionReadOnly => switch_name(self.transaction_read_only).to_owned(),
+            Setting::TransactionReadOnly => on_or_off(self.transaction_read_only).to_owned(),
         }
     }
 }

@@ -177,7 +177,7 @@ impl QuerySession {
         let Some((transaction, _)) = self.transaction() else { return };
         let snapshot = transaction.snapshot();
         for table in violation.tables().into_iter().filter_map(|name| snapshot.table(name)) {
-            transaction.reads(table.id);
+            transaction.record_read(table.id);
         }
     }
 

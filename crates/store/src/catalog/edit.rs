@@ -280,9 +280,9 @@ impl CatalogEdit {
             let position =
                 self.find(table)?.delta.append_position(rows.num_rows(), |page| self.directory.may_grow(page));
             let page = position.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
-            let (here, behind) = split_at(rows, position.rows);
+            let (here, after) = split_at(rows, position.rows);
             self.make(Change::InsertRows { table, page, first: position.first, rows: here })?;
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }
@@ -468,7 +468,7 @@ impl CatalogEdit {
 pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<RecordBatch>) {
     match rows.num_rows() - first {
         0 => (rows, None),
-        behind => (rows.slice(0, first), Some(rows.slice(first, behind))),
+        after => (rows.slice(0, first), Some(rows.slice(first, after))),
     }
 }
 

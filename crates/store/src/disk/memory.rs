@@ -130,9 +130,9 @@ impl ReadFile for MemoryFile {
 /// Writes bytes at an offset within the file or at its end.
 pub(super) fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = file.len().min(offset + bytes.len());
-    let (over, behind) = bytes.split_at(end - offset);
-    file[offset..end].copy_from_slice(over);
-    file.extend_from_slice(behind);
+    let (overlap, rest) = bytes.split_at(end - offset);
+    file[offset..end].copy_from_slice(overlap);
+    file.extend_from_slice(rest);
 }
 
 /// The bytes of a range. `UnexpectedEof` if the file ends before the range does.

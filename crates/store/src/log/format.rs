@@ -137,7 +137,7 @@ impl<'a> ParsedRecord<'a> {
             return Err("the magic number of a record");
         }
         if bytes[4..8] != [0; 4] {
-            return Err("a record with zeros behind its magic number");
+            return Err("a record with zeros after its magic number");
         }
         let length = usize::try_from(number_at(bytes, 8)).ok();
         let record = length.and_then(|length| bytes.get(..length.checked_add(RECORD_BYTES)?));

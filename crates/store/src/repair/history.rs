@@ -52,9 +52,10 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
         Err(error) => {
             let error = error.into_damage().map_err(RepairError::Unreadable)?;
             let salvaged = replay.edit.catalog().version;
-            let behind = log::records_past_damage(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
-            let commits = behind.last_sequence.map(|last| last - salvaged);
-            behind.records.iter().for_each(|payload| replay.follow_moves(payload));
+            let past_damage =
+                log::records_past_damage(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
+            let commits = past_damage.last_sequence.map(|last| last - salvaged);
+            past_damage.records.iter().for_each(|payload| replay.follow_moves(payload));
             // The contents of the missing file are nowhere else.
             let commits = commits.filter(|_| !matches!(error, OpenError::MissingLog { .. }));
             losses.push(DatabaseLoss::Log { error, version: salvaged, commits });

@@ -22,20 +22,20 @@ impl Transaction {
         columns: &[usize],
         keys: &[ArrayRef],
     ) -> Result<Vec<(u32, RowId)>, TransactionError> {
-        let gone = || CommitError::NoTable { table };
+        let no_table = || CommitError::NoTable { table };
         let newest = self.store.newest();
         let (base, snapshot) = {
             let work = &self.state.lock().work;
             (Arc::clone(&work.base), Arc::clone(&work.snapshot))
         };
-        let own = snapshot.table_of(table).ok_or_else(gone)?;
+        let own = snapshot.table_of(table).ok_or_else(no_table)?;
         if Arc::ptr_eq(&newest, &base) {
             return Ok(KeySearch::new(own, columns).find(keys)?);
         }
         let theirs = newest.table_of(table);
         let (Some(before), Some(theirs), false) = (base.table_of(table), theirs, self.changes_catalog()) else {
             let preview = self.preview()?;
-            return Ok(KeySearch::new(preview.table_of(table).ok_or_else(gone)?, columns).find(keys)?);
+            return Ok(KeySearch::new(preview.table_of(table).ok_or_else(no_table)?, columns).find(keys)?);
         };
         // A preview would adopt all rows that the transaction inserted, again for each statement.
         let deleted = match self.state.lock().work.rows.get(&table) {

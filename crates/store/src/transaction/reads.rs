@@ -132,7 +132,7 @@ impl<'a> ChangedRows<'a> {
             }
             deleted_of_pages.insert(page.id(), (page, known, Vec::new()));
         }
-        // The rows of a page that is gone were moved to blocks. It is not known which rows of the blocks these are.
+        // The rows of a page that is removed were moved to blocks. It is not known which rows of the blocks these are.
         if !pages.is_empty() {
             return Ok(true);
         }
@@ -158,14 +158,14 @@ impl<'a> ChangedRows<'a> {
         Ok(deleted_of_pages.into_values().any(|(page, _, rows)| self.any_of_page_is_read(page, &rows)))
     }
 
-    /// Whether blocks are gone, or new blocks may contain rows that were read.
+    /// Whether blocks are removed, or new blocks may contain rows that were read.
     fn any_block_may_be_read(&self, left: &mut usize) -> Result<bool, ReadError> {
         if Arc::ptr_eq(&self.before.blocks, &self.now.blocks) {
             return Ok(false);
         }
-        let mut gone: HashSet<BlockId> = self.before.blocks.iter().map(|block| block.id()).collect();
-        let new: Vec<_> = self.now.blocks.iter().filter(|block| !gone.remove(&block.id())).collect();
-        if !gone.is_empty() || new.len() > *left {
+        let mut removed: HashSet<BlockId> = self.before.blocks.iter().map(|block| block.id()).collect();
+        let new: Vec<_> = self.now.blocks.iter().filter(|block| !removed.remove(&block.id())).collect();
+        if !removed.is_empty() || new.len() > *left {
             return Ok(true);
         }
         *left -= new.len();

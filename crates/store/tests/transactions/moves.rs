@@ -330,7 +330,7 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
         reader.serialize(true);
-        reader.reads(table);
+        reader.record_read(table);
         change_in(&reader, "u", &[1], &[]).unwrap();
         change(&store, moving);
         let result = reader.commit(Synchronous::Full);

@@ -226,7 +226,7 @@ pub(crate) fn parse_fields(
             FieldKind::Dictionary => {
                 let at = record.table_at as usize;
                 let chunk = Chunk::parse(table, *logical, record.entries as usize)
-                    .map_err(|corrupt| Corrupt::from(corrupt).behind(at))?;
+                    .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(at))?;
                 if chunk.nulls() > 0 {
                     return Err(wrong(at, "a dictionary without null"));
                 }

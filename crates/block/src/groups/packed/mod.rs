@@ -204,7 +204,7 @@ impl<'a> PackedPiece<'a> {
             deselect(ranges, selection);
             return Ok(());
         }
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             piece.fields[ordinal].filter(page, predicate, null_passes, rows, first, selection);
             Ok(())
         })
@@ -224,7 +224,7 @@ impl<'a> PackedPiece<'a> {
             }
             return Ok(());
         };
-        self.selected_pages(ranges, selection, |_, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |_, page, rows, first, selection| {
             let Tuples { bytes, stride } = page.tuples();
             retain(rows, selection, |row| is_set(bytes, (row - first) * stride + null_bit) == nulls_pass);
             Ok(())
@@ -239,7 +239,7 @@ impl<'a> PackedPiece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let field = &piece.fields[ordinal];
             let Tuples { bytes, stride } = page.tuples();
             retain(rows, selection, |row| {

@@ -154,7 +154,7 @@ impl PackedPiece<'_> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let field = &piece.fields[ordinal];
             let codes = predicate_on_codes(&piece.entries_of(field, page)?, predicate);
             field.filter(page, &codes, false, rows, first, selection);

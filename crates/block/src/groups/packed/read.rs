@@ -35,7 +35,7 @@ impl PackedPiece<'_> {
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
         // If no page has dictionaries, their length is not read from the heads of pages.
         let has_dictionaries = self.sets > 0;
-        let fetched = self.pages.fetch(
+        let fetched = self.pages.prefetch_rows(
             rows,
             &page_ends,
             tuple,

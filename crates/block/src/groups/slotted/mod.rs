@@ -319,7 +319,7 @@ impl<'a> SlottedPiece<'a> {
         let distances = FieldPredicate::on_numbers(predicate, i64::MIN.into(), u64::MAX);
         let distance = |number: i64| number as u64 ^ 1 << 63;
         let mut tuples = vec![];
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             tuples.clear();
             piece.layout.append_slots(bytes, rows.start - first..rows.end - first, &mut tuples);
@@ -351,7 +351,7 @@ impl<'a> SlottedPiece<'a> {
             }
             return Ok(());
         }
-        self.selected_pages(ranges, selection, |piece, page, rows, first, selection| {
+        self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             retain(rows, selection, |row| {
                 TupleLayout::is_null(&bytes[piece.layout.slot(bytes, row - first)..], ordinal) == nulls_pass

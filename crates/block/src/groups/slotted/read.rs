@@ -25,7 +25,7 @@ impl SlottedPiece<'_> {
         let slot = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
         // Loads these bytes of the tuples into the processor cache if the rows are far apart.
         let prefetched =
-            self.pages.fetch(rows, &page_ends, fixed_bytes, slot, |page, row| self.layout.slot_of(page, row));
+            self.pages.prefetch_rows(rows, &page_ends, fixed_bytes, slot, |page, row| self.layout.slot_of(page, row));
         let result = prefetched.and_then(|is_sparse| {
             // Pages whose values are not copied yet, and the offsets of their tuples. Each slot is read once for all
             // columns.

@@ -130,7 +130,7 @@ impl Lookup {
         if transaction.is_serializable() {
             let predicates = snapshot.table_of(self.table).and_then(|table| self.predicates(table, values));
             // Without predicates, all rows count as read.
-            transaction.reads_where(self.table, predicates.unwrap_or_default());
+            transaction.record_reads_where(self.table, predicates.unwrap_or_default());
         }
     }
 
