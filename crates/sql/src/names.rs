@@ -143,7 +143,7 @@ mod tests {
             "SELECT column_name FROM information_schema.columns",
             "EXPLAIN SELECT * FROM t",
             "INSERT INTO t VALUES (1)",
-            "SHOW ALL",
+            "SHOW COLUMNS FROM t",
             "DELETE FROM t WHERE a IN (SELECT * FROM u)",
             "UPDATE t SET a = 1 FROM u AS v(b) WHERE c = b",
         ] {
