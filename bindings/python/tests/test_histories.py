@@ -237,7 +237,7 @@ class Upkeep(threading.Thread):
             try:
                 self.con.sql(self.random.choice(["CHECKPOINT", f"VACUUM FULL {table}", move]))
             except BaseException as error:
-                is_busy = isinstance(error, taut.OperationalError) and "again" in str(error)
+                is_busy = isinstance(error, taut.OperationalError) and error.sqlstate == "40001"
                 self.error = self.error if is_busy else error
 
 
