@@ -11,6 +11,7 @@
 #                       ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
 #   make bench-tpch-memory  memory and time of TPC-H's queries with --memory 1GiB
+#   make bench-cancel SCALE=10  time from Ctrl-C to the end of a statement, by kind of statement
 #   make bench-kernels  predicates on columns by kernel and width, in cache and beside the speed of memory; a file for
 #                       each set of instructions
 
@@ -164,6 +165,9 @@ bench-tpch: build generator venv
 
 bench-tpch-memory: build generator venv
 	$(PYTHON) bench/tpch/memory.py --scale $(SCALE) $(BENCH)
+
+bench-cancel: build generator venv
+	$(PYTHON) bench/tpch/cancel.py --scale $(SCALE) $(BENCH)
 
 bench-lookup: build generator venv
 	$(PYTHON) bench/lookup.py --scale $(SCALE) $(BENCH)
