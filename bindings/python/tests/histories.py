@@ -1,11 +1,12 @@
 """Finds in what transactions appended and read whether they could have run as their isolation level says.
 
-Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so a read of a list
-tells which transactions came before it, and in which order. Between committed transactions there is an edge
+Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so the elements
+of a list show which transactions came before a read, and in which order. Between committed transactions there is an
+edge
 
-    ww   from who appended an element to who appended the next one of that list,
-    wr   from who appended the last element of a list to who read it,
-    rw   from who read a list to who appended the element that came next.
+    ww   from the one that appended an element to the one that appended the next element of its list,
+    wr   from the one that appended the last element of a list to the one that read it,
+    rw   from the one that read a list to the one that appended the next element.
 
 Where transactions ran as if one after the other there is no cycle. Where each saw a snapshot, a cycle has two rw edges
 one after the other (Cerone and Gotsman, PODC 2016); where each statement saw only what was committed, it has at least

@@ -30,7 +30,7 @@ class Variables:
         self._no_tables: list[str] = []
 
     def __call__(self, name: str) -> Any:
-        """Returns the variable of that name as Arrow. Returns `None` if there is none, or it is not a table."""
+        """Returns the variable `name` as Arrow, or `None` if no variable of this name holds a table."""
         for mapping in self._mappings:
             # SQL converts unquoted names to lower case, so the variable may have capitals that `name` lacks.
             alike = [name] if name in mapping else [other for other in mapping if other.lower() == name]

@@ -9,15 +9,18 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
+/// Bytes that other operators leave to an operator that can spill: some batches.
+const SPILLING_BYTES_MIN: usize = 4 << 20;
+
 /// Memory pool of a database.
 ///
 /// Operators that can spill share three quarters of the memory equally, or what the other operators leave if that is
 /// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
 /// operators that use all memory before they spill would leave nothing for the merge.
 ///
-/// While an operator that can spill is running, the others leave an eighth of the memory to it. Without it, the merge
-/// of one partition could take all memory while another partition is still sorting, and a sort needs at least one
-/// batch.
+/// The others leave [`SPILLING_BYTES_MIN`] to each running operator that can spill, at most an eighth of the memory.
+/// Without it, the merge of one partition could take all memory while another partition is still sorting, and a sort
+/// needs at least one batch. Much more would make merges read their runs in several passes.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -81,7 +84,8 @@ impl MemoryPool for QueryMemory {
                 reservation.size() + additional <= shared / state.spilling.max(1)
             }
             false => {
-                let left_to_spilling = if state.spilling > 0 { (self.bytes / 8).max(state.spillable) } else { 0 };
+                let reserved = (self.bytes / 8).min(state.spilling * SPILLING_BYTES_MIN);
+                let left_to_spilling = reserved.max(state.spillable);
                 state.unspillable + additional + left_to_spilling <= self.bytes
             }
         };

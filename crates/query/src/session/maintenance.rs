@@ -151,6 +151,8 @@ impl QuerySession {
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = match statement.class() {
             StatementClass::Setting => false,
+            // `SET mover = on` counts as maintenance.
+            StatementClass::Maintenance(_) => !matches!(statement, Statement::Set(_)),
             StatementClass::TransactionControl => matches!(statement, Statement::Commit),
             _ => true,
         };
