@@ -138,7 +138,7 @@ impl Connection {
         };
         for _ in 0..2 {
             let again = self.read(session.run(statement)?)?;
-            if !session.keeps_plan(statement) {
+            if !session.has_cached_plan(statement) {
                 break;
             }
             match again {

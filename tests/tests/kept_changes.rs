@@ -185,7 +185,7 @@ fn agree(layout: &str, seed: u64) -> usize {
             (Ok((Some(0), _)), Err(_)) => {}
             _ => assert_eq!(of_kept, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
         }
-        found += usize::from(kept.keeps_plan(statement) && of_kept.is_ok());
+        found += usize::from(kept.has_cached_plan(statement) && of_kept.is_ok());
         assert_eq!(rows(kept), rows(planned), "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}");
     }
     found
@@ -223,6 +223,6 @@ fn changes_by_key_keep_their_plans() {
         for _ in 0..2 {
             session.run_with(statement, &parameters).unwrap();
         }
-        assert!(session.keeps_plan(statement), "{sql}");
+        assert!(session.has_cached_plan(statement), "{sql}");
     }
 }

@@ -168,7 +168,7 @@ fn prepared_statements_read_the_rows_of_their_values() {
     for _ in 0..3 {
         (0..statements.len()).for_each(|place| run(place, 1));
     }
-    assert!(statements.iter().all(|statement| session.keeps_plan(statement)));
+    assert!(statements.iter().all(|statement| session.has_cached_plan(statement)));
     for (place, value, theirs, both) in [
         (0, 5, "UPDATE t SET v = 0 WHERE k = 6", true),
         (0, 5, "UPDATE t SET v = 0 WHERE k = 5", false),

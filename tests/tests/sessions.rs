@@ -402,7 +402,7 @@ fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
     let statement = &reader.parse("SELECT v FROM t WHERE k = ?").unwrap()[0];
     for key in 0..10 {
         assert_eq!(read(key * 9999), [key * 19998]);
-        assert_eq!(reader.keeps_plan(statement), key > 0, "from the second execution on");
+        assert_eq!(reader.has_cached_plan(statement), key > 0, "from the second execution on");
     }
     writer.execute("INSERT INTO t VALUES (5, -1)").unwrap();
     let mut found = read(5);

@@ -45,9 +45,9 @@ pub(crate) type MaintenanceLock = OwnedMutexGuard<()>;
 pub struct Mover {
     engine: Engine,
     store: Weak<Store>,
-    shared: Arc<Shared>,
+    shared: Arc<MoverState>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    has_begun: AtomicBool,
+    has_started: AtomicBool,
     /// Whether the database is open read-only, so that there is never anything to do.
     is_read_only: bool,
     /// Id of the process that created the mover: its thread does not survive a fork.
@@ -55,7 +55,7 @@ pub struct Mover {
 }
 
 /// State shared by sessions and the thread.
-pub(crate) struct Shared {
+pub(crate) struct MoverState {
     pub options: Arc<MoverOptions>,
     pub status: Mutex<Status>,
     is_on: AtomicBool,
@@ -67,13 +67,13 @@ pub(crate) struct Shared {
     /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
     /// Notifies the thread to give up its current compaction.
-    leave: Notify,
+    preempt: Notify,
 }
 
 impl Mover {
     /// Creates the mover of a store. An open store has exactly one. Its plans run on `engine`.
     pub fn new(store: &Arc<Store>, engine: Engine, options: MoverOptions) -> Self {
-        let shared = Shared {
+        let shared = MoverState {
             is_on: AtomicBool::new(options.is_on && !store.is_read_only()),
             options: Arc::new(options),
             status: Mutex::default(),
@@ -82,14 +82,14 @@ impl Mover {
             stop: watch::channel(false).0,
             maintenance_locks: Mutex::default(),
             waiting: Arc::default(),
-            leave: Notify::new(),
+            preempt: Notify::new(),
         };
         let mover = Self {
             engine,
             store: Arc::downgrade(store),
             shared: Arc::new(shared),
             thread: Mutex::new(None),
-            has_begun: AtomicBool::new(false),
+            has_started: AtomicBool::new(false),
             is_read_only: store.is_read_only(),
             process: std::process::id(),
         };
@@ -105,7 +105,7 @@ impl Mover {
         &self.engine
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<MoverState> {
         &self.shared
     }
 
@@ -115,7 +115,7 @@ impl Mover {
             return;
         }
         self.shared.changed.notify_one();
-        if !self.has_begun.swap(true, Ordering::AcqRel) {
+        if !self.has_started.swap(true, Ordering::AcqRel) {
             let (shared, store) = (Arc::clone(&self.shared), Weak::clone(&self.store));
             let begun = thread::begin(shared, store, self.engine.context());
             match begun {
@@ -134,16 +134,16 @@ impl Mover {
 }
 
 /// Counts a waiting task until dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -169,29 +169,29 @@ impl Debug for Mover {
     }
 }
 
-impl Debug for Shared {
+impl Debug for MoverState {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "is_on: {}, {:?}", self.is_on(), self.options)
     }
 }
 
-impl Shared {
+impl MoverState {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
     /// Waits for the maintenance lock of a table.
     pub async fn lock(&self, table: TableId) -> MaintenanceLock {
-        let _waiting = Waiting::begin(&self.waiting);
+        let _waiting = WaitGuard::begin(&self.waiting);
         self.maintenance_mutex(table).lock_owned().await
     }
 
-    /// Waits for the maintenance lock as [`Shared::lock_within_limit`] does, but first cancels the thread's compaction
-    /// of the table. For statements that make this compaction useless.
+    /// Waits for the maintenance lock as [`MoverState::lock_within_limit`] does, but first cancels the thread's
+    /// compaction of the table. For statements that make this compaction useless.
     pub async fn lock_preempting(&self, table: TableId) -> Option<MaintenanceLock> {
         let lock = self.maintenance_mutex(table).try_lock_owned();
         if lock.is_err() && self.status.lock().is_running(table) {
-            self.leave.notify_one();
+            self.preempt.notify_one();
         }
         match lock {
             Ok(lock) => Some(lock),
@@ -210,15 +210,15 @@ impl Shared {
 
     /// Whether the delta of a table is so large that commits wait until it is written to blocks.
     pub fn is_overfull(&self, table: &Table) -> bool {
-        self.is_too_much((table.delta.page_rows(), table.delta.page_bytes() as u64))
+        self.exceeds_hard_limit((table.delta.page_rows(), table.delta.page_bytes() as u64))
     }
 
     /// Whether the delta of some table may be so large that commits wait for it.
     pub fn may_be_overfull(&self, catalog: &Catalog) -> bool {
-        self.is_too_much(catalog.pages())
+        self.exceeds_hard_limit(catalog.pages())
     }
 
-    fn is_too_much(&self, (rows, bytes): (u64, u64)) -> bool {
+    fn exceeds_hard_limit(&self, (rows, bytes): (u64, u64)) -> bool {
         let factor = u64::from(self.options.hard_factor);
         rows > self.options.delta_rows.saturating_mul(factor)
             || bytes > (self.options.delta_bytes as u64).saturating_mul(factor)

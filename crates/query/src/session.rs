@@ -70,10 +70,10 @@ use crate::session::prepared::PreparedStatements;
 pub use self::load::STATEMENT_OPTIONS;
 pub use self::system_tables::{SystemColumn, SystemTable};
 
-use self::dml::Mutate;
+use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, wait_for_memory};
-use self::queries::{Planning, Run};
+use self::queries::{Planning, QueryRequest};
 use self::transactions::Transactions;
 
 /// Result of a statement.
@@ -96,7 +96,7 @@ pub struct Done {
 }
 
 impl Done {
-    fn of(tag: &str) -> Self {
+    fn with_tag(tag: &str) -> Self {
         Self { tag: tag.to_owned(), rows: None, notices: Vec::new() }
     }
 
@@ -123,7 +123,7 @@ pub struct QuerySession {
     mover: Arc<Mover>,
     progress: Mutex<Option<ProgressCallback>>,
     prepared: PreparedStatements,
-    texts: StatementCache,
+    statement_cache: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
     /// Cached result of [`QuerySession::has_long_definitions`], with the catalog's `definitions` for which it was
@@ -139,12 +139,12 @@ impl QuerySession {
     /// Creates a session on `store`, with the settings of the mover's engine.
     pub fn new(store: Arc<Store>, mover: Arc<Mover>) -> Self {
         let context = mover.engine().context().enable_url_table();
-        let nothing: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
+        let empty_schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
         let catalog = MemoryCatalogProvider::new();
         // A new catalog accepts any schema.
-        let _ = catalog.register_schema(PUBLIC, Arc::clone(&nothing));
+        let _ = catalog.register_schema(PUBLIC, Arc::clone(&empty_schema));
         context.register_catalog(CATALOG, Arc::new(catalog));
-        let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(nothing);
+        let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(empty_schema);
         Self {
             store,
             context,
@@ -153,7 +153,7 @@ impl QuerySession {
             mover,
             progress: Mutex::new(None),
             prepared: PreparedStatements::default(),
-            texts: StatementCache::default(),
+            statement_cache: StatementCache::default(),
             planning: Planning::new(),
             insert_targets: InsertTargets::default(),
             has_long_definitions: Mutex::default(),
@@ -165,11 +165,11 @@ impl QuerySession {
 
     /// Makes `token` cancel the statements that are started from now on.
     ///
-    /// `is_settled` becomes true when a statement begins to commit. The caller must then wait for it, because its
+    /// `is_committing` becomes true when a statement begins to commit. The caller must then wait for it, because its
     /// changes may already be committed.
-    pub fn interrupt_by(&self, token: CancellationToken, is_settled: Arc<AtomicBool>) {
+    pub fn interrupt_by(&self, token: CancellationToken, is_committing: Arc<AtomicBool>) {
         *self.running.lock() =
-            RunningStatement { interrupt: Interrupt::new(token, is_settled), prefers_merge_joins: false };
+            RunningStatement { interrupt: Interrupt::new(token, is_committing), prefers_merge_joins: false };
     }
 
     fn interrupt(&self) -> Interrupt {
@@ -184,7 +184,7 @@ impl QuerySession {
         match statement {
             _ if statement.class() == StatementClass::TransactionControl => true,
             Statement::Engine { statement, is_long: false, .. } if inserts_values(statement) => true,
-            other => self.has_plan(other),
+            other => self.has_cached_plan(other),
         }
     }
 
@@ -221,15 +221,15 @@ impl QuerySession {
     /// Whether a view or a constraint has a long text.
     fn has_long_definitions(&self) -> bool {
         let snapshot = self.snapshot();
-        let mut known = self.has_long_definitions.lock();
-        if let Some((definitions, has_long_definitions)) = *known
+        let mut cached = self.has_long_definitions.lock();
+        if let Some((definitions, has_long_definitions)) = *cached
             && definitions == snapshot.definitions()
         {
             return has_long_definitions;
         }
         let has_long_definitions = snapshot.views().any(|view| taut_sql::is_long(&view.sql))
-            || snapshot.tables().any(|table| has_long(&table.constraints));
-        *known = Some((snapshot.definitions(), has_long_definitions));
+            || snapshot.tables().any(|table| has_long_text(&table.constraints));
+        *cached = Some((snapshot.definitions(), has_long_definitions));
         has_long_definitions
     }
 
@@ -243,23 +243,23 @@ impl QuerySession {
     /// # Errors
     /// If the statement fails. It has then changed nothing, except for finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        if let Some(done) = self.control(statement)? {
+        if let Some(done) = self.run_transaction_control(statement)? {
             if matches!(statement, Statement::Commit) {
                 self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
             }
             return Ok(done);
         }
-        if self.wants_transaction(statement) {
-            return self.run_alone(statement, parameters).await;
+        if self.needs_own_transaction(statement) {
+            return self.run_in_own_transaction(statement, parameters).await;
         }
         self.begin_statement()?;
-        let mut unfinished = FailOnDrop(Some(self));
-        let outcome = self.run_in_memory(statement, parameters).await;
+        let mut fail_guard = FailOnDrop(Some(self));
+        let outcome = self.run_with_memory_fallback(statement, parameters).await;
         if let Err(QueryError::Constraint(violation)) = &outcome {
-            self.was_refused(violation);
+            self.record_violation_reads(violation);
         }
         let outcome = outcome?;
-        unfinished.0 = None;
+        fail_guard.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
             self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
@@ -268,19 +268,19 @@ impl QuerySession {
     }
 
     /// Runs a statement in a transaction of its own, which begins before the statement is planned.
-    async fn run_alone(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        self.control(&Statement::Begin { isolation: None, read_only: None })?;
-        let alone = AutocommitGuard(self);
+    async fn run_in_own_transaction(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        self.run_transaction_control(&Statement::Begin { isolation: None, read_only: None })?;
+        let rollback_guard = AutocommitGuard(self);
         self.begin_statement()?;
-        let outcome = self.run_in_memory(statement, parameters).await?;
-        self.control(&Statement::Commit)?;
-        drop(alone);
+        let outcome = self.run_with_memory_fallback(statement, parameters).await?;
+        self.run_transaction_control(&Statement::Commit)?;
+        drop(rollback_guard);
         self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         Ok(outcome)
     }
 
     /// Runs a statement. If its hash joins run out of memory, runs it again with joins that spill.
-    async fn run_in_memory(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+    async fn run_with_memory_fallback(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         match self.run_statement(statement, parameters).await {
             Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
             outcome => return outcome,
@@ -305,16 +305,17 @@ impl QuerySession {
         }
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
-                let run = Run { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() };
-                self.run_engine(&run, parameters).await
+                let request =
+                    QueryRequest { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() };
+                self.run_engine(&request, parameters).await
             }
             Statement::Mutation { mutation, names, plan, explain, .. } => {
                 let analyze = explain.as_ref().filter(|options| options.analyze);
                 let plan = plan.get_or_default();
-                let mutate = Mutate { mutation, names: names.as_ref(), parameters, plan, analyze };
+                let request = MutationRequest { mutation, names: names.as_ref(), parameters, plan, analyze };
                 match explain {
-                    Some(options) if !options.analyze => Box::pin(self.explain_mutation(&mutate, options)).await,
-                    _ => self.mutate(&mutate).await,
+                    Some(options) if !options.analyze => Box::pin(self.explain_mutation(&request, options)).await,
+                    _ => self.mutate(&request).await,
                 }
             }
             // Boxed to keep this future small for the many short statements: it holds every unboxed future that is
@@ -330,12 +331,12 @@ impl QuerySession {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, source, options, notices } => {
-                let taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
-                if taken && *if_not_exists {
+                let is_taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
+                if is_taken && *if_not_exists {
                     let notice = format!("relation {name:?} already exists, skipping");
-                    return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE TABLE") }));
+                    return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("CREATE TABLE") }));
                 }
-                if taken {
+                if is_taken {
                     return Err(QueryError::relation_exists(name));
                 }
                 let mut done = self.create_table(name, source, options, parameters).await?;
@@ -371,7 +372,7 @@ impl QuerySession {
             | Statement::Rollback { .. }
             | Statement::Savepoint { .. }
             | Statement::Release { .. }
-            | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::of("SET"))),
+            | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::with_tag("SET"))),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
         }
@@ -456,7 +457,7 @@ impl QuerySession {
             mover: Arc::clone(self.mover.shared()),
             settings: Arc::new(self.setting_values()),
             reads: self.statement_reads(),
-            keys_hold: self.keys_hold(),
+            are_keys_valid: self.are_keys_valid(),
             interrupt: self.interrupt(),
             prefers_merge_joins: self.running.lock().prefers_merge_joins,
             view_depth: 0,
@@ -468,7 +469,7 @@ impl QuerySession {
         snapshot.table(name).cloned().ok_or_else(|| QueryError::no_relation(name))
     }
 
-    fn counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
+    fn progress_counter(&self, operation: &str, rows_total: Option<u64>) -> Option<ProgressCounter> {
         let callback = self.progress.lock().clone()?;
         Some(ProgressCounter::new(operation, rows_total, callback))
     }
@@ -477,7 +478,7 @@ impl QuerySession {
 /// Marks the columns of literal rows as nullable. DataFusion would otherwise copy the nullability of the target, and
 /// its error for a null would name a generated column. The insert itself checks for nulls and names the column of the
 /// table.
-fn nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+fn make_values_nullable(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up(|node| match node {
         LogicalPlan::Values(values) => {
             let fields = values.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
@@ -511,7 +512,7 @@ struct FailOnDrop<'a>(Option<&'a QuerySession>);
 impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.0 {
-            session.statement_failed();
+            session.mark_transaction_failed();
         }
     }
 }
@@ -521,18 +522,18 @@ struct AutocommitGuard<'a>(&'a QuerySession);
 
 impl Drop for AutocommitGuard<'_> {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.0.discard_transaction();
     }
 }
 
 /// Whether a check or default of the constraints has a long text.
-fn has_long(constraints: &Constraints) -> bool {
+fn has_long_text(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
     conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
 }
 
 /// Plans and starts an insert or a `COPY ... TO`.
-async fn start(
+async fn start_write(
     mut state: SessionState,
     plan: LogicalPlan,
     progress: Option<ProgressCounter>,
@@ -544,24 +545,24 @@ async fn start(
     Ok(execute_stream(physical, state.task_ctx())?)
 }
 
-fn pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+fn option_pairs(options: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 /// Runs a plan to its end and returns its rows as a stream.
-async fn collected(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<SendableRecordBatchStream> {
+async fn collect_as_stream(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<SendableRecordBatchStream> {
     let schema = plan.schema();
-    Ok(ready(schema, execute_stream(plan, state.task_ctx())?.try_collect().await?))
+    Ok(stream_of_batches(schema, execute_stream(plan, state.task_ctx())?.try_collect().await?))
 }
 
 /// Stream of rows that are already computed.
-fn ready(schema: SchemaRef, rows: Vec<RecordBatch>) -> SendableRecordBatchStream {
+fn stream_of_batches(schema: SchemaRef, rows: Vec<RecordBatch>) -> SendableRecordBatchStream {
     let rows = futures::stream::iter(rows.into_iter().map(Ok));
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 /// Total of the counts that an insert or copy yields.
-async fn count_of(mut stream: SendableRecordBatchStream) -> Result<u64> {
+async fn sum_counts(mut stream: SendableRecordBatchStream) -> Result<u64> {
     let mut count = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;

@@ -45,9 +45,9 @@ impl QueryError {
             Self::Read(_) | Self::Block(_) => "XX001",
             Self::Build(error) => build_state(error),
             Self::Constraint(violation) => violation.sqlstate(),
-            Self::Cast { is_text: true, .. } => self.state_of_text().unwrap_or("22P02"),
-            Self::Cast { .. } => self.state_of_text().unwrap_or("22003"),
-            Self::Engine(error) => self.state_of_text().unwrap_or_else(|| engine_state(error)),
+            Self::Cast { is_text: true, .. } => self.implied_sqlstate().unwrap_or("22P02"),
+            Self::Cast { .. } => self.implied_sqlstate().unwrap_or("22003"),
+            Self::Engine(error) => self.implied_sqlstate().unwrap_or_else(|| engine_state(error)),
             Self::Cancelled | Self::Timeout => "57014",
         }
     }

@@ -51,28 +51,28 @@ impl Default for Settings {
 
 impl Settings {
     /// Whether a caller that asks for these settings can share a database that was opened with the settings `open`.
-    fn suit(&self, open: &Self) -> bool {
-        let like = |other: &Self| *self == Self { create: self.create, ..other.clone() };
-        like(open) || like(&Self { read_only: self.read_only, ..Self::default() })
+    fn can_share(&self, open: &Self) -> bool {
+        let equals_except_create = |other: &Self| *self == Self { create: self.create, ..other.clone() };
+        equals_except_create(open) || equals_except_create(&Self { read_only: self.read_only, ..Self::default() })
     }
 
     fn for_store(&self) -> OpenOptions {
         OpenOptions {
             create: self.create,
             read_only: self.read_only,
-            cache_bytes: self.cache_bytes.or_else(|| self.memory_bytes.map(cache_beside)),
+            cache_bytes: self.cache_bytes.or_else(|| self.memory_bytes.map(default_cache_bytes)),
             ..OpenOptions::default()
         }
     }
 
     /// Directory that queries spill to. A read-only database writes nothing to its own directory.
-    fn spills(&self, path: &Path) -> SpillDirectory {
+    fn spill_directory(&self, path: &Path) -> SpillDirectory {
         SpillDirectory::new((!self.read_only).then_some(path))
     }
 }
 
 /// Default size of the cache in bytes, if `memory_bytes` is set.
-fn cache_beside(memory_bytes: usize) -> usize {
+fn default_cache_bytes(memory_bytes: usize) -> usize {
     (memory_bytes / 4).min(taut_store::Cache::default_limit())
 }
 
@@ -87,9 +87,9 @@ pub struct Database {
 
 /// Databases that this process has opened by [`Database::open_shared`], keyed by path and read-only mode. A store may
 /// outlive its database, because unfinished rows hold it.
-static SHARED: Mutex<Option<HashMap<(PathBuf, bool), Shared>>> = Mutex::new(None);
+static SHARED: Mutex<Option<HashMap<(PathBuf, bool), SharedDatabase>>> = Mutex::new(None);
 
-struct Shared {
+struct SharedDatabase {
     store: Weak<Store>,
     mover: Weak<Mover>,
     runtime: Weak<Background>,
@@ -107,7 +107,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> Self {
+    fn for_path(path: &Path) -> Self {
         #[cfg(unix)]
         let directory = {
             use std::os::unix::fs::MetadataExt;
@@ -119,7 +119,7 @@ impl Identity {
     }
 }
 
-impl Shared {
+impl SharedDatabase {
     fn database(&self) -> Option<Database> {
         let (store, mover, runtime) = (self.store.upgrade()?, self.mover.upgrade()?, self.runtime.upgrade()?);
         Some(Database { store, mover, runtime })
@@ -142,14 +142,14 @@ impl Background {
     /// If this thread is already waiting, which is the case in a callback, or the database is closed.
     pub fn wait<T>(&self, future: impl Future<Output = T>, next: impl FnMut() -> Next) -> Result<Option<T>, Error> {
         let runtime = self.0.as_ref().ok_or_else(Error::closed)?;
-        let _waiting = Waiting::begin()?;
+        let _waiting = WaitGuard::begin()?;
         let _entered = runtime.enter();
         Ok(waiting::wait(future, next))
     }
 
     /// Stops the threads and waits until they have ended. Does not wait if this thread is already waiting for a
     /// statement, or belongs to an asynchronous runtime.
-    fn end(mut self) {
+    fn shut_down(mut self) {
         let may_wait = !IS_WAITING.get() && Handle::try_current().is_err();
         if let Some(runtime) = may_wait.then(|| self.0.take()).flatten() {
             runtime.shutdown_timeout(END_WAIT);
@@ -162,15 +162,15 @@ thread_local! {
 }
 
 /// Guard that marks this thread as waiting for a future.
-struct Waiting;
+struct WaitGuard;
 
-impl Waiting {
+impl WaitGuard {
     fn begin() -> Result<Self, Error> {
         if IS_WAITING.replace(true) { Err(Error::nested()) } else { Ok(Self) }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         IS_WAITING.set(false);
     }
@@ -178,7 +178,7 @@ impl Drop for Waiting {
 
 /// Polls a future on a large stack if `needs_large_stack`. Between polls, the thread runs on its own stack: an
 /// interpreter that measures its stack would not recognize another one.
-pub(crate) async fn with_stack<T>(needs_large_stack: bool, future: impl Future<Output = T>) -> T {
+pub(crate) async fn poll_with_stack<T>(needs_large_stack: bool, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| match needs_large_stack {
         true => on_large_stack(|| future.as_mut().poll(context)),
@@ -236,7 +236,7 @@ impl Database {
             return Self::in_memory_with(settings);
         }
         let path = path.as_ref();
-        Self::on(Arc::new(Store::open(path, settings.for_store())?), settings, settings.spills(path))
+        Self::from_store(Arc::new(Store::open(path, settings.for_store())?), settings, settings.spill_directory(path))
     }
 
     /// Opens a database on the given [`Disk`], for example one that simulates failures.
@@ -294,9 +294,9 @@ impl Database {
         // Only an existing path has a canonical form, and only an existing database can be open.
         let open = std::fs::canonicalize(path).ok().and_then(|canonical| shared.get(&(canonical, settings.read_only)));
         let mut settings = settings.clone();
-        let database = match open.filter(|open| open.identity == Identity::of(path)) {
+        let database = match open.filter(|open| open.identity == Identity::for_path(path)) {
             Some(open) => match (open.database(), open.store.upgrade()) {
-                (Some(database), _) if settings.suit(&open.settings) => {
+                (Some(database), _) if settings.can_share(&open.settings) => {
                     database.refresh()?;
                     return Ok(database);
                 }
@@ -309,7 +309,7 @@ impl Database {
                 (None, Some(store)) => {
                     settings.cache_bytes = open.settings.cache_bytes;
                     store.refresh()?;
-                    Self::on(store, &settings, settings.spills(path))?
+                    Self::from_store(store, &settings, settings.spill_directory(path))?
                 }
                 (None, None) => Self::open_with(path, &settings)?,
             },
@@ -318,8 +318,9 @@ impl Database {
         if let Ok(canonical) = std::fs::canonicalize(path) {
             let Self { store, mover, runtime } = &database;
             let (store, mover, runtime) = (Arc::downgrade(store), Arc::downgrade(mover), Arc::downgrade(runtime));
-            let identity = Identity::of(path);
-            shared.insert((canonical, settings.read_only), Shared { store, mover, runtime, settings, identity });
+            let identity = Identity::for_path(path);
+            shared
+                .insert((canonical, settings.read_only), SharedDatabase { store, mover, runtime, settings, identity });
         }
         Ok(database)
     }
@@ -344,10 +345,10 @@ impl Database {
     }
 
     fn new(store: Store, settings: &Settings) -> Result<Self, Error> {
-        Self::on(Arc::new(store), settings, SpillDirectory::new(None))
+        Self::from_store(Arc::new(store), settings, SpillDirectory::new(None))
     }
 
-    fn on(store: Arc<Store>, settings: &Settings, spills: SpillDirectory) -> Result<Self, Error> {
+    fn from_store(store: Arc<Store>, settings: &Settings, spills: SpillDirectory) -> Result<Self, Error> {
         let memory_bytes = settings.memory_bytes.unwrap_or_else(default_memory);
         let engine = Engine::new(settings.threads, memory_bytes, spills).map_err(taut_query::QueryError::from)?;
         let (parked, unparked) = (Arc::clone(engine.workers()), Arc::clone(engine.workers()));
@@ -360,7 +361,7 @@ impl Database {
             .enable_all()
             .build()
             .map_err(Error::threads)?;
-        let mover = Arc::new(Mover::new(&store, engine, settings.mover.clone().within(memory_bytes)));
+        let mover = Arc::new(Mover::new(&store, engine, settings.mover.clone().limited_to_memory(memory_bytes)));
         Ok(Self { store, mover, runtime: Arc::new(Background(Some(runtime))) })
     }
 
@@ -384,7 +385,7 @@ impl Database {
         let Self { store, mover, runtime } = self;
         drop((store, mover));
         if let Some(runtime) = Arc::into_inner(runtime) {
-            runtime.end();
+            runtime.shut_down();
         }
     }
 

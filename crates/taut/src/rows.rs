@@ -15,7 +15,7 @@ use taut_query::QueryError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Error;
-use crate::database::{Background, with_stack};
+use crate::database::{Background, poll_with_stack};
 use crate::waiting::Next;
 
 /// Cancels the statements of a session, from any thread.
@@ -32,7 +32,7 @@ impl CancelHandle {
         std::mem::take(&mut *self.0.lock()).cancel();
     }
 
-    fn statement(&self) -> CancellationToken {
+    fn statement_token(&self) -> CancellationToken {
         self.0.lock().child_token()
     }
 }
@@ -56,29 +56,29 @@ pub(crate) struct Watch {
     time_left: Option<Duration>,
     /// When `time_left` ends. `None` if there is no time limit or this thread does not wait.
     deadline: Option<Instant>,
-    is_late: bool,
+    has_timed_out: bool,
     /// Whether the statement has begun to commit. A cancellation then waits for it, because its changes may be
     /// committed.
-    is_settled: Arc<AtomicBool>,
+    is_committing: Arc<AtomicBool>,
 }
 
 impl Watch {
     pub fn new(handle: &CancelHandle, wait: Option<WaitCallback>, limit: Option<Duration>) -> Self {
         let next_callback = Instant::now() + CALLBACK_INTERVAL;
         Self {
-            token: handle.statement(),
+            token: handle.statement_token(),
             wait,
             next_callback,
             time_left: limit,
             deadline: None,
-            is_late: false,
-            is_settled: Arc::default(),
+            has_timed_out: false,
+            is_committing: Arc::default(),
         }
     }
 
     /// Flag that becomes true when the statement begins to commit.
-    pub fn is_settled(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_settled)
+    pub fn committing_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_committing)
     }
 
     /// Token that the operators of the statement check.
@@ -108,12 +108,12 @@ impl Watch {
         }
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.is_late = true;
+            self.has_timed_out = true;
             return Next::Stop;
         }
-        let Some(goes_on) = &self.wait else { return Next::Wait(self.deadline) };
+        let Some(continues) = &self.wait else { return Next::Wait(self.deadline) };
         if now >= self.next_callback {
-            if !goes_on() {
+            if !continues() {
                 return Next::Stop;
             }
             self.next_callback = Instant::now() + CALLBACK_INTERVAL;
@@ -123,8 +123,8 @@ impl Watch {
     }
 
     /// What the thread that waits for a cancelled statement does next.
-    fn next_if_settled(&self) -> Next {
-        match self.is_settled.load(Ordering::SeqCst) {
+    fn next_while_committing(&self) -> Next {
+        match self.is_committing.load(Ordering::SeqCst) {
             true => Next::Wait(Some(Instant::now() + CALLBACK_INTERVAL)),
             false => Next::Stop,
         }
@@ -136,7 +136,7 @@ impl Watch {
 ///
 /// # Errors
 /// If a [`WaitCallback`] calls this function, because its thread is already waiting. If the database is closed.
-pub(crate) fn unless_cancelled<T>(
+pub(crate) fn run_until_cancelled<T>(
     runtime: &Background,
     watch: &mut Watch,
     future: impl Future<Output = T>,
@@ -166,30 +166,30 @@ pub(crate) fn unless_cancelled<T>(
     }
     // Work of the statement on other threads ends too.
     token.cancel();
-    if watch.is_settled.load(Ordering::SeqCst)
-        && let Some(result) = runtime.wait(future, || watch.next_if_settled())?
+    if watch.is_committing.load(Ordering::SeqCst)
+        && let Some(result) = runtime.wait(future, || watch.next_while_committing())?
     {
         return Ok(Ok(result));
     }
-    Ok(Err(if watch.is_late { QueryError::Timeout } else { QueryError::Cancelled }))
+    Ok(Err(if watch.has_timed_out { QueryError::Timeout } else { QueryError::Cancelled }))
 }
 
 /// Rows of a query, as an iterator of batches. Dropping it ends the query.
 pub struct Rows {
     schema: SchemaRef,
     source: Source,
-    is_over: bool,
+    has_ended: bool,
 }
 
 enum Source {
     /// Batches that were computed before.
     Ready(std::vec::IntoIter<RecordBatch>),
     /// Batches that the query computes while they are read.
-    Computed(Box<Computed>),
+    Running(Box<RunningQuery>),
 }
 
 /// A running query and what its batches are computed with.
-struct Computed {
+struct RunningQuery {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     watch: Watch,
@@ -208,12 +208,12 @@ impl Rows {
     ) -> Self {
         let schema = stream.schema();
         let guard = watch.token().drop_guard();
-        let computed = Computed { stream, runtime, watch, needs_large_stack, _guard: guard };
-        Self { schema, source: Source::Computed(Box::new(computed)), is_over: false }
+        let running = RunningQuery { stream, runtime, watch, needs_large_stack, _guard: guard };
+        Self { schema, source: Source::Running(Box::new(running)), has_ended: false }
     }
 
-    pub(crate) fn ready(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
-        Self { schema, source: Source::Ready(batches.into_iter()), is_over: false }
+    pub(crate) fn from_batches(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        Self { schema, source: Source::Ready(batches.into_iter()), has_ended: false }
     }
 
     /// The columns of the rows.
@@ -221,13 +221,13 @@ impl Rows {
         Arc::clone(&self.schema)
     }
 
-    fn read(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let Computed { stream, watch, runtime, needs_large_stack, .. } = match &mut self.source {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
+        let RunningQuery { stream, watch, runtime, needs_large_stack, .. } = match &mut self.source {
             Source::Ready(batches) => return Ok(batches.next()),
-            Source::Computed(computed) => computed.as_mut(),
+            Source::Running(running) => running.as_mut(),
         };
-        let next = with_stack(*needs_large_stack, stream.next());
-        let next = unless_cancelled(runtime, watch, next)??;
+        let next = poll_with_stack(*needs_large_stack, stream.next());
+        let next = run_until_cancelled(runtime, watch, next)??;
         Ok(next.transpose().map_err(QueryError::from)?)
     }
 }
@@ -236,12 +236,12 @@ impl Iterator for Rows {
     type Item = Result<RecordBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
+        if self.has_ended {
             return None;
         }
-        let next = self.read().transpose();
+        let next = self.next_batch().transpose();
         // No batch is meaningful after an error.
-        self.is_over = !matches!(next, Some(Ok(_)));
+        self.has_ended = !matches!(next, Some(Ok(_)));
         next
     }
 }

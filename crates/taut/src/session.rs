@@ -17,8 +17,8 @@ use taut_store::Store;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::backup::{BackupOptions, BackupReport};
-use crate::database::{Background, on_large_stack, with_stack};
-use crate::rows::{Watch, unless_cancelled};
+use crate::database::{Background, on_large_stack, poll_with_stack};
+use crate::rows::{Watch, run_until_cancelled};
 use crate::waiting::Next;
 use crate::{CancelHandle, Error, Rows, WaitCallback};
 
@@ -103,14 +103,14 @@ impl Session {
     /// # Errors
     /// If the statement fails, or `parameters` do not match its parameters.
     pub fn run_with(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome, Error> {
-        let mut watch = self.begin_limited(self.query.time_limit(statement))?;
+        let mut watch = self.begin_with_limit(self.query.time_limit(statement))?;
         if let Some((schema, batches)) = self.query.look_up(statement, parameters)? {
-            return Ok(Outcome::Rows(Rows::ready(schema, batches)));
+            return Ok(Outcome::Rows(Rows::from_batches(schema, batches)));
         }
         let needs_large_stack = self.query.needs_large_stack(statement);
         let outcome = match self.query.is_short(statement) {
             true => self.block_on(needs_large_stack, &mut watch, self.query.run(statement, parameters))?,
-            false => self.run_aside(statement, parameters, &mut watch)?,
+            false => self.run_on_other_thread(statement, parameters, &mut watch)?,
         };
         Ok(match outcome {
             taut_query::Outcome::Rows(stream) => {
@@ -122,25 +122,25 @@ impl Session {
 
     /// Begins a statement. First waits until the previous statement, if cancelled, has ended.
     fn begin(&self) -> Result<Watch, Error> {
-        self.begin_limited(self.query.statement_timeout())
+        self.begin_with_limit(self.query.statement_timeout())
     }
 
-    fn begin_limited(&self, limit: Option<Duration>) -> Result<Watch, Error> {
+    fn begin_with_limit(&self, limit: Option<Duration>) -> Result<Watch, Error> {
         let mut watch = Watch::new(&self.cancel, self.wait.clone(), limit);
         let cancelled = self.cancelled.lock().take();
         if let Some(mut task) = cancelled
-            && let Err(error) = unless_cancelled(&self.runtime, &mut watch, &mut task)?
+            && let Err(error) = run_until_cancelled(&self.runtime, &mut watch, &mut task)?
         {
             *self.cancelled.lock() = Some(task);
             return Err(error.into());
         }
-        self.query.interrupt_by(watch.token(), watch.is_settled());
+        self.query.interrupt_by(watch.token(), watch.committing_flag());
         Ok(watch)
     }
 
     /// Runs a statement on another thread. This thread can then return soon after a cancellation, even if the statement
     /// is in a long computation.
-    fn run_aside(
+    fn run_on_other_thread(
         &self,
         statement: &Statement,
         parameters: &Parameters,
@@ -148,7 +148,7 @@ impl Session {
     ) -> Result<taut_query::Outcome, Error> {
         let (query, statement, parameters) = (Arc::clone(&self.query), statement.clone(), parameters.clone());
         let mut task = self.runtime.handle()?.spawn(async move { query.run(&statement, &parameters).await });
-        match unless_cancelled(&self.runtime, watch, &mut task)? {
+        match run_until_cancelled(&self.runtime, watch, &mut task)? {
             Ok(ended) => match ended.map_err(JoinError::try_into_panic) {
                 Ok(outcome) => Ok(outcome?),
                 Err(Ok(panic)) => resume_unwind(panic),
@@ -158,8 +158,8 @@ impl Session {
                 task.abort();
                 // The task nearly always ends within this time, so a caller that then checks the session sees the
                 // statement ended.
-                let until = Instant::now() + CANCEL_WAIT;
-                let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
+                let deadline = Instant::now() + CANCEL_WAIT;
+                let next = || if Instant::now() < deadline { Next::Wait(Some(deadline)) } else { Next::Stop };
                 match self.runtime.wait(&mut task, next)? {
                     // The statement was done before it could be cancelled.
                     Some(Ok(Ok(done @ taut_query::Outcome::Done(_)))) => return Ok(done),
@@ -173,8 +173,8 @@ impl Session {
 
     /// Whether a statement has a valid cached plan. The plan of a query is cached when it has run twice: see
     /// `docs/adr/0013-kept-plans.md`.
-    pub fn keeps_plan(&self, statement: &Statement) -> bool {
-        self.query.has_plan(statement)
+    pub fn has_cached_plan(&self, statement: &Statement) -> bool {
+        self.query.has_cached_plan(statement)
     }
 
     /// Runs all statements of a text. Their rows are computed when the returned iterators are read.
@@ -229,7 +229,7 @@ impl Session {
     /// # Errors
     /// If the statement has malformed names.
     pub fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>, Error> {
-        if self.query.has_plan(statement) {
+        if self.query.has_cached_plan(statement) {
             return Ok(Vec::new());
         }
         self.block_on(false, &mut self.begin()?, self.query.unknown_tables(statement))
@@ -290,12 +290,12 @@ impl Session {
     fn block_on<T>(
         &self,
         needs_large_stack: bool,
-        cancelled: &mut Watch,
+        watch: &mut Watch,
         future: impl Future<Output = Result<T, QueryError>>,
     ) -> Result<T, Error> {
         // Pinned here: passing a future by value copies it, and this one is several kilobytes.
         let future = pin!(future);
-        Ok(unless_cancelled(&self.runtime, cancelled, with_stack(needs_large_stack, future))???)
+        Ok(run_until_cancelled(&self.runtime, watch, poll_with_stack(needs_large_stack, future))???)
     }
 }
 

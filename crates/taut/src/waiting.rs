@@ -42,15 +42,15 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>, mut next: impl FnMut() ->
             return Some(value);
         }
         loop {
-            let until = match next() {
+            let deadline = match next() {
                 Next::Stop => return None,
-                Next::Wait(until) => until,
+                Next::Wait(deadline) => deadline,
             };
             if sleeper.is_woken.swap(false, Ordering::Acquire) {
                 break;
             }
-            match until {
-                Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
+            match deadline {
+                Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
                 None => thread::park(),
             }
         }

@@ -11,7 +11,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use taut_store::Table;
 
-use super::expressions::condition;
+use super::expressions::compile_condition;
 use crate::error::{QueryError, Result, Violation};
 
 /// Compiled `CHECK` constraints of a table.
@@ -26,9 +26,10 @@ impl Checks {
     ///
     /// # Errors
     /// If a condition can no longer be planned.
-    pub fn of(table: &Table) -> Result<Self> {
+    pub fn compile(table: &Table) -> Result<Self> {
         let conditions = table.constraints.checks.iter();
-        let conditions = conditions.map(|check| Ok((check.name.clone(), condition(&check.condition, &table.schema)?)));
+        let conditions =
+            conditions.map(|check| Ok((check.name.clone(), compile_condition(&check.condition, &table.schema)?)));
         Ok(Self { table: table.name.clone(), conditions: conditions.collect::<Result<_>>()? })
     }
 
@@ -38,16 +39,16 @@ impl Checks {
     /// If a condition is false for a row, or cannot be evaluated.
     pub fn check(&self, rows: &RecordBatch) -> EngineResult<()> {
         for (name, condition) in &self.conditions {
-            let met = condition.evaluate(rows)?.into_array(rows.num_rows())?;
-            let met = met.as_boolean();
-            if met.true_count() + met.null_count() == rows.num_rows() {
+            let results = condition.evaluate(rows)?.into_array(rows.num_rows())?;
+            let results = results.as_boolean();
+            if results.true_count() + results.null_count() == rows.num_rows() {
                 continue;
             }
-            let Some(row) = met.iter().position(|met| met == Some(false)) else { continue };
+            let Some(row) = results.iter().position(|result| result == Some(false)) else { continue };
             let error = Violation::Check {
                 table: self.table.clone(),
                 constraint: name.clone(),
-                row: shown(condition, rows, row)?,
+                row: format_row(condition, rows, row)?,
             };
             return Err(DataFusionError::External(Box::new(QueryError::from(error))));
         }
@@ -56,7 +57,7 @@ impl Checks {
 }
 
 /// Formats the values of the columns that a condition reads.
-fn shown(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
+fn format_row(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
     let columns: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
     let schema = rows.schema();
     let value = |index: &usize| {

@@ -6,7 +6,7 @@ use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, Obj
 use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
-use super::expressions::{condition, default_expression};
+use super::expressions::{compile_condition, default_expression};
 use crate::error::{QueryError, Result};
 
 /// A table whose constraints are being declared.
@@ -21,14 +21,20 @@ struct DeclaredTable<'a> {
 ///
 /// # Errors
 /// If a constraint names something that does not exist, or does not fit the table.
-pub fn declared(declared: &Declared, table: (TableId, &str, &Schema), catalog: &Catalog) -> Result<Constraints> {
+pub fn declare_constraints(
+    declared: &Declared,
+    table: (TableId, &str, &Schema),
+    catalog: &Catalog,
+) -> Result<Constraints> {
     let (id, name, schema) = table;
     let subject = DeclaredTable { id, name, schema };
     let mut constraints = Constraints::default();
     // Keys are added first: a foreign key may reference a key of its own table.
     let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredRule::ForeignKey { .. });
     let (foreign, own): (Vec<_>, Vec<_>) = declared.constraints.iter().partition(is_foreign);
-    own.into_iter().chain(foreign).try_for_each(|constraint| add(&mut constraints, constraint, subject, catalog))?;
+    own.into_iter()
+        .chain(foreign)
+        .try_for_each(|constraint| add_constraint(&mut constraints, constraint, subject, catalog))?;
     for (column, value) in &declared.defaults {
         set_default(&mut constraints, column, &value.to_string(), subject)?;
     }
@@ -50,7 +56,11 @@ pub struct AlteredTable {
 ///
 /// # Errors
 /// If a change names something that does not exist, or does not fit the table.
-pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog: &Catalog) -> Result<AlteredTable> {
+pub fn apply_changes(
+    changes: &[ConstraintChange],
+    table: &taut_store::Table,
+    catalog: &Catalog,
+) -> Result<AlteredTable> {
     let (mut constraints, mut notices) = (table.constraints.as_ref().clone(), Vec::new());
     let mut columns = table.schema.columns().to_vec();
     for change in changes {
@@ -65,7 +75,7 @@ pub fn altered(changes: &[ConstraintChange], table: &taut_store::Table, catalog:
                 primary.iter().for_each(|column| columns[column.index()].nullable = false);
                 let schema = Schema::new(columns.clone())?;
                 subject.schema = &schema;
-                add(&mut constraints, constraint, subject, catalog)?;
+                add_constraint(&mut constraints, constraint, subject, catalog)?;
             }
             ConstraintChange::Drop { name, if_exists } => {
                 let known = constraints.names().any(|known| known == name);
@@ -104,7 +114,7 @@ fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject
     Ok(())
 }
 
-fn add(
+fn add_constraint(
     constraints: &mut Constraints,
     constraint: &DeclaredConstraint,
     subject: DeclaredTable<'_>,
@@ -117,32 +127,33 @@ fn add(
             }
             let positions = subject.columns(columns)?;
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
-            let name = named(constraints, constraint, (subject, catalog), &suffix)?;
+            let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.keys.push(UniqueKey { name, columns: positions, is_primary: *is_primary });
         }
         DeclaredRule::Check { condition: expression } => {
             let text = expression.to_string();
-            condition(&text, subject.schema)?;
-            let name = named(constraints, constraint, (subject, catalog), "check")?;
+            compile_condition(&text, subject.schema)?;
+            let name = constraint_name(constraints, constraint, (subject, catalog), "check")?;
             constraints.checks.push(Check { name, condition: text });
         }
         DeclaredRule::ForeignKey { columns, table, referenced, on_delete } => {
-            let name = named(constraints, constraint, (subject, catalog), &format!("{}_fkey", columns.join("_")))?;
+            let name =
+                constraint_name(constraints, constraint, (subject, catalog), &format!("{}_fkey", columns.join("_")))?;
             let own = subject.columns(columns)?;
-            let (parent, of_parent) = match catalog.table(table) {
+            let (parent, parent_constraints) = match catalog.table(table) {
                 _ if table == subject.name => (subject, &*constraints),
                 Some(parent) => {
                     (DeclaredTable { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
                 }
                 None => return Err(QueryError::no_relation(table)),
             };
-            let referenced = match (referenced.as_slice(), of_parent.primary_key()) {
+            let referenced = match (referenced.as_slice(), parent_constraints.primary_key()) {
                 ([], Some(key)) => key.columns.clone(),
                 ([], None) => return Err(QueryError::NoPrimaryKey { table: table.clone() }),
                 (names, _) => parent.columns(names)?,
             };
             let mut key = ForeignKey { name, columns: own, table: parent.id, referenced, on_delete: *on_delete };
-            if !key.references(subject.schema, parent.schema, of_parent) {
+            if !key.references(subject.schema, parent.schema, parent_constraints) {
                 return Err(QueryError::unsupported(
                     format!("foreign key {:?} of table {:?}", key.name, subject.name),
                     format!(
@@ -150,7 +161,7 @@ fn add(
                     ),
                 ));
             }
-            key.arrange(of_parent);
+            key.arrange(parent_constraints);
             constraints.foreign_keys.push(key);
             if parent.id == subject.id {
                 constraints.referenced_by.insert(subject.id);
@@ -162,15 +173,15 @@ fn add(
 
 /// Name of a constraint. Generates one if none is given, and refuses a name that the table already uses for another
 /// constraint.
-fn named(
+fn constraint_name(
     constraints: &Constraints,
     constraint: &DeclaredConstraint,
     (subject, catalog): (DeclaredTable<'_>, &Catalog),
     suffix: &str,
 ) -> Result<String> {
-    let taken: BTreeSet<&str> = constraints.names().collect();
+    let used_names: BTreeSet<&str> = constraints.names().collect();
     match &constraint.name {
-        Some(name) if taken.contains(name.as_str()) => Err(QueryError::Exists {
+        Some(name) if used_names.contains(name.as_str()) => Err(QueryError::Exists {
             kind: ObjectKind::Constraint,
             name: name.clone(),
             relation: Some(subject.name.to_owned()),
@@ -184,7 +195,7 @@ fn named(
                 catalog.tables().any(|table| table.design.indexes.iter().any(|index| index.name == *name))
             };
             let free = |name: &String| {
-                !taken.contains(name.as_str())
+                !used_names.contains(name.as_str())
                     && catalog.table(name).is_none()
                     && catalog.view(name).is_none()
                     && !is_index(name)

@@ -18,7 +18,7 @@ use datafusion::prelude::SessionConfig;
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::expressions::{floating_point_meets, set_parser_options};
+use crate::expressions::{coerce_to_floating_point, set_parser_options};
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
@@ -31,26 +31,26 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
 ///
 /// # Errors
 /// If the text is not a condition, or its result does not depend on the row alone.
-pub fn condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
+pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let schema = DFSchema::try_from(schema.arrow())?;
-    let expression = planned(sql, &schema)?;
+    let expression = plan_expression(sql, &schema)?;
     if expression.get_type(&schema)? != DataType::Boolean {
         return Err(QueryError::unsupported(format!("CHECK ({sql})"), "a condition is true, false or null"));
     }
-    check(&expression, "CHECK", sql)?;
+    check_single_row(&expression, "CHECK", sql)?;
     if !is_immutable(&expression)? {
         return Err(QueryError::unsupported(
             format!("CHECK ({sql})"),
             "a condition gives the same whenever it is evaluated",
         ));
     }
-    let meets = expression.transform_up(|expression| Ok(floating_point_meets(expression, &schema)))?.data;
+    let coerced = expression.transform_up(|expression| Ok(coerce_to_floating_point(expression, &schema)))?.data;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(STATE.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let simple = simplifier.simplify(simplifier.coerce(meets, &schema)?)?;
+    let simple = simplifier.simplify(simplifier.coerce(coerced, &schema)?)?;
     Ok(STATE.create_physical_expr(simple, &schema)?)
 }
 
@@ -68,11 +68,11 @@ fn is_immutable(expression: &Expr) -> Result<bool> {
 /// # Errors
 /// If the text is not an expression, or its type does not fit the column.
 pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> {
-    let nothing = DFSchema::empty();
-    let expression = planned(sql, &nothing)?;
-    check(&expression, "DEFAULT", sql)?;
+    let no_columns = DFSchema::empty();
+    let expression = plan_expression(sql, &no_columns)?;
+    check_single_row(&expression, "DEFAULT", sql)?;
     let arrow = logical_type.arrow();
-    let from = expression.get_type(&nothing)?;
+    let from = expression.get_type(&no_columns)?;
     let is_moment = from.is_numeric() && arrow.is_temporal();
     if is_moment || !datafusion::arrow::compute::can_cast_types(&from, &arrow) {
         let allowed = format!("the column is {}", logical_type.sql_name());
@@ -86,7 +86,7 @@ pub struct DefaultValues(ExprSimplifier);
 
 impl DefaultValues {
     /// Creates an evaluator with the current time.
-    pub fn now(settings: &Arc<ConfigOptions>) -> Self {
+    pub fn at_current_time(settings: &Arc<ConfigOptions>) -> Self {
         let context = SimplifyContext::builder()
             .with_schema(Arc::new(DFSchema::empty()))
             .with_config_options(Arc::clone(settings))
@@ -98,22 +98,22 @@ impl DefaultValues {
     ///
     /// # Errors
     /// If the default cannot be evaluated.
-    pub fn of(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
-        let nothing = DFSchema::empty();
-        let simple = self.0.simplify(self.0.coerce(default, &nothing)?)?;
+    pub fn evaluate(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
+        let no_columns = DFSchema::empty();
+        let simple = self.0.simplify(self.0.coerce(default, &no_columns)?)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
         let batch = batch.map_err(DataFusionError::from)?;
-        Ok(STATE.create_physical_expr(simple, &nothing)?.evaluate(&batch)?.into_array(rows)?)
+        Ok(STATE.create_physical_expr(simple, &no_columns)?.evaluate(&batch)?.into_array(rows)?)
     }
 }
 
-fn planned(sql: &str, schema: &DFSchema) -> Result<Expr> {
+fn plan_expression(sql: &str, schema: &DFSchema) -> Result<Expr> {
     Ok(STATE.create_logical_expr(sql, schema)?)
 }
 
 /// Refuses parts that cannot be computed from one row, and parameters, which would never get values.
-fn check(expression: &Expr, what: &str, sql: &str) -> Result<()> {
+fn check_single_row(expression: &Expr, what: &str, sql: &str) -> Result<()> {
     let mut refused = None;
     expression.apply(|part| {
         refused = match part {

@@ -11,7 +11,7 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 ///
 /// # Errors
 /// If a table, a view or an index already has the name of a key, which its new index would get.
-pub fn index_keys(
+pub fn add_key_indexes(
     design: &mut TableDesign,
     constraints: &Constraints,
     catalog: &Catalog,

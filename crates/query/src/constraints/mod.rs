@@ -12,6 +12,6 @@ mod expressions;
 mod indexes;
 
 pub use checks::Checks;
-pub use declare::{AlteredTable, altered, declared};
+pub use declare::{AlteredTable, apply_changes, declare_constraints};
 pub use expressions::{DefaultValues, default_expression};
-pub use indexes::index_keys;
+pub use indexes::add_key_indexes;

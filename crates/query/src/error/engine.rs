@@ -14,7 +14,7 @@ use super::with_causes;
 /// Maximum number of columns in a detail.
 const COLUMNS_MAX: usize = 30;
 /// Hint of functions and operators that no argument types match.
-const NO_MATCH: &str =
+const NO_MATCH_HINT: &str =
     "No function matches the given name and argument types. You might need to add explicit type casts.";
 /// End of the engine's messages about its own faults.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
@@ -34,7 +34,7 @@ impl ErrorParts {
         Self { sqlstate: Some(sqlstate), message: message.into(), ..Self::default() }
     }
 
-    fn other(message: impl Into<String>) -> Self {
+    fn without_sqlstate(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
     }
 
@@ -52,22 +52,22 @@ impl ErrorParts {
 /// Parts of an error, without the errors that wrap its root.
 pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     match error.find_root() {
-        DataFusionError::External(inner) => ErrorParts::other(with_causes(inner.as_ref())),
-        DataFusionError::IoError(inner) => ErrorParts::other(with_causes(inner)),
-        DataFusionError::ArrowError(inner, _) => arrow(inner),
-        DataFusionError::SchemaError(inner, _) => schema(inner),
+        DataFusionError::External(inner) => ErrorParts::without_sqlstate(with_causes(inner.as_ref())),
+        DataFusionError::IoError(inner) => ErrorParts::without_sqlstate(with_causes(inner)),
+        DataFusionError::ArrowError(inner, _) => arrow_parts(inner),
+        DataFusionError::SchemaError(inner, _) => schema_parts(inner),
         root => {
             let message = without_placeholders(&root.message());
-            known(&message).unwrap_or_else(|| {
+            known_message(&message).unwrap_or_else(|| {
                 let message = message.split(BUG_REPORT).next().unwrap_or_default();
-                ErrorParts::other(message)
+                ErrorParts::without_sqlstate(message)
             })
         }
     }
 }
 
 /// Error of Taut that an error of DataFusion carries, also inside an error of Arrow.
-pub(super) fn external(error: &DataFusionError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+pub(super) fn external_error(error: &DataFusionError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
     match error.find_root() {
         DataFusionError::External(inner) => Some(inner.as_ref()),
         DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
@@ -79,25 +79,25 @@ pub(super) fn external(error: &DataFusionError) -> Option<&(dyn std::error::Erro
 }
 
 /// Parts of an error of Arrow.
-pub(super) fn arrow(error: &ArrowError) -> ErrorParts {
+pub(super) fn arrow_parts(error: &ArrowError) -> ErrorParts {
     match error {
-        ArrowError::ExternalError(inner) => ErrorParts::other(with_causes(inner.as_ref())),
-        ArrowError::IoError(_, inner) => ErrorParts::other(with_causes(inner)),
+        ArrowError::ExternalError(inner) => ErrorParts::without_sqlstate(with_causes(inner.as_ref())),
+        ArrowError::IoError(_, inner) => ErrorParts::without_sqlstate(with_causes(inner)),
         ArrowError::DivideByZero => ErrorParts::new("22012", "division by zero"),
         ArrowError::CastError(message) | ArrowError::ParseError(message) => {
-            cast(message).unwrap_or_else(|| ErrorParts::other(message))
+            cast_parts(message).unwrap_or_else(|| ErrorParts::without_sqlstate(message))
         }
         ArrowError::ComputeError(message) => {
             let message = message.strip_prefix("Execution error: ").unwrap_or(message);
-            known(message).unwrap_or_else(|| ErrorParts::other(message))
+            known_message(message).unwrap_or_else(|| ErrorParts::without_sqlstate(message))
         }
-        other => ErrorParts::other(other.to_string()),
+        other => ErrorParts::without_sqlstate(other.to_string()),
     }
 }
 
-fn cast(message: &str) -> Option<ErrorParts> {
-    let text = between(message, "Cannot cast string '", "' to value of ")
-        .or_else(|| between(message, "Cannot cast value '", "' to value of "));
+fn cast_parts(message: &str) -> Option<ErrorParts> {
+    let text = text_between(message, "Cannot cast string '", "' to value of ")
+        .or_else(|| text_between(message, "Cannot cast value '", "' to value of "));
     if let Some((text, rest)) = text {
         let target = sql_type(rest.strip_suffix(" type").unwrap_or(rest));
         let is_number = text.trim().parse::<f64>().is_ok();
@@ -110,7 +110,7 @@ fn cast(message: &str) -> Option<ErrorParts> {
             _ => ErrorParts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
         });
     }
-    if let Some((value, target)) = between(message, "Can't cast value ", " to type ") {
+    if let Some((value, target)) = text_between(message, "Can't cast value ", " to type ") {
         let message = format!("{} out of range", sql_type(target));
         return Some(ErrorParts::new("22003", message).detail(format!("The value is {value}.")));
     }
@@ -124,7 +124,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn schema(error: &SchemaError) -> ErrorParts {
+fn schema_parts(error: &SchemaError) -> ErrorParts {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
         SchemaError::AmbiguousReference { field } => {
@@ -154,15 +154,15 @@ fn no_column(field: &Column, valid: &[Column]) -> ErrorParts {
             None => format!("column {:?} does not exist", field.name),
         },
     );
-    let full = |column: &Column| match &column.relation {
+    let qualified_name = |column: &Column| match &column.relation {
         Some(relation) if relation.table() != UNNAMED_TABLE => format!("{}.{}", relation.table(), column.name),
         _ => column.name.clone(),
     };
     // Names that differ in case only are the usual mistake behind quotes.
     if let Some(same) = valid.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name)) {
-        return parts.hint(format!("Perhaps you meant to reference the column \"{}\".", full(same)));
+        return parts.hint(format!("Perhaps you meant to reference the column \"{}\".", qualified_name(same)));
     }
-    let names: Vec<String> = valid.iter().filter(|column| !is_internal(&column.name)).map(full).collect();
+    let names: Vec<String> = valid.iter().filter(|column| !is_internal(&column.name)).map(qualified_name).collect();
     let more = if names.len() > COLUMNS_MAX { ", ..." } else { "" };
     match names.get(..names.len().min(COLUMNS_MAX)) {
         None | Some([]) => parts,
@@ -176,46 +176,50 @@ fn is_internal(column: &str) -> bool {
 }
 
 /// Parts of a message of the engine's planner or of one of its functions, if its text is known.
-fn known(message: &str) -> Option<ErrorParts> {
-    names(message).or_else(|| calls(message)).or_else(|| clauses(message)).or_else(|| values(message))
+fn known_message(message: &str) -> Option<ErrorParts> {
+    missing_name(message)
+        .or_else(|| type_mismatch(message))
+        .or_else(|| clause_error(message))
+        .or_else(|| value_error(message))
 }
 
 /// Relations, functions and parameters that do not exist.
-fn names(message: &str) -> Option<ErrorParts> {
+fn missing_name(message: &str) -> Option<ErrorParts> {
     if let Some((name, "")) = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found")) {
         let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
         let name = name.strip_prefix(&format!("{PUBLIC}.")).unwrap_or(name);
         return Some(ErrorParts::new("42P01", format!("relation {name:?} does not exist")));
     }
-    if let Some((name, "")) = between(message, "table function '", "' not found") {
+    if let Some((name, "")) = text_between(message, "table function '", "' not found") {
         return Some(ErrorParts::new("42883", format!("function {name} does not exist")));
     }
-    if let Some((name, rest)) = between(message, "Invalid function '", "'.") {
+    if let Some((name, rest)) = text_between(message, "Invalid function '", "'.") {
         let parts = ErrorParts::new("42883", format!("function {name} does not exist"));
-        return Some(match between(rest, "Did you mean '", "'?") {
+        return Some(match text_between(rest, "Did you mean '", "'?") {
             Some((similar, _)) => parts.hint(format!("Did you mean {similar}?")),
             None => parts,
         });
     }
-    let parameter = between(message, "could not find config namespace for key \"", "\"")
-        .or_else(|| between(message, "'", "' is not a variable which can be viewed with 'SHOW'"));
+    let parameter = text_between(message, "could not find config namespace for key \"", "\"")
+        .or_else(|| text_between(message, "'", "' is not a variable which can be viewed with 'SHOW'"));
     parameter.map(|(name, _)| ErrorParts::new("42704", format!("unrecognized configuration parameter {name:?}")))
 }
 
 /// Functions and operators that do not take the types of their arguments.
-fn calls(message: &str) -> Option<ErrorParts> {
-    if let Some((call, _)) = between(message, "No function matches the given name and argument types '", "'.") {
+fn type_mismatch(message: &str) -> Option<ErrorParts> {
+    if let Some((call, _)) = text_between(message, "No function matches the given name and argument types '", "'.") {
         let (name, types) = call.split_once('(')?;
         let types = sql_types(types.strip_suffix(')')?);
-        return Some(ErrorParts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH));
+        return Some(ErrorParts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH_HINT));
     }
-    let operation = between(message, "Cannot coerce arithmetic expression ", " to valid types").map(|(text, _)| text);
-    let comparison = between(message, "Cannot infer common argument type for comparison operation ", "\n")
+    let operation =
+        text_between(message, "Cannot coerce arithmetic expression ", " to valid types").map(|(text, _)| text);
+    let comparison = text_between(message, "Cannot infer common argument type for comparison operation ", "\n")
         .map(|(text, _)| text)
         .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "));
     let (left, operator, right) = split_operation(operation.or(comparison)?)?;
     let message = format!("operator does not exist: {} {operator} {}", sql_type(left), sql_type(right));
-    Some(ErrorParts::new("42883", message).hint(NO_MATCH.replace("function", "operator")))
+    Some(ErrorParts::new("42883", message).hint(NO_MATCH_HINT.replace("function", "operator")))
 }
 
 /// Splits a text such as `Int32 + Utf8View` at its operator, which is outside of parentheses.
@@ -234,9 +238,9 @@ fn split_operation(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Expressions that their clause does not take.
-fn clauses(message: &str) -> Option<ErrorParts> {
+fn clause_error(message: &str) -> Option<ErrorParts> {
     if message.starts_with("Column in ")
-        && let Some((column, _)) = between(message, "column \"", "\" must appear in the GROUP BY clause")
+        && let Some((column, _)) = text_between(message, "column \"", "\" must appear in the GROUP BY clause")
     {
         return Some(ErrorParts::new(
             "42803",
@@ -247,11 +251,12 @@ fn clauses(message: &str) -> Option<ErrorParts> {
         let parts = ErrorParts::new("42803", "aggregate functions are not allowed in WHERE");
         return Some(parts.hint("HAVING takes conditions on groups."));
     }
-    if let Some((_, rest)) = between(message, "Cannot create filter with non-boolean predicate '", "' returning ") {
+    if let Some((_, rest)) = text_between(message, "Cannot create filter with non-boolean predicate '", "' returning ")
+    {
         let found = sql_type(rest);
         return Some(ErrorParts::new("42804", format!("argument of WHERE must be type boolean, not type {found}")));
     }
-    if let Some((position, _)) = between(message, "Order by column out of bounds, specified: ", ",") {
+    if let Some((position, _)) = text_between(message, "Order by column out of bounds, specified: ", ",") {
         return Some(ErrorParts::new("42P10", format!("ORDER BY position {position} is not in select list")));
     }
     if message.starts_with("LIMIT must be >= 0") {
@@ -266,7 +271,7 @@ fn clauses(message: &str) -> Option<ErrorParts> {
     if let Some(name) = operation {
         return Some(ErrorParts::new("42601", format!("each {name} query must have the same number of columns")));
     }
-    let (found, rest) = between(message, "Inconsistent data length across values list: got ", " values in row ")?;
+    let (found, rest) = text_between(message, "Inconsistent data length across values list: got ", " values in row ")?;
     let (row, expected) = rest.split_once(" but expected ")?;
     let row = row.parse::<u64>().ok()? + 1;
     let parts = ErrorParts::new("42601", "VALUES lists must all be the same length");
@@ -274,7 +279,7 @@ fn clauses(message: &str) -> Option<ErrorParts> {
 }
 
 /// Values that an operation does not take.
-fn values(message: &str) -> Option<ErrorParts> {
+fn value_error(message: &str) -> Option<ErrorParts> {
     match message {
         "Scalar subquery returned more than one row" => {
             Some(ErrorParts::new("21000", "more than one row returned by a subquery used as an expression"))
@@ -287,7 +292,7 @@ fn values(message: &str) -> Option<ErrorParts> {
 }
 
 /// Text between `before` and the first `after` behind it, and the text behind that.
-fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<(&'t str, &'t str)> {
+fn text_between<'t>(text: &'t str, before: &str, after: &str) -> Option<(&'t str, &'t str)> {
     text.split_once(before)?.1.split_once(after)
 }
 
@@ -408,13 +413,13 @@ mod tests {
         let valid = vec![Column::new(Some("t"), "a"), Column::new(Some("t"), "Price")];
         let missing =
             |field| Box::new(SchemaError::FieldNotFound { field: Box::new(field), valid_fields: valid.clone() });
-        let unqualified = schema(&missing(Column::new_unqualified("b")));
+        let unqualified = schema_parts(&missing(Column::new_unqualified("b")));
         assert_eq!(unqualified.message, "column \"b\" does not exist");
         assert_eq!(unqualified.detail.as_deref(), Some("The columns are t.a, t.Price."));
-        let other_case = schema(&missing(Column::new(Some("t"), "price")));
+        let other_case = schema_parts(&missing(Column::new(Some("t"), "price")));
         assert_eq!(other_case.message, "column t.price does not exist");
         assert_eq!(other_case.hint.as_deref(), Some("Perhaps you meant to reference the column \"t.Price\"."));
-        let no_table = schema(&missing(Column::new(Some("u"), "a")));
+        let no_table = schema_parts(&missing(Column::new(Some("u"), "a")));
         assert_eq!(
             (no_table.sqlstate, no_table.message.as_str()),
             (Some("42P01"), "missing FROM-clause entry for table \"u\"")

@@ -15,7 +15,7 @@ use taut_types::{DesignError, SchemaError};
 pub use violation::Violation;
 
 /// Hint of errors that another attempt of the transaction may not meet.
-const RETRY: &str = "The transaction might succeed if retried.";
+const RETRY_HINT: &str = "The transaction might succeed if retried.";
 
 /// Reason why a statement failed. The message makes sense without its source errors.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ pub enum QueryError {
     #[error(transparent)]
     Constraint(Box<Violation>),
     /// A value that the type of its column cannot hold.
-    #[error("{}", engine::arrow(.cause).message)]
+    #[error("{}", engine::arrow_parts(.cause).message)]
     Cast {
         /// Name of the table.
         table: String,
@@ -220,7 +220,7 @@ fn hint_of_commit(error: &CommitError) -> Option<&'static str> {
         | CommitError::Serialization { .. }
         | CommitError::ConstraintsChanged { .. }
         | CommitError::Design { .. }
-        | CommitError::SortOrder { .. } => Some(RETRY),
+        | CommitError::SortOrder { .. } => Some(RETRY_HINT),
         CommitError::Referenced { .. } => Some("Drop the constraint first."),
         CommitError::NotSettled { .. } => Some("Run VACUUM FULL on the table first."),
         _ => None,
@@ -255,7 +255,7 @@ impl QueryError {
                 Some("This transaction and another one wait for each other; this one was ended.".to_owned())
             }
             Self::Commit(error) => detail_of_commit(error),
-            Self::Engine(error) => match engine::external(error) {
+            Self::Engine(error) => match engine::external_error(error) {
                 Some(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
                     (Some(inner), _) => inner.detail(),
                     (None, Some(error)) => detail_of_commit(error),
@@ -279,9 +279,9 @@ impl QueryError {
             Self::Cardinality { .. } => {
                 Some("Ensure that not more than one source row matches any one target row.".to_owned())
             }
-            Self::Deadlock => Some(RETRY.to_owned()),
+            Self::Deadlock => Some(RETRY_HINT.to_owned()),
             Self::Commit(error) => hint_of_commit(error).map(str::to_owned),
-            Self::Engine(error) => match engine::external(error) {
+            Self::Engine(error) => match engine::external_error(error) {
                 Some(inner) => match (inner.downcast_ref::<Self>(), inner.downcast_ref()) {
                     (Some(inner), _) => inner.hint(),
                     (None, Some(error)) => hint_of_commit(error).map(str::to_owned),
@@ -294,10 +294,10 @@ impl QueryError {
     }
 
     /// SQLSTATE that the text of an error of the engine implies.
-    pub(crate) fn state_of_text(&self) -> Option<&'static str> {
+    pub(crate) fn implied_sqlstate(&self) -> Option<&'static str> {
         match self {
             Self::Engine(error) => engine::parts(error).sqlstate,
-            Self::Cast { cause, .. } => engine::arrow(cause).sqlstate,
+            Self::Cast { cause, .. } => engine::arrow_parts(cause).sqlstate,
             _ => None,
         }
     }

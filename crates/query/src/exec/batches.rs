@@ -25,7 +25,7 @@ pub type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, Arro
 ///
 /// # Errors
 /// If no plan can be made from the schema.
-pub fn plan_of(schema: SchemaRef, partitions: Vec<Batches>) -> Result<LogicalPlan> {
+pub fn scan_batches(schema: SchemaRef, partitions: Vec<Batches>) -> Result<LogicalPlan> {
     let partition = |batches| {
         let partition = CallerBatches { schema: Arc::clone(&schema), batches: Mutex::new(Some(batches)) };
         Arc::new(partition) as Arc<dyn PartitionStream>
@@ -53,8 +53,8 @@ impl PartitionStream for CallerBatches {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         /// Batches that are produced ahead of the reader.
-        const MADE_AHEAD: usize = 4;
-        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), MADE_AHEAD);
+        const BATCHES_AHEAD: usize = 4;
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), BATCHES_AHEAD);
         let sender = builder.tx();
         let batches = self.batches.lock().take();
         builder.spawn_blocking(move || {

@@ -55,9 +55,9 @@ use crate::write::repartition::complete_partitions;
 use crate::write::rewrite::rebuild_indexes;
 use crate::write::row_ids::{CoercionWithRowIds, OldIds};
 
-pub(crate) use small_insert::is_few;
-use small_insert::{BufferedInput, gather, may_be_few};
-pub(crate) use sorted::in_order;
+pub(crate) use small_insert::fits_in_delta;
+use small_insert::{BufferedInput, buffer_input, may_fit_in_delta};
+pub(crate) use sorted::with_table_order;
 use sorted::{InputOrder, PartitionEnds, SortKey, can_rerun, is_out_of_order};
 
 /// Destination of a load.
@@ -87,7 +87,7 @@ pub enum Target {
     /// the input has row ids after the columns, row relocations are stored, so that a row is still found by its old id.
     Moved {
         /// The table as the load reads it, with the replaced blocks and pages only.
-        part: Arc<Table>,
+        table: Arc<Table>,
         /// Order of the rows after the commit.
         order: RowOrder,
     },
@@ -96,21 +96,21 @@ pub enum Target {
 impl Target {
     fn name(&self) -> &str {
         match self {
-            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.name,
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { table, .. } => &table.name,
             Self::NewTable { name, .. } => name,
         }
     }
 
     fn schema(&self) -> &Arc<Schema> {
         match self {
-            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { part: table, .. } => &table.schema,
+            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { table, .. } => &table.schema,
             Self::NewTable { schema, .. } => schema,
         }
     }
 
     fn design(&self) -> &Arc<TableDesign> {
         match self {
-            Self::Table(table) | Self::Moved { part: table, .. } => &table.design,
+            Self::Table(table) | Self::Moved { table, .. } => &table.design,
             Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
         }
     }
@@ -118,7 +118,7 @@ impl Target {
     /// Partitioning of the design, if any, and the partitions for the rows, if they are known.
     fn partitions(&self) -> Option<(PartitionDesign, Option<Arc<Partitioning>>)> {
         let known = match self {
-            Self::Table(table) | Self::Moved { part: table, .. } => partitioning_of(table),
+            Self::Table(table) | Self::Moved { table, .. } => partitioning_of(table),
             Self::NewTable { .. } => None,
             Self::Sorted { partitioning, .. } => partitioning.clone(),
         };
@@ -183,19 +183,24 @@ impl InsertExec {
     }
 
     /// Creates an insert into a table from a physical plan that is not optimized further. Sorts the rows if necessary,
-    /// unless `is_in_order`: then [`in_order`] made the plan.
-    pub fn of_planned(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>, is_in_order: bool) -> Self {
+    /// unless `is_in_order`, which is true for plans of [`with_table_order`].
+    pub fn from_physical_plan(
+        store: Arc<Store>,
+        table: Arc<Table>,
+        input: Arc<dyn ExecutionPlan>,
+        is_in_order: bool,
+    ) -> Self {
         let target = Target::Table(table);
         let order = match is_in_order {
             true => InputOrder::required(&target),
-            false => InputOrder::of_planned(&target, &input),
+            false => InputOrder::for_physical_plan(&target, &input),
         };
         Self { order, ..Self::new(store, target, input) }
     }
 
     /// Creates an insert. The columns of the input match those of the target by ordinal.
     pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
-        let order = InputOrder::of(&target, &input);
+        let order = InputOrder::for_input(&target, &input);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(count_schema()),
             OutputPartitioning::UnknownPartitioning(1),
@@ -240,7 +245,7 @@ impl ExecutionPlan for InsertExec {
     fn required_input_distribution(&self) -> Vec<Distribution> {
         match self.order {
             InputOrder::Required(_) => vec![Distribution::SinglePartition],
-            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => {
+            InputOrder::Any | InputOrder::Checked(_) | InputOrder::Sorted(_) => {
                 vec![Distribution::UnspecifiedDistribution]
             }
         }
@@ -249,7 +254,7 @@ impl ExecutionPlan for InsertExec {
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
         let requirement = match &self.order {
             InputOrder::Required(key) => key.ordering(&self.input.schema()),
-            InputOrder::Any | InputOrder::Watched(_) | InputOrder::Sorted(_) => None,
+            InputOrder::Any | InputOrder::Checked(_) | InputOrder::Sorted(_) => None,
         };
         vec![requirement.map(|ordering| OrderingRequirements::new(ordering.into()))]
     }
@@ -278,7 +283,7 @@ impl ExecutionPlan for InsertExec {
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let changes = context.session_config().get_extension::<Changes>();
         let changes =
-            changes.map_or_else(|| Changes::at_once(Arc::clone(&self.store)), |changes| changes.as_ref().clone());
+            changes.map_or_else(|| Changes::autocommit(Arc::clone(&self.store)), |changes| changes.as_ref().clone());
         let (target, mut input) = (self.target.clone(), Arc::clone(&self.input));
         let mut order = self.order.clone();
         let bytes_written = MetricBuilder::new(&self.metrics).counter("bytes_written", 0);
@@ -287,23 +292,23 @@ impl ExecutionPlan for InsertExec {
         let insert = async move {
             let progress = context.session_config().get_extension::<ProgressCounter>();
             if let (Target::Table(table), Some(transaction)) = (&target, changes.transaction())
-                && may_be_few(&input, table)
+                && may_fit_in_delta(&input, table)
             {
-                match gather(&input, table, &context).await? {
-                    BufferedInput::Few(batches) => {
+                match buffer_input(&input, table, &context).await? {
+                    BufferedInput::FitsInDelta(batches) => {
                         check_constraints(table, &transaction.snapshot()).map_err(external)?;
                         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
                         for batch in batches {
                             transaction.insert_rows(table.id, &batch).map_err(external)?;
-                            changes.wrote(table, WrittenRows::New(batch));
+                            changes.record_written(table, WrittenRows::New(batch));
                         }
                         return count_batch(rows);
                     }
-                    BufferedInput::Many(rest) if matches!(order, InputOrder::Required(_)) => input = rest,
-                    BufferedInput::Many(rest) => {
+                    BufferedInput::TooLarge(replay) if matches!(order, InputOrder::Required(_)) => input = replay,
+                    BufferedInput::TooLarge(replay) => {
                         // Merged into one partition, so that rows of all partitions fill the same blocks.
-                        input = Arc::new(CoalescePartitionsExec::new(rest));
-                        order = InputOrder::of_planned(&target, &input);
+                        input = Arc::new(CoalescePartitionsExec::new(replay));
+                        order = InputOrder::for_physical_plan(&target, &input);
                     }
                 }
             }
@@ -318,17 +323,17 @@ impl ExecutionPlan for InsertExec {
             let files = blocks.iter().map(|block| Arc::clone(block.file())).collect();
             let table = commit(&changes, &target, blocks, &old_ids)?;
             if let Target::Table(table) = &target {
-                changes.wrote(table, WrittenRows::Blocks(files));
+                changes.record_written(table, WrittenRows::Blocks(files));
             }
             // The rows are committed, so errors here do not matter. Queries give the right results without this work.
             // Missing work shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS,
             // completes it.
             if changes.transaction().is_none() {
-                let leftover = async {
+                let completion = async {
                     let _ = complete_partitions(&changes, table, threads).await;
                     let _ = complete_indexes(&changes, &target, threads).await;
                 };
-                changes.run_after_commit(leftover).await;
+                changes.run_after_commit(completion).await;
             }
             count_batch(rows)
         };
@@ -347,13 +352,13 @@ fn count_batch(rows: u64) -> Result<RecordBatch> {
 
 fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &OldIds) -> Result<TableId> {
     let mut old = match target {
-        Target::Sorted { table: part, .. } | Target::Moved { part, .. } => {
+        Target::Sorted { table: part, .. } | Target::Moved { table: part, .. } => {
             old_rows(part, &part.blocks, true).map_err(external)?
         }
         Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
     };
     if matches!(target, Target::Moved { .. }) {
-        old.moves = old_ids.moves(&blocks).map_err(external)?.map(Arc::new);
+        old.moves = old_ids.relocations(&blocks).map_err(external)?.map(Arc::new);
     }
     changes
         .commit_last(|edit| match target {
@@ -376,7 +381,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
                 replace_all(edit, table, old, (design, partitioning.as_deref()), blocks)?;
                 Ok(table.id)
             }
-            Target::Moved { part, order } => {
+            Target::Moved { table: part, order } => {
                 let newest = edit.catalog().table_of(part.id).ok_or(CommitError::NoTable { table: part.id })?;
                 check_design(part, newest)?;
                 edit.replace_rows(part.id, old, blocks, *order)?;
@@ -388,7 +393,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
 
 /// Adds or drops indexes in the new blocks, for `CREATE INDEX` and `DROP INDEX` that committed while they were written.
 async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
-    let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { part: table, .. }) = target else {
+    let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { table, .. }) = target else {
         return Ok(());
     };
     let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());
@@ -401,17 +406,17 @@ async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) ->
 }
 
 /// Input of a load.
-struct Rows {
+struct LoadInput {
     input: Arc<dyn ExecutionPlan>,
-    moving: Arc<CoercionWithRowIds>,
+    coercion: Arc<CoercionWithRowIds>,
     schema: Arc<Schema>,
     progress: Option<ProgressCounter>,
 }
 
-impl Rows {
+impl LoadInput {
     /// Rows of one input partition, in the types of the table.
     fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<CoercedStream> {
-        let (moving, progress) = (Arc::clone(&self.moving), self.progress.clone());
+        let (coercion, progress) = (Arc::clone(&self.coercion), self.progress.clone());
         let pace = context.session_config().get_extension::<Pace>();
         let paced = self.input.execute(partition, context)?.then(move |batch| {
             let pace = pace.clone();
@@ -422,14 +427,14 @@ impl Rows {
                 batch
             }
         });
-        let conformed = paced.map(move |batch| {
-            let batch = moving.batch(&batch?)?;
+        let coerced = paced.map(move |batch| {
+            let batch = coercion.coerce(&batch?)?;
             if let Some(progress) = &progress {
                 progress.add(batch.num_rows() as u64);
             }
             Ok(batch)
         });
-        Ok(conformed.boxed())
+        Ok(coerced.boxed())
     }
 }
 
@@ -452,52 +457,53 @@ async fn write_blocks(
     progress: Option<&ProgressCounter>,
 ) -> Result<WrittenBlocks> {
     let threads = context.session_config().target_partitions();
-    let context = in_order_of_files(&context);
+    let context = with_file_order(&context);
     let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
     let old_ids = writer.old_ids.clone();
     let schema = Arc::clone(target.schema());
-    let moving = match target {
-        Target::Table(table) => CoercionWithRowIds::of(Coercion::of_table(&input.schema(), table)?),
+    let coercion = match target {
+        Target::Table(table) => CoercionWithRowIds::without_ids(Coercion::for_table(&input.schema(), table)?),
         Target::Moved { .. } if input.schema().fields().len() > schema.len() => {
             CoercionWithRowIds::with_ids(&input.schema(), &schema, target.name())?
         }
-        _ => CoercionWithRowIds::of(Coercion::new(&input.schema(), &schema, target.name())?),
+        _ => CoercionWithRowIds::without_ids(Coercion::new(&input.schema(), &schema, target.name())?),
     };
-    let moving = Arc::new(moving);
-    let rows = Arc::new(Rows { input, moving, schema, progress: progress.cloned() });
+    let coercion = Arc::new(coercion);
+    let rows = Arc::new(LoadInput { input, coercion, schema, progress: progress.cloned() });
     let streams = || -> Result<Vec<CoercedStream>> {
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
     // Blocks that take rows of all input partitions are filled from one stream.
     let design = target.design();
-    let is_one = design.partition_by.is_some() || design.block_size == BlockSize::File;
-    let watched = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<CoercedStream>)> {
-        let streams = if is_one { vec![futures::stream::iter(streams()?).flatten().boxed()] } else { streams()? };
+    let is_single_stream = design.partition_by.is_some() || design.block_size == BlockSize::File;
+    let check_order = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<CoercedStream>)> {
+        let streams =
+            if is_single_stream { vec![futures::stream::iter(streams()?).flatten().boxed()] } else { streams()? };
         let ends = PartitionEnds::new(key.clone(), streams.len());
-        let watch = |(partition, rows)| ends.watch(partition, rows);
-        let watched = streams.into_iter().enumerate().map(watch).collect();
+        let check = |(partition, rows)| ends.check_order(partition, rows);
+        let watched = streams.into_iter().enumerate().map(check).collect();
         Ok((ends, watched))
     };
-    let (key, is_watched) = match order {
+    let (key, is_checked) = match order {
         InputOrder::Any => {
             let parts = write_streams(writer, &target.partitions(), streams()?).await?;
             return Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
             // Checked all the same, in case the plan is wrong about its order.
-            let (ends, watched) = watched(&key)?;
+            let (ends, watched) = check_order(&key)?;
             let parts = write_streams(writer, &target.partitions(), watched).await?;
-            return Ok(WrittenBlocks { blocks: ends.in_order(parts)?, is_sorted: false, old_ids });
+            return Ok(WrittenBlocks { blocks: ends.concatenate(parts)?, is_sorted: false, old_ids });
         }
         // Planning may have added an operator to the input that can run only once.
-        InputOrder::Watched(key) => (key, can_rerun(&rows.input)),
+        InputOrder::Checked(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };
-    if is_watched {
-        let (ends, watched) = watched(&key)?;
+    if is_checked {
+        let (ends, watched) = check_order(&key)?;
         let written = write_streams(writer.clone(), &target.partitions(), watched).await;
-        match written.and_then(|parts| ends.in_order(parts)) {
+        match written.and_then(|parts| ends.concatenate(parts)) {
             Err(error) if is_out_of_order(&error) => {}
             result => return result.map(|blocks| WrittenBlocks { blocks, is_sorted: false, old_ids }),
         }
@@ -505,14 +511,14 @@ async fn write_blocks(
             progress.restart();
         }
     }
-    let sorted = sorted::sorted(&key, &rows, context)?;
+    let sorted = sorted::sort_rows(&key, &rows, context)?;
     let parts = write_streams(writer, &target.partitions(), vec![sorted]).await?;
     Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
 }
 
 /// Returns a context in which each stream reads only the files of its own partition. Rows then come in the order of the
 /// files, and the files can be read twice.
-fn in_order_of_files(context: &TaskContext) -> Arc<TaskContext> {
+fn with_file_order(context: &TaskContext) -> Arc<TaskContext> {
     let mut config = context.session_config().clone();
     config.options_mut().execution.enable_file_stream_work_stealing = false;
     with_config(context, config)

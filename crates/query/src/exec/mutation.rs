@@ -56,26 +56,26 @@ pub fn split_by_action(batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch)
 
 /// Rows of the table that a mutation removes.
 #[derive(Debug, Default)]
-pub struct Changed {
+pub struct RemovedRows {
     /// Old versions of updated rows.
     pub replaced: RowSet,
     /// Deleted rows.
     pub deleted: RowSet,
 }
 
-impl Changed {
+impl RemovedRows {
     /// Adds rows that are all replaced, or all deleted. Returns which of them are new to the set.
     fn add(&mut self, kind: MutationKind, rows: &[u64]) -> BooleanBuffer {
         let Self { replaced, deleted } = self;
-        let (to, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
+        let (target, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
         let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
         let mut is_first = BooleanBufferBuilder::new(rows.len());
         // Rows mostly come segment by segment.
         for part in rows.chunk_by(|row, next| (row.container(), row.segment()) == (next.container(), next.segment())) {
-            if other.is_empty() && to.append(part) {
+            if other.is_empty() && target.append(part) {
                 is_first.append_n(part.len(), true);
             } else {
-                part.iter().for_each(|row| is_first.append(!other.contains(*row) && to.insert(*row)));
+                part.iter().for_each(|row| is_first.append(!other.contains(*row) && target.insert(*row)));
             }
         }
         is_first.finish()
@@ -83,7 +83,7 @@ impl Changed {
 }
 
 /// The changed rows of a running mutation, shared by its partitions.
-pub type ChangedRows = Arc<Mutex<Changed>>;
+pub type ChangedRows = Arc<Mutex<RemovedRows>>;
 
 /// Operator that records the rows that a mutation removes and returns the rows that it inserts. For a `DELETE` it
 /// returns the deleted rows.
@@ -115,7 +115,7 @@ impl ChangedRowsExec {
         keys: Vec<Vec<usize>>,
         changed: ChangedRows,
     ) -> Result<Self> {
-        Self::over(input, outputs, kind, keys, changed, false)
+        Self::build(input, outputs, kind, keys, changed, false)
     }
 
     /// Returns the same operator, but with deleted rows in its output and the action of each row as the last column.
@@ -123,10 +123,10 @@ impl ChangedRowsExec {
     /// # Errors
     /// If the plan lacks the columns of the query, or the actions.
     pub fn returning_actions(self) -> Result<Self> {
-        Self::over(self.input, self.outputs, self.kind, self.keys, self.changed, true)
+        Self::build(self.input, self.outputs, self.kind, self.keys, self.changed, true)
     }
 
-    fn over(
+    fn build(
         input: Arc<dyn ExecutionPlan>,
         outputs: Outputs,
         kind: MutationKind,
@@ -134,7 +134,7 @@ impl ChangedRowsExec {
         changed: ChangedRows,
         returns_actions: bool,
     ) -> Result<Self> {
-        let indexes = indexes_of(&outputs, returns_actions);
+        let indexes = output_columns(&outputs, returns_actions);
         let schema = Arc::new(input.schema().project(&indexes)?);
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
@@ -149,7 +149,7 @@ impl ChangedRowsExec {
 }
 
 /// Columns of the query that the operator returns.
-fn indexes_of(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
+fn output_columns(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
     outputs.columns.clone().chain(outputs.action.filter(|_| returns_actions)).collect()
 }
 
@@ -164,7 +164,7 @@ struct ChangeSplitter {
 }
 
 impl ChangeSplitter {
-    fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn split_batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = self.outputs.row.map(|index| batch.column(index).as_primitive_opt::<UInt64Type>());
         let rows = match rows {
             Some(None) => return internal_err!("the id of a row is no number"),
@@ -193,9 +193,10 @@ impl ChangeSplitter {
                 Action::Nothing | Action::Insert => true,
                 Action::Update | Action::Delete => {
                     let row = row.ok_or_else(|| internal_datafusion_err!("a row to change without an id"))?;
-                    let Changed { replaced, deleted } = &mut *changed;
-                    let (to, other) = if action == Action::Update { (replaced, deleted) } else { (deleted, replaced) };
-                    !other.contains(row) && to.insert(row)
+                    let RemovedRows { replaced, deleted } = &mut *changed;
+                    let (target, other) =
+                        if action == Action::Update { (replaced, deleted) } else { (deleted, replaced) };
+                    !other.contains(row) && target.insert(row)
                 }
             };
             if !is_first && matches!(self.kind, MutationKind::Merge | MutationKind::Insert) {
@@ -216,14 +217,14 @@ impl ChangeSplitter {
 
     /// Output columns of the rows of a batch that are written.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
-        let indexes = indexes_of(&self.outputs, self.returns_actions);
+        let indexes = output_columns(&self.outputs, self.returns_actions);
         let columns: Vec<ArrayRef> = indexes.into_iter().map(|index| Arc::clone(batch.column(index))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         let output = filter_record_batch(&output, &BooleanArray::from(is_written))?;
         match self.first.get() {
             Some(first) => {
-                let is_first = first.lock().of_batch(&output)?;
+                let is_first = first.lock().select_first(&output)?;
                 Ok(filter_record_batch(&output, &is_first)?)
             }
             None => Ok(output),
@@ -254,7 +255,7 @@ impl ExecutionPlan for ChangedRowsExec {
         match (children.pop(), children.pop()) {
             (Some(input), None) => {
                 let (outputs, changed) = (self.outputs.clone(), Arc::clone(&self.changed));
-                Ok(Arc::new(Self::over(input, outputs, self.kind, self.keys.clone(), changed, self.returns_actions)?))
+                Ok(Arc::new(Self::build(input, outputs, self.kind, self.keys.clone(), changed, self.returns_actions)?))
             }
             _ => internal_err!("changed rows have one input"),
         }
@@ -277,9 +278,9 @@ impl ExecutionPlan for ChangedRowsExec {
         let returns_actions = self.returns_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
             // Another partition may have set it first.
-            let _ = self.first.set(Mutex::new(FirstRows::of(&self.keys, &schema, &context)?));
+            let _ = self.first.set(Mutex::new(FirstRows::new(&self.keys, &schema, &context)?));
         }
-        let sorter = ChangeSplitter {
+        let splitter = ChangeSplitter {
             outputs,
             kind,
             returns_actions,
@@ -290,7 +291,7 @@ impl ExecutionPlan for ChangedRowsExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let rows = self.input.execute(partition, context)?.map(move |batch| {
             let _timer = metrics.elapsed_compute().timer();
-            Ok(sorter.batch(&batch?)?.record_output(&metrics))
+            Ok(splitter.split_batch(&batch?)?.record_output(&metrics))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }

@@ -33,41 +33,41 @@ pub struct StatementReads {
 
 #[derive(Debug, Default)]
 struct PlannedScans {
-    look_ups: usize,
+    lookups: usize,
     scans: usize,
     is_target: bool,
 }
 
 impl StatementReads {
     /// Creates the recorder for a statement of a transaction; `None` unless the transaction is serializable.
-    pub fn of(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
+    pub fn for_transaction(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
         let reads = || Self { transaction: Arc::downgrade(transaction), tables: Mutex::default() };
         transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
     /// Records the lookup of a table by name. Until more is known, all its rows count as read.
-    pub fn look_up(&self, table: TableId) {
+    pub fn record_lookup(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
             transaction.record_read(table);
         }
-        self.tables.lock().entry(table).or_default().look_ups += 1;
+        self.tables.lock().entry(table).or_default().lookups += 1;
     }
 
     /// Records that a scan of a table was planned.
-    pub fn scan(&self, table: TableId) {
+    pub fn record_scan(&self, table: TableId) {
         self.tables.lock().entry(table).or_default().scans += 1;
     }
 
     /// Records that rows are inserted into a table. This reads no rows of the table; key lookups are recorded
     /// elsewhere.
-    pub fn insert_into(&self, table: TableId) {
+    pub fn record_target(&self, table: TableId) {
         self.tables.lock().entry(table).or_default().is_target = true;
     }
 
     fn withdraw(&self) {
         let Some(transaction) = self.transaction.upgrade() else { return };
         for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            transaction.withdraw_reads(table, planned.look_ups);
+            transaction.withdraw_reads(table, planned.lookups);
         }
     }
 
@@ -91,7 +91,7 @@ impl StatementReads {
                 continue;
             }
             scans.into_iter().for_each(|predicates| transaction.record_reads_where(table, predicates));
-            transaction.withdraw_reads(table, planned.look_ups);
+            transaction.withdraw_reads(table, planned.lookups);
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ pub fn withdraw_reads(state: &SessionState) {
 /// # Errors
 /// If the statement cannot be planned.
 pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let physical = create_bare_plan(state, plan).await?;
+    let physical = create_uninterruptible_plan(state, plan).await?;
     match state.config().get_extension::<Interrupt>() {
         Some(interrupt) => make_interruptible(physical, &interrupt),
         None => Ok(physical),
@@ -120,7 +120,7 @@ pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> R
 ///
 /// # Errors
 /// If the statement cannot be planned.
-pub async fn create_bare_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+pub async fn create_uninterruptible_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let physical = state.create_physical_plan(plan).await?;
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.narrow(&physical)?;

@@ -29,8 +29,9 @@ impl AnalyzerRule for FloatingPoint {
             let names = NamePreserver::new(&node);
             let mapped = node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                let meet = expression.transform_up(|expression| Ok(meeting(expression, &schema)))?;
-                Ok(meet.update_data(|expression| name.restore(expression)))
+                let coerced =
+                    expression.transform_up(|expression| Ok(coerce_to_floating_point(expression, &schema)))?;
+                Ok(coerced.update_data(|expression| name.restore(expression)))
             })?;
             if mapped.transformed { mapped.map_data(LogicalPlan::recompute_schema) } else { Ok(mapped) }
         })?;
@@ -39,7 +40,7 @@ impl AnalyzerRule for FloatingPoint {
 }
 
 /// Casts the decimal operands of an expression to double precision if another operand is floating point.
-pub fn meeting(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub fn coerce_to_floating_point(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
             let changed = widen(&mut [left.as_mut(), right.as_mut()], schema);
@@ -93,11 +94,11 @@ mod tests {
         let fields = vec![Field::new("d", DataType::Float64, true), Field::new("i", DataType::Int32, true)];
         let schema = DFSchema::try_from(Schema::new(fields)).unwrap();
         let tenth = || lit(ScalarValue::Decimal128(Some(1), 1, 1));
-        assert!(meeting(col("d").eq(tenth()), &schema).transformed);
-        assert!(meeting(tenth().lt(col("d")), &schema).transformed);
-        assert!(meeting(col("d").between(tenth(), lit(1)), &schema).transformed);
-        assert!(meeting(col("d").in_list(vec![lit(1), tenth()], true), &schema).transformed);
-        assert!(!meeting(col("i").eq(tenth()), &schema).transformed);
-        assert!(!meeting(col("d").eq(lit(1.5)), &schema).transformed);
+        assert!(coerce_to_floating_point(col("d").eq(tenth()), &schema).transformed);
+        assert!(coerce_to_floating_point(tenth().lt(col("d")), &schema).transformed);
+        assert!(coerce_to_floating_point(col("d").between(tenth(), lit(1)), &schema).transformed);
+        assert!(coerce_to_floating_point(col("d").in_list(vec![lit(1), tenth()], true), &schema).transformed);
+        assert!(!coerce_to_floating_point(col("i").eq(tenth()), &schema).transformed);
+        assert!(!coerce_to_floating_point(col("d").eq(lit(1.5)), &schema).transformed);
     }
 }

@@ -4,5 +4,5 @@
 mod floating_point;
 mod options;
 
-pub use floating_point::{FloatingPoint, meeting as floating_point_meets};
+pub use floating_point::{FloatingPoint, coerce_to_floating_point};
 pub use options::set_parser_options;

@@ -35,7 +35,7 @@ pub struct MoverOptions {
 impl MoverOptions {
     /// Reduces `delta_bytes` so that the delta of a table takes at most a quarter of `memory_bytes` before commits
     /// wait.
-    pub fn within(self, memory_bytes: usize) -> Self {
+    pub fn limited_to_memory(self, memory_bytes: usize) -> Self {
         let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
         Self { delta_bytes, ..self }
     }

@@ -45,7 +45,7 @@ impl CompactionKind {
 /// One compaction: rewrites these blocks and the first delta pages to new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Compaction {
-    pub work: CompactionKind,
+    pub kind: CompactionKind,
     /// Indexes of blocks in the table, ascending.
     pub blocks: Vec<usize>,
     /// Number of delta pages, from the first on.
@@ -65,15 +65,15 @@ pub(crate) enum CompactionScope {
 }
 
 /// Returns the next compaction of a kind, or `None` if none is due.
-pub(crate) fn next(
+pub(crate) fn next_compaction(
     table: &Table,
-    work: CompactionKind,
+    kind: CompactionKind,
     options: &MoverOptions,
-    wanted: CompactionScope,
+    scope: CompactionScope,
 ) -> Option<Compaction> {
-    match work {
-        CompactionKind::Seal => seal(table, options, wanted),
-        CompactionKind::Clean => clean(table, options, wanted),
+    match kind {
+        CompactionKind::Seal => seal(table, options, scope),
+        CompactionKind::Clean => clean(table, options, scope),
         CompactionKind::Merge => merge(table, options),
     }
 }
@@ -86,29 +86,29 @@ pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let small = (0..table.blocks.len()).filter(|index| is_small(table, *index)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
     let indexes = || (0..table.blocks.len()).collect();
-    let all = || Compaction { work: CompactionKind::Merge, blocks: indexes(), pages: 0, order: RowOrder::Sorted };
+    let all = || Compaction { kind: CompactionKind::Merge, blocks: indexes(), pages: 0, order: RowOrder::Sorted };
     (!table.design.sort_by.is_empty() && !is_fresh).then(all)
 }
 
-fn seal(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Option<Compaction> {
+fn seal(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option<Compaction> {
     let (pages, rows) = (table.delta.pages().len(), table.delta.page_rows());
     // The last page may still grow.
-    let settled = pages.saturating_sub(1);
+    let complete_pages = pages.saturating_sub(1);
     let is_large = rows > options.delta_rows || table.delta.page_bytes() > options.delta_bytes;
     // A sorted table with delta rows cannot be read in order.
     let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
-    let pages = match wanted {
+    let pages = match scope {
         CompactionScope::All => pages,
         CompactionScope::Idle if rows >= SEALED_ROWS_MIN || keeps_order => pages,
-        _ if is_large => settled,
+        _ if is_large => complete_pages,
         _ => 0,
     };
-    (pages > 0).then_some(Compaction { work: CompactionKind::Seal, blocks: Vec::new(), pages, order: RowOrder::Sorted })
+    (pages > 0).then_some(Compaction { kind: CompactionKind::Seal, blocks: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
 /// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
-fn clean(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Option<Compaction> {
-    if wanted == CompactionScope::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
+fn clean(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option<Compaction> {
+    if scope == CompactionScope::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
     }
     let is_due = |index: &usize| {
@@ -118,12 +118,12 @@ fn clean(table: &Table, options: &MoverOptions, wanted: CompactionScope) -> Opti
     };
     let first = (0..table.blocks.len()).find(is_due)?;
     let end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
-    let mut taken = CompactionSize::default();
+    let mut size = CompactionSize::default();
     let is_taken = |index: &usize| {
-        is_due(index) && table.partition_of(*index) == table.partition_of(first) && taken.take(table, *index, options)
+        is_due(index) && table.partition_of(*index) == table.partition_of(first) && size.try_add(table, *index, options)
     };
     let indexes = (first..end).take_while(is_taken).collect();
-    Some(Compaction { work: CompactionKind::Clean, blocks: indexes, pages: 0, order: RowOrder::Kept })
+    Some(Compaction { kind: CompactionKind::Clean, blocks: indexes, pages: 0, order: RowOrder::Kept })
 }
 
 /// Size of a compaction so far.
@@ -136,7 +136,7 @@ struct CompactionSize {
 
 impl CompactionSize {
     /// Adds a block. Returns whether it is within the limits; the first block always is.
-    fn take(&mut self, table: &Table, index: usize, options: &MoverOptions) -> bool {
+    fn try_add(&mut self, table: &Table, index: usize, options: &MoverOptions) -> bool {
         let entry = table.blocks[index].entry();
         self.blocks += 1;
         self.rows += entry.rows;
@@ -151,7 +151,7 @@ fn merge(table: &Table, options: &MoverOptions) -> Option<Compaction> {
         false => similar_runs(table, options)?,
     };
     indexes.sort_unstable();
-    Some(Compaction { work: CompactionKind::Merge, blocks: indexes, pages: 0, order: RowOrder::Sorted })
+    Some(Compaction { kind: CompactionKind::Merge, blocks: indexes, pages: 0, order: RowOrder::Sorted })
 }
 
 /// A sort run or a small block, as an input of a merge.
@@ -162,7 +162,7 @@ struct MergeInput {
 }
 
 impl MergeInput {
-    fn of(table: &Table, blocks: Range<usize>) -> Self {
+    fn new(table: &Table, blocks: Range<usize>) -> Self {
         let entries = || table.blocks[blocks.clone()].iter().map(|block| block.entry());
         let (rows, bytes) = (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.plain_bytes).sum());
         Self { blocks, rows, bytes }
@@ -172,13 +172,13 @@ impl MergeInput {
 /// Number of inputs, from the first on, that are worth merging: the largest number within the limits of a compaction.
 /// There must be enough inputs, and none may be large, so that each merge multiplies the size of the input that holds a
 /// given row.
-fn worth_merging(parts: &[MergeInput], options: &MoverOptions) -> Option<usize> {
+fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
-    for (index, part) in parts.iter().enumerate() {
-        rows += part.rows;
-        bytes += part.bytes;
-        largest = largest.max(part.bytes);
+    for (index, input) in inputs.iter().enumerate() {
+        rows += input.rows;
+        bytes += input.bytes;
+        largest = largest.max(input.bytes);
         if rows > options.compaction_rows || bytes > options.compaction_bytes {
             break;
         }
@@ -201,34 +201,34 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
             table.partitions.is_none() || (start..end).all(|index| table.partition_of(index).is_some());
         if is_partitioned {
             let group = if follows { None } else { table.partition_of(start) };
-            groups.entry(group).or_default().push(MergeInput::of(table, start..end));
+            groups.entry(group).or_default().push(MergeInput::new(table, start..end));
         }
     }
     groups.into_values().find_map(|mut runs| {
         runs.sort_by_key(|run| run.bytes);
-        let count = worth_merging(&runs, options)?;
+        let count = mergeable_count(&runs, options)?;
         Some(runs[..count].iter().flat_map(|run| run.blocks.clone()).collect())
     })
 }
 
 /// Small blocks of an unsorted table to merge, which follow each other in a partition.
 fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
-    let mut stretches: BTreeMap<Option<u32>, Vec<Vec<MergeInput>>> = BTreeMap::new();
+    let mut sequences: BTreeMap<Option<u32>, Vec<Vec<MergeInput>>> = BTreeMap::new();
     for index in 0..table.blocks.len() {
-        let stretches = stretches.entry(table.partition_of(index)).or_insert_with(|| vec![Vec::new()]);
-        match stretches.last_mut() {
-            Some(stretch) if is_small(table, index) => stretch.push(MergeInput::of(table, index..index + 1)),
-            _ => stretches.push(Vec::new()),
+        let sequences = sequences.entry(table.partition_of(index)).or_insert_with(|| vec![Vec::new()]);
+        match sequences.last_mut() {
+            Some(sequence) if is_small(table, index) => sequence.push(MergeInput::new(table, index..index + 1)),
+            _ => sequences.push(Vec::new()),
         }
     }
     if table.partitions.is_some() {
-        stretches.remove(&None);
+        sequences.remove(&None);
     }
-    stretches.into_values().flatten().find_map(|stretch| {
+    sequences.into_values().flatten().find_map(|sequence| {
         // The first block may be a large one that earlier merges left.
         let (first, count) =
-            (0..stretch.len()).find_map(|first| Some((first, worth_merging(&stretch[first..], options)?)))?;
-        Some(stretch[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
+            (0..sequence.len()).find_map(|first| Some((first, mergeable_count(&sequence[first..], options)?)))?;
+        Some(sequence[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
     })
 }
 
@@ -252,7 +252,7 @@ mod tests {
 
     fn count(sizes: &[u64]) -> Option<usize> {
         let options = MoverOptions { compaction_rows: 1_000, compaction_bytes: 1_000, ..MoverOptions::default() };
-        worth_merging(&sizes.iter().copied().map(part).collect::<Vec<_>>(), &options)
+        mergeable_count(&sizes.iter().copied().map(part).collect::<Vec<_>>(), &options)
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         for load in 0..LOADS {
             runs.push(part(50 + load * 7 % 100));
             runs.sort_by_key(|run| run.bytes);
-            while let Some(count) = worth_merging(&runs, &options) {
+            while let Some(count) = mergeable_count(&runs, &options) {
                 let merged: u64 = runs.drain(..count).map(|run| run.bytes).sum();
                 written += merged;
                 runs.push(part(merged));

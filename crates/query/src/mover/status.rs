@@ -43,7 +43,7 @@ pub(crate) struct JobStatistics {
     pub before: Amount,
     /// Data that was written instead.
     pub after: Amount,
-    pub worked: Duration,
+    pub work_time: Duration,
     pub done_at: Option<SystemTime>,
     /// The last error and its time.
     pub error: Option<(String, SystemTime)>,
@@ -83,22 +83,22 @@ impl Status {
         self.0.entry(job).or_default().activity = Some(activity);
     }
 
-    pub fn end_done(&mut self, job: Job, worked: Duration, before: Amount, after: Amount) {
+    pub fn end_successful(&mut self, job: Job, work_time: Duration, before: Amount, after: Amount) {
         let record = self.0.entry(job).or_default();
         record.times += 1;
         record.before.add(before);
         record.after.add(after);
-        record.worked += worked;
+        record.work_time += work_time;
         record.done_at = Some(SystemTime::now());
         (record.activity, record.failures, record.retry_at) = (None, 0, None);
     }
 
     /// Records a failure: an error to report, or `None` for a conflict with concurrent changes.
-    pub fn end_failed(&mut self, job: Job, worked: Duration, error: Option<String>) {
+    pub fn end_failed(&mut self, job: Job, work_time: Duration, error: Option<String>) {
         let record = self.0.entry(job).or_default();
-        let most = if error.is_some() { RETRY_MAX } else { RETRY_MAX_AFTER_CONFLICT };
-        let wait = RETRY_MIN.saturating_mul(1 << record.failures.min(16)).min(most);
-        record.worked += worked;
+        let delay_max = if error.is_some() { RETRY_MAX } else { RETRY_MAX_AFTER_CONFLICT };
+        let wait = RETRY_MIN.saturating_mul(1 << record.failures.min(16)).min(delay_max);
+        record.work_time += work_time;
         record.failures += 1;
         record.retry_at = Some(Instant::now() + wait);
         record.activity = None;
@@ -113,7 +113,7 @@ impl Status {
     }
 
     /// Removes records of tables that no longer exist.
-    pub fn keep(&mut self, catalog: &Catalog) {
+    pub fn retain_tables(&mut self, catalog: &Catalog) {
         self.0.retain(|job, _| job.is_none_or(|(table, _)| catalog.table_of(table).is_some()));
     }
 }

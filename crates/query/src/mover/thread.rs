@@ -11,17 +11,21 @@ use datafusion::prelude::SessionContext;
 use futures::FutureExt;
 use taut_store::{Catalog, Store, Table, TableId};
 
-use super::policy::{Compaction, CompactionKind, CompactionScope, next};
-use super::{MaintenanceLock, MoverOptions, Shared, Worker};
+use super::policy::{Compaction, CompactionKind, CompactionScope, next_compaction};
+use super::{MaintenanceLock, MoverOptions, MoverState, Worker};
 use crate::runtime::pace::Pace;
 
 /// Minimum time between two checks, however often something changes.
-const LOOK_APART: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Stack size in bytes. Plans are made on this stack.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Starts the thread. It ends when the mover or the store is dropped.
-pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionContext) -> io::Result<JoinHandle<()>> {
+pub(super) fn begin(
+    shared: Arc<MoverState>,
+    store: Weak<Store>,
+    context: SessionContext,
+) -> io::Result<JoinHandle<()>> {
     // The blocking threads encode blocks while this thread reads the rows of the next ones.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let thread = std::thread::Builder::new().name("taut mover".to_owned()).stack_size(STACK_BYTES);
@@ -37,26 +41,25 @@ pub(super) fn begin(shared: Arc<Shared>, store: Weak<Store>, context: SessionCon
     })
 }
 
-async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
-    let (store_of_pace, options, waiting) =
-        (Weak::clone(store), Arc::clone(&shared.options), Arc::clone(&shared.waiting));
-    let pace = Arc::new(Pace::new(move || is_urgent(&store_of_pace, &options, &waiting)));
-    let mut quiet = IdleTracker::default();
+async fn run(shared: &MoverState, store: &Weak<Store>, context: &SessionContext) {
+    let (pace_store, options, waiting) = (Weak::clone(store), Arc::clone(&shared.options), Arc::clone(&shared.waiting));
+    let pace = Arc::new(Pace::new(move || is_urgent(&pace_store, &options, &waiting)));
+    let mut idle_tracker = IdleTracker::default();
     loop {
         shared.has_changed.store(false, Ordering::Release);
-        let until = {
+        let next_check = {
             let Some(store) = store.upgrade() else { return };
             let worker = Worker { store: &store, context, threads: 1, pace: Some(Arc::clone(&pace)), progress: None };
             pace.begin().await;
-            while shared.is_on() && step(shared, &worker, &mut quiet).await {
+            while shared.is_on() && step(shared, &worker, &mut idle_tracker).await {
                 pace.rest().await;
             }
-            if shared.is_on() { quiet.next(shared) } else { None }
+            if shared.is_on() { idle_tracker.next_check(shared) } else { None }
         };
-        tokio::time::sleep(LOOK_APART).await;
+        tokio::time::sleep(CHECK_INTERVAL_MIN).await;
         let waited = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(until.into()).await,
+            match next_check {
+                Some(next_check) => tokio::time::sleep_until(next_check.into()).await,
                 None => std::future::pending().await,
             }
         };
@@ -68,25 +71,26 @@ async fn run(shared: &Shared, store: &Weak<Store>, context: &SessionContext) {
 }
 
 /// Runs one compaction or a checkpoint if one is due. Returns whether to check again at once.
-async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut IdleTracker) -> bool {
+async fn step(shared: &MoverState, worker: &Worker<'_>, idle_tracker: &mut IdleTracker) -> bool {
     let snapshot = worker.store.snapshot();
-    shared.status.lock().keep(&snapshot);
-    quiet.look(&snapshot, shared.options.idle);
+    shared.status.lock().retain_tables(&snapshot);
+    idle_tracker.observe(&snapshot, shared.options.idle);
     if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
         // `taut.mover` shows its error.
         let _ = shared.checkpoint(worker.store);
         return true;
     }
-    for work in CompactionKind::ALL {
+    for kind in CompactionKind::ALL {
         for table in snapshot.tables() {
-            let wanted = quiet.wanted(table.id);
-            if let Some((table, compaction, _lock)) = take(shared, worker.store, table, (work, wanted)) {
+            let scope = idle_tracker.scope_of(table.id);
+            if let Some((table, compaction, _lock)) = next_locked_compaction(shared, worker.store, table, (kind, scope))
+            {
                 // Clears a notification that was meant for an earlier compaction.
-                let _ = shared.leave.notified().now_or_never();
+                let _ = shared.preempt.notified().now_or_never();
                 tokio::select! {
                     // `work` records its errors.
-                    _ = shared.work(worker, &table, &compaction) => {}
-                    () = shared.leave.notified() => {}
+                    _ = shared.compact(worker, &table, &compaction) => {}
+                    () = shared.preempt.notified() => {}
                 }
                 return true;
             }
@@ -97,20 +101,20 @@ async fn step(shared: &Shared, worker: &Worker<'_>, quiet: &mut IdleTracker) -> 
 
 /// Next compaction of a kind on a table, with the maintenance lock of the table. `None` if none is due, if the lock is
 /// held, or if a failure is too recent.
-fn take(
-    shared: &Shared,
+fn next_locked_compaction(
+    shared: &MoverState,
     store: &Store,
     table: &Arc<Table>,
-    (work, wanted): (CompactionKind, CompactionScope),
+    (kind, scope): (CompactionKind, CompactionScope),
 ) -> Option<(Arc<Table>, Compaction, MaintenanceLock)> {
-    if shared.status.lock().must_wait(Some((table.id, work))) {
+    if shared.status.lock().must_wait(Some((table.id, kind))) {
         return None;
     }
-    next(table, work, &shared.options, wanted)?;
+    next_compaction(table, kind, &shared.options, scope)?;
     let lock = shared.maintenance_mutex(table.id).try_lock_owned().ok()?;
     // The previous holder of the lock may have changed the table.
     let table = Arc::clone(store.snapshot().table_of(table.id)?);
-    let compaction = next(&table, work, &shared.options, wanted)?;
+    let compaction = next_compaction(&table, kind, &shared.options, scope)?;
     Some((table, compaction, lock))
 }
 
@@ -131,21 +135,21 @@ struct TableFingerprint {
 }
 
 impl IdleTracker {
-    fn look(&mut self, catalog: &Catalog, idle: Duration) {
+    fn observe(&mut self, catalog: &Catalog, idle: Duration) {
         self.idle = idle;
         self.tables.retain(|table, _| catalog.table_of(*table).is_some());
         for table in catalog.tables() {
             let (page_rows, page_bytes) = (table.delta.page_rows(), table.delta.page_bytes());
             let (deleted, blocks) = (table.delta.deleted_block_rows(), table.blocks.len());
-            let stamp = TableFingerprint { page_rows, page_bytes, deleted, blocks };
-            let known = self.tables.entry(table.id).or_insert((stamp, Instant::now()));
-            if known.0 != stamp {
-                *known = (stamp, Instant::now());
+            let fingerprint = TableFingerprint { page_rows, page_bytes, deleted, blocks };
+            let known = self.tables.entry(table.id).or_insert((fingerprint, Instant::now()));
+            if known.0 != fingerprint {
+                *known = (fingerprint, Instant::now());
             }
         }
     }
 
-    fn wanted(&self, table: TableId) -> CompactionScope {
+    fn scope_of(&self, table: TableId) -> CompactionScope {
         match self.tables.get(&table) {
             Some((_, since)) if since.elapsed() >= self.idle => CompactionScope::Idle,
             _ => CompactionScope::Urgent,
@@ -154,9 +158,12 @@ impl IdleTracker {
 
     /// Time of the next check if nothing changes: when a table has been unchanged for long enough, or when a failed job
     /// may be tried again.
-    fn next(&self, shared: &Shared) -> Option<Instant> {
-        let has_something = |stamp: &TableFingerprint| stamp.page_rows > 0 || stamp.deleted > 0;
-        let waiting = self.tables.values().filter(|(stamp, since)| has_something(stamp) && since.elapsed() < self.idle);
+    fn next_check(&self, shared: &MoverState) -> Option<Instant> {
+        let has_something = |fingerprint: &TableFingerprint| fingerprint.page_rows > 0 || fingerprint.deleted > 0;
+        let waiting = self
+            .tables
+            .values()
+            .filter(|(fingerprint, since)| has_something(fingerprint) && since.elapsed() < self.idle);
         let idle = waiting.map(|(_, since)| *since + self.idle).min();
         let retry = shared.status.lock().retry_at();
         [idle, retry].into_iter().flatten().min()

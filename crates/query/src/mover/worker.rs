@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use taut_store::{CommitError, Store, Table};
 
-use super::Shared;
+use super::MoverState;
 use super::policy::{Compaction, CompactionKind};
 use super::status::{Amount, Job};
 use crate::error::{QueryError, Result};
@@ -25,7 +25,7 @@ use crate::runtime::progress::ProgressCounter;
 
 /// Maximum rows of a compaction that records row relocations, at 8 bytes per row. In a larger compaction, a concurrent
 /// change of one of the rows is a conflict, and the compaction is tried again.
-const FOLLOWED_ROWS_MAX: u64 = 64 << 20;
+const RELOCATED_ROWS_MAX: u64 = 64 << 20;
 /// Number of successive failures at which conflicts begin to be reported as errors.
 const CONFLICTS_REPORTED_MIN: u32 = 10;
 
@@ -40,28 +40,28 @@ pub(crate) struct Worker<'a> {
 
 /// Drop guard of a running job: records that the job was cancelled, unless it has ended.
 struct RunningJob<'a> {
-    shared: &'a Shared,
+    shared: &'a MoverState,
     job: Job,
-    began: Instant,
+    started: Instant,
     has_ended: bool,
 }
 
 impl<'a> RunningJob<'a> {
-    fn begin(shared: &'a Shared, job: Job, activity: String) -> Self {
+    fn begin(shared: &'a MoverState, job: Job, activity: String) -> Self {
         shared.status.lock().begin(job, activity);
-        Self { shared, job, began: Instant::now(), has_ended: false }
+        Self { shared, job, started: Instant::now(), has_ended: false }
     }
 
     fn done(mut self, before: Amount, after: Amount) {
         self.has_ended = true;
-        self.shared.status.lock().end_done(self.job, self.began.elapsed(), before, after);
+        self.shared.status.lock().end_successful(self.job, self.started.elapsed(), before, after);
     }
 
     fn failed(mut self, error: &QueryError) {
         self.has_ended = true;
         let mut status = self.shared.status.lock();
-        let is_told = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_REPORTED_MIN;
-        status.end_failed(self.job, self.began.elapsed(), is_told.then(|| error.to_string()));
+        let is_reported = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_REPORTED_MIN;
+        status.end_failed(self.job, self.started.elapsed(), is_reported.then(|| error.to_string()));
     }
 }
 
@@ -73,20 +73,20 @@ impl Drop for RunningJob<'_> {
     }
 }
 
-impl Shared {
+impl MoverState {
     /// Runs a compaction of a table. The caller must hold the maintenance lock of the table.
     ///
     /// # Errors
     /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
-    pub async fn work(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
+    pub async fn compact(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
         let part = Arc::new(table.part(&compaction.blocks, compaction.pages));
         let before = Amount {
             rows: part.rows(),
             blocks: part.blocks.len() as u64,
             bytes: part.file_bytes() + part.delta.page_bytes() as u64,
         };
-        let running = RunningJob::begin(self, Some((table.id, compaction.work)), activity(compaction, before));
-        match worker.move_rows(part, compaction).await {
+        let running = RunningJob::begin(self, Some((table.id, compaction.kind)), activity(compaction, before));
+        match worker.rewrite_rows(part, compaction).await {
             Ok(after) => {
                 running.done(before, after);
                 Ok(())
@@ -104,7 +104,7 @@ impl Shared {
     /// If a file cannot be written. Nothing is lost then.
     pub fn checkpoint(&self, store: &Store) -> Result<()> {
         let bytes = store.log_bytes();
-        let running = RunningJob::begin(self, None, format!("writes the catalog, and lets {bytes} bytes of log go"));
+        let running = RunningJob::begin(self, None, format!("writes the catalog and deletes {bytes} bytes of log"));
         match store.checkpoint().map_err(QueryError::from) {
             Ok(()) => {
                 running.done(Amount { bytes, ..Amount::default() }, Amount::default());
@@ -120,7 +120,7 @@ impl Shared {
 
 fn activity(compaction: &Compaction, before: Amount) -> String {
     let Amount { rows, blocks, .. } = before;
-    match compaction.work {
+    match compaction.kind {
         CompactionKind::Seal => format!("puts {rows} rows of the delta into blocks"),
         CompactionKind::Clean => format!("rewrites {rows} rows of {blocks} blocks, without the deleted ones"),
         CompactionKind::Merge => format!("merges {rows} rows of {blocks} blocks"),
@@ -129,7 +129,7 @@ fn activity(compaction: &Compaction, before: Amount) -> String {
 
 impl Worker<'_> {
     /// Writes the rows of a part of a table to new blocks. Returns the amount written.
-    async fn move_rows(&self, part: Arc<Table>, compaction: &Compaction) -> Result<Amount> {
+    async fn rewrite_rows(&self, part: Arc<Table>, compaction: &Compaction) -> Result<Amount> {
         let (store, name) = (Arc::clone(self.store), part.name.clone());
         // Unsorted rows are read one block after the other. Sort runs are merged, with one stream each.
         let is_merged = !part.design.sort_by.is_empty() && part.runs.len() > 1;
@@ -138,11 +138,11 @@ impl Worker<'_> {
             false if part.design.sort_by.is_empty() => 1,
             false => self.threads,
         };
-        let rows = match part.rows() <= FOLLOWED_ROWS_MAX {
+        let rows = match part.rows() <= RELOCATED_ROWS_MAX {
             true => TautTable::with_row_ids(Arc::clone(&store), Arc::clone(&part)),
             false => TautTable::new(Arc::clone(&store), Arc::clone(&part), None),
         };
-        let target = TargetTable { store, target: Target::Moved { part, order: compaction.order } };
+        let target = TargetTable { store, target: Target::Moved { table: part, order: compaction.order } };
         let rows = LogicalPlanBuilder::scan(name.as_str(), provider_as_source(Arc::new(rows)), None)?.build()?;
         let target = provider_as_source(Arc::new(target));
         let plan =

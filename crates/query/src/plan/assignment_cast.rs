@@ -108,28 +108,28 @@ pub fn with_assignment_casts(plan: LogicalPlan, statement: &EngineStatement) -> 
     let input = match input.as_ref() {
         LogicalPlan::Projection(projection) => match projection.input.as_ref() {
             LogicalPlan::Values(values) => {
-                let rows = Arc::new(LogicalPlan::Values(assigned_rows(values.clone(), statement)?));
+                let rows = Arc::new(LogicalPlan::Values(rows_with_assignments(values.clone(), statement)?));
                 LogicalPlan::Projection(Projection::try_new(projection.expr.clone(), rows)?)
             }
-            _ => LogicalPlan::Projection(assigned(projection)?),
+            _ => LogicalPlan::Projection(with_assignments(projection)?),
         },
-        LogicalPlan::Values(values) => LogicalPlan::Values(assigned_rows(values.clone(), statement)?),
+        LogicalPlan::Values(values) => LogicalPlan::Values(rows_with_assignments(values.clone(), statement)?),
         _ => return Ok(plan),
     };
     plan.with_new_exprs(Vec::new(), vec![input])
 }
 
-fn assigned(projection: &Projection) -> Result<Projection> {
+fn with_assignments(projection: &Projection) -> Result<Projection> {
     let schema = projection.input.schema();
     let of_column = |expression: &Expr| match expression {
-        Expr::Alias(Alias { expr, name, .. }) => Ok(assignment(expr.as_ref().clone(), schema)?.alias(name)),
-        other => assignment(other.clone(), schema),
+        Expr::Alias(Alias { expr, name, .. }) => Ok(to_assignment(expr.as_ref().clone(), schema)?.alias(name)),
+        other => to_assignment(other.clone(), schema),
     };
     Projection::try_new(projection.expr.iter().map(of_column).collect::<Result<_>>()?, Arc::clone(&projection.input))
 }
 
-fn assigned_rows(values: Values, statement: &EngineStatement) -> Result<Values> {
-    let written = written_rows(statement);
+fn rows_with_assignments(values: Values, statement: &EngineStatement) -> Result<Values> {
+    let written = listed_rows(statement);
     let is_cast = |row: usize, index: usize| {
         let value = written.and_then(|rows| rows.get(row)?.content.get(index));
         matches!(value, Some(ast::Expr::Cast { data_type, .. }) if is_integer(data_type))
@@ -138,7 +138,7 @@ fn assigned_rows(values: Values, statement: &EngineStatement) -> Result<Values> 
     let row = |(row, values): (usize, Vec<Expr>)| {
         let value = |(index, value): (usize, Expr)| match is_cast(row, index) {
             true => Ok(value),
-            false => assignment(value, &schema),
+            false => to_assignment(value, &schema),
         };
         values.into_iter().enumerate().map(value).collect::<Result<Vec<_>>>()
     };
@@ -151,7 +151,7 @@ fn is_integer(data_type: &ast::DataType) -> bool {
     matches!(data_type, SmallInt(_) | Int2(_) | Int(_) | Integer(_) | Int4(_) | BigInt(_) | Int8(_))
 }
 
-fn written_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
+fn listed_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     match insert.source.as_ref()?.body.as_ref() {
@@ -161,7 +161,7 @@ fn written_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Ex
 }
 
 /// Replaces a cast of a fractional number to an integer by a call of the assignment function.
-fn assignment(value: Expr, schema: &datafusion::common::DFSchema) -> Result<Expr> {
+fn to_assignment(value: Expr, schema: &datafusion::common::DFSchema) -> Result<Expr> {
     let Expr::Cast(Cast { expr, field }) = &value else { return Ok(value) };
     let from = expr.get_type(schema)?;
     let Some(assign) = AssignmentCast::to(field.data_type()).filter(|_| from.is_floating() || from.is_decimal()) else {

@@ -51,10 +51,10 @@ const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging
 /// as many runs as fit in memory would leave none for the sort of a join's other side.
-const RUNS_OF_MERGE: usize = 8;
+const MERGE_RUNS_MAX: usize = 8;
 
-/// Number of merges of [`RUNS_OF_MERGE`] runs that fit in the memory of one thread.
-const MERGES_OF_MEMORY: usize = 4;
+/// Number of merges of [`MERGE_RUNS_MAX`] runs that fit in the memory of one thread.
+const MERGES_IN_MEMORY: usize = 4;
 
 /// Resources that sessions share: memory, threads and temporary files.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Engine {
     threads: usize,
     runtime: Arc<RuntimeEnv>,
     workers: Arc<Workers>,
-    spills: SpillDirectory,
+    spill_directory: SpillDirectory,
     memory_bytes: usize,
 }
 
@@ -72,18 +72,18 @@ impl Engine {
     ///
     /// # Errors
     /// If DataFusion does not accept these settings.
-    pub fn new(threads: usize, memory_bytes: usize, spills: SpillDirectory) -> Result<Self> {
+    pub fn new(threads: usize, memory_bytes: usize, spill_directory: SpillDirectory) -> Result<Self> {
         let pool = Arc::new(QueryMemory::new(memory_bytes));
         let disk = DiskManagerBuilder::default()
-            .with_temp_file_factory(Arc::new(spills.clone()))
-            .with_max_spill_merge_fan_in(RUNS_OF_MERGE);
+            .with_temp_file_factory(Arc::new(spill_directory.clone()))
+            .with_max_spill_merge_fan_in(MERGE_RUNS_MAX);
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spills, memory_bytes })
+        Ok(Self { threads: threads.max(1), runtime, workers: Arc::default(), spill_directory, memory_bytes })
     }
 
     /// Directory of the spill files.
-    pub fn spills(&self) -> &SpillDirectory {
-        &self.spills
+    pub fn spill_directory(&self) -> &SpillDirectory {
+        &self.spill_directory
     }
 
     /// Number of threads that a query uses.
@@ -110,7 +110,7 @@ impl Engine {
         // Each sort of each thread reserves this for its merge. If memory is short, enough must remain for the sort
         // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
-        *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_OF_MEMORY);
+        *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;

@@ -54,7 +54,7 @@ impl Default for ReadOptions {
     }
 }
 
-fn truth(name: &str, value: &str) -> Result<bool> {
+fn parse_boolean(name: &str, value: &str) -> Result<bool> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" | "1" => Ok(true),
         "false" | "off" | "no" | "0" => Ok(false),
@@ -72,10 +72,10 @@ impl ReadOptions {
         for (name, value) in pairs {
             match name.as_str() {
                 "format" => options.format = Some(FileFormat::from_name(value)?),
-                "header" => options.header = Some(truth(name, value)?),
-                "delimiter" => options.delimiter = Some(one_byte(name, value)?),
-                "quote" => options.quote = one_byte(name, value)?,
-                "escape" => options.escape = Some(one_byte(name, value)?),
+                "header" => options.header = Some(parse_boolean(name, value)?),
+                "delimiter" => options.delimiter = Some(parse_ascii_character(name, value)?),
+                "quote" => options.quote = parse_ascii_character(name, value)?,
+                "escape" => options.escape = Some(parse_ascii_character(name, value)?),
                 "null" => options.null = Some(value.clone()),
                 _ => return Err(QueryError::unsupported(format!("COPY option {name}"), OPTIONS_ALLOWED)),
             }
@@ -115,7 +115,7 @@ fn null_pattern(null: &str) -> Result<regex::Regex> {
         .map_err(|error| QueryError::unsupported(format!("NULL {null:?}: {error}"), OPTIONS_ALLOWED))
 }
 
-fn one_byte(option: &str, value: &str) -> Result<u8> {
+fn parse_ascii_character(option: &str, value: &str) -> Result<u8> {
     match value.as_bytes() {
         [byte] if byte.is_ascii() => Ok(*byte),
         _ => Err(QueryError::unsupported(format!("COPY option {option} {value:?}"), "it is one ASCII character")),
@@ -199,18 +199,18 @@ impl TextFile {
     fn new(path: &Path, format: FileFormat, options: &ReadOptions, schema: Option<SchemaRef>) -> Result<Self> {
         let header = match (options.header, &schema) {
             (Some(true), Some(schema)) => {
-                first_line_names(path, options, schema)?;
+                has_header_line(path, options, schema)?;
                 true
             }
             (Some(header), _) => header,
-            (None, Some(schema)) => first_line_names(path, options, schema)?,
+            (None, Some(schema)) => has_header_line(path, options, schema)?,
             (None, None) => true,
         };
         let csv = options.csv_format(path, header)?;
         let is_strict = schema.is_some();
         let schema = match schema {
             Some(schema) => schema,
-            None => Arc::new(infer(path, format, &csv).map_err(|error| file_error(path, &error))?),
+            None => Arc::new(infer_schema(path, format, &csv).map_err(|error| file_error(path, &error))?),
         };
         if schema.fields().is_empty() {
             return Err(QueryError::File { path: path.display().to_string(), message: "it has no columns".to_owned() });
@@ -220,8 +220,8 @@ impl TextFile {
     }
 
     fn batches(&self, batch_rows: usize) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>> {
-        let error = |error: ArrowError| self.located(&error);
-        let source = decompressed(&self.path).map_err(error)?;
+        let error = |error: ArrowError| self.with_position(&error);
+        let source = open_decompressed(&self.path).map_err(error)?;
         Ok(match self.format {
             FileFormat::Json => Box::new(
                 JsonReaderBuilder::new(Arc::clone(&self.schema))
@@ -257,7 +257,7 @@ impl PartitionStream for TextFile {
         builder.spawn_blocking(move || {
             let external = |error: QueryError| DataFusionError::External(Box::new(error));
             for batch in batches.map_err(external)? {
-                let batch = batch.map_err(|error| external(file.located(&error)));
+                let batch = batch.map_err(|error| external(file.with_position(&error)));
                 let failed = batch.is_err();
                 // The receiver is gone if the statement was cancelled or has failed elsewhere.
                 if sender.blocking_send(batch).is_err() || failed {
@@ -271,7 +271,7 @@ impl PartitionStream for TextFile {
 }
 
 /// Reads the bytes of a file, decompressed if its extension names a compression format.
-fn decompressed(path: &Path) -> Result<Box<dyn Read + Send>, ArrowError> {
+fn open_decompressed(path: &Path) -> Result<Box<dyn Read + Send>, ArrowError> {
     let io = |error: std::io::Error| ArrowError::IoError(error.to_string(), error);
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
     let compression = match path.extension().and_then(|end| end.to_str()) {
@@ -284,18 +284,18 @@ fn decompressed(path: &Path) -> Result<Box<dyn Read + Send>, ArrowError> {
     compression.convert_read(file).map_err(|error| ArrowError::ExternalError(Box::new(error)))
 }
 
-fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema, ArrowError> {
-    let source = decompressed(path)?;
+fn infer_schema(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema, ArrowError> {
+    let source = open_decompressed(path)?;
     match format {
         FileFormat::Json => Ok(infer_json_schema(BufReader::new(source), Some(INFERENCE_RECORDS))?.0),
         FileFormat::Csv | FileFormat::Parquet => {
             let (schema, _) = csv.infer_schema(source, Some(INFERENCE_RECORDS))?;
             // The type of a column without any value is unknown; it becomes text.
-            let known = |field: &Arc<Field>| match field.data_type() {
+            let with_known_type = |field: &Arc<Field>| match field.data_type() {
                 DataType::Null => field.as_ref().clone().with_data_type(DataType::Utf8),
                 _ => field.as_ref().clone(),
             };
-            Ok(ArrowSchema::new(schema.fields().iter().map(known).collect::<Vec<_>>()))
+            Ok(ArrowSchema::new(schema.fields().iter().map(with_known_type).collect::<Vec<_>>()))
         }
     }
 }
@@ -304,13 +304,13 @@ fn infer(path: &Path, format: FileFormat, csv: &CsvFormat) -> Result<ArrowSchema
 ///
 /// # Errors
 /// If the names are in another order: the columns of CSV files match by ordinal.
-fn first_line_names(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
+fn has_header_line(path: &Path, options: &ReadOptions, schema: &SchemaRef) -> Result<bool> {
     let csv = options.csv_format(path, true)?;
     let error = |error: ArrowError| file_error(path, &error);
     if options.format_of(path)? != FileFormat::Csv {
         return Ok(false);
     }
-    let (first, _) = csv.infer_schema(decompressed(path).map_err(error)?, Some(0)).map_err(error)?;
+    let (first, _) = csv.infer_schema(open_decompressed(path).map_err(error)?, Some(0)).map_err(error)?;
     let names = |schema: &ArrowSchema| -> Vec<String> {
         schema.fields().iter().map(|field| field.name().trim().to_ascii_lowercase()).collect()
     };
@@ -345,7 +345,7 @@ fn file_error(path: &Path, error: &ArrowError) -> QueryError {
 impl TextFile {
     /// Adds line and column to a reader's error. The reader counts records, not lines, and gives no position for some
     /// types. So this reads the file again, up to the value that does not fit.
-    fn located(&self, error: &ArrowError) -> QueryError {
+    fn with_position(&self, error: &ArrowError) -> QueryError {
         let found = match self.format {
             FileFormat::Csv => self.first_bad_record(),
             FileFormat::Json | FileFormat::Parquet => None,
@@ -365,7 +365,7 @@ impl TextFile {
             .delimiter(self.options.delimiter_of(&self.path))
             .quote(quote)
             .escape(self.options.escape.filter(|escape| *escape != quote))
-            .from_reader(decompressed(&self.path).ok()?);
+            .from_reader(open_decompressed(&self.path).ok()?);
         let mut record = csv::StringRecord::new();
         loop {
             match reader.read_record(&mut record) {
@@ -379,7 +379,7 @@ impl TextFile {
                 return Some(format!("line {line}: expected {expected} values, one for each column, found {found}"));
             }
             for (field, text) in self.schema.fields().iter().zip(&record) {
-                if !self.is_null(text) && !fits(text, field.data_type()) {
+                if !self.is_null(text) && !can_parse(text, field.data_type()) {
                     let wanted = LogicalType::from_arrow(field.data_type()).map_or_else(String::new, |t| t.sql_name());
                     return Some(format!("line {line}, column {:?}: {text:?} is no {wanted}", field.name()));
                 }
@@ -393,7 +393,7 @@ impl TextFile {
 }
 
 /// Whether a text can be parsed as a type.
-fn fits(text: &str, data_type: &DataType) -> bool {
+fn can_parse(text: &str, data_type: &DataType) -> bool {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     data_type.is_string() || cast_with_options(&StringArray::from(vec![text]), data_type, &strict).is_ok()
 }

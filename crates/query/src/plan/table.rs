@@ -43,7 +43,7 @@ impl TautTable {
         limit: Option<usize>,
     ) -> Result<ScanSource> {
         if let Some(reads) = state.config().get_extension::<StatementReads>() {
-            reads.scan(self.stored.id);
+            reads.record_scan(self.stored.id);
         }
         let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
         let share = (!filters.is_empty()).then(|| self.selectivity(filters));
@@ -84,9 +84,9 @@ impl TautTable {
             partition.is_none_or(|partition| admitted.get(partition as usize).copied().unwrap_or(true))
         };
         let indexes = (0..self.stored.blocks.len()).filter(|index| is_admitted(*index));
-        let left: u64 = indexes.map(|index| self.stored.blocks[index].entry().rows).sum();
-        let elsewhere = self.stored.delta.rows();
-        Some((left + elsewhere) as f64 / ((self.stored.block_rows() + elsewhere) as f64).max(1.0))
+        let admitted_rows: u64 = indexes.map(|index| self.stored.blocks[index].entry().rows).sum();
+        let delta_rows = self.stored.delta.rows();
+        Some((admitted_rows + delta_rows) as f64 / ((self.stored.block_rows() + delta_rows) as f64).max(1.0))
     }
 }
 
@@ -148,7 +148,7 @@ impl TableProvider for TautTable {
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(reads) = state.config().get_extension::<StatementReads>() {
-            reads.insert_into(self.stored.id);
+            reads.record_target(self.stored.id);
         }
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);

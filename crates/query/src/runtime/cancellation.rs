@@ -12,13 +12,13 @@ use crate::error::QueryError;
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation {
     token: CancellationToken,
-    is_settled: Arc<AtomicBool>,
+    is_committing: Arc<AtomicBool>,
 }
 
 impl Cancellation {
-    /// Ends a statement when `token` is cancelled. `is_settled` becomes true when the statement begins to commit.
-    pub fn new(token: CancellationToken, is_settled: Arc<AtomicBool>) -> Self {
-        Self { token, is_settled }
+    /// Ends a statement when `token` is cancelled. `is_committing` becomes true when the statement begins to commit.
+    pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
+        Self { token, is_committing }
     }
 
     /// Runs `commit`. While `commit` runs and after it has succeeded, the statement can no longer be cancelled: its
@@ -26,18 +26,18 @@ impl Cancellation {
     ///
     /// # Errors
     /// If the statement is already cancelled, or `commit` fails.
-    pub fn settle<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, QueryError>
+    pub fn commit_unless_cancelled<T, E>(&self, commit: impl FnOnce() -> Result<T, E>) -> Result<T, QueryError>
     where
         QueryError: From<E>,
     {
-        self.is_settled.store(true, Ordering::SeqCst);
+        self.is_committing.store(true, Ordering::SeqCst);
         let result = match self.token.is_cancelled() {
             // The caller that cancelled the statement may have missed the flag.
             true => Err(QueryError::Cancelled),
             false => commit().map_err(QueryError::from),
         };
         if result.is_err() {
-            self.is_settled.store(false, Ordering::SeqCst);
+            self.is_committing.store(false, Ordering::SeqCst);
         }
         result
     }
@@ -56,7 +56,7 @@ impl Cancellation {
     /// # Errors
     /// If the statement was cancelled before it began to commit.
     pub fn check(&self) -> Result<(), DataFusionError> {
-        match self.token.is_cancelled() && !self.is_settled.load(Ordering::SeqCst) {
+        match self.token.is_cancelled() && !self.is_committing.load(Ordering::SeqCst) {
             true => Err(DataFusionError::External(Box::new(QueryError::Cancelled))),
             false => Ok(()),
         }

@@ -30,16 +30,16 @@ pub(crate) struct QueryMemory {
 #[derive(Debug, Default)]
 struct PoolState {
     /// Number of operators that can spill.
-    spilling: usize,
+    spilling_operators: usize,
     /// Bytes held by operators that can spill.
-    spillable: usize,
+    spillable_bytes: usize,
     /// Bytes held by other operators.
-    unspillable: usize,
+    unspillable_bytes: usize,
 }
 
 impl PoolState {
-    fn bytes_of(&mut self, reservation: &MemoryReservation) -> &mut usize {
-        if reservation.consumer().can_spill() { &mut self.spillable } else { &mut self.unspillable }
+    fn held_bytes(&mut self, reservation: &MemoryReservation) -> &mut usize {
+        if reservation.consumer().can_spill() { &mut self.spillable_bytes } else { &mut self.unspillable_bytes }
     }
 }
 
@@ -61,36 +61,36 @@ impl MemoryPool for QueryMemory {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.state.lock().spilling += usize::from(consumer.can_spill());
+        self.state.lock().spilling_operators += usize::from(consumer.can_spill());
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.state.lock().spilling -= usize::from(consumer.can_spill());
+        self.state.lock().spilling_operators -= usize::from(consumer.can_spill());
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        *self.state.lock().bytes_of(reservation) += additional;
+        *self.state.lock().held_bytes(reservation) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
-        *self.state.lock().bytes_of(reservation) -= bytes;
+        *self.state.lock().held_bytes(reservation) -= bytes;
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut state = self.state.lock();
         let has_room = match reservation.consumer().can_spill() {
             true => {
-                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable));
-                reservation.size() + additional <= shared / state.spilling.max(1)
+                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable_bytes));
+                reservation.size() + additional <= shared / state.spilling_operators.max(1)
             }
             false => {
-                let reserved = (self.bytes / 8).min(state.spilling * SPILLING_BYTES_MIN);
-                let left_to_spilling = reserved.max(state.spillable);
-                state.unspillable + additional + left_to_spilling <= self.bytes
+                let reserved = (self.bytes / 8).min(state.spilling_operators * SPILLING_BYTES_MIN);
+                let left_to_spilling = reserved.max(state.spillable_bytes);
+                state.unspillable_bytes + additional + left_to_spilling <= self.bytes
             }
         };
         if has_room {
-            *state.bytes_of(reservation) += additional;
+            *state.held_bytes(reservation) += additional;
             return Ok(());
         }
         drop(state);
@@ -98,7 +98,7 @@ impl MemoryPool for QueryMemory {
         Err(DataFusionError::ResourcesExhausted(format!(
             "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given when \
              the database is opened (--memory; in Python, memory=)",
-            operation(reservation.consumer().name()),
+            describe_operator(reservation.consumer().name()),
             human_readable_size(additional),
             human_readable_size(reservation.size()),
             human_readable_size(self.bytes),
@@ -107,7 +107,7 @@ impl MemoryPool for QueryMemory {
 
     fn reserved(&self) -> usize {
         let state = self.state.lock();
-        state.spillable + state.unspillable
+        state.spillable_bytes + state.unspillable_bytes
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -116,7 +116,7 @@ impl MemoryPool for QueryMemory {
 }
 
 /// Description of an operator, from the name under which DataFusion registers it with the memory pool.
-fn operation(consumer: &str) -> &'static str {
+fn describe_operator(consumer: &str) -> &'static str {
     const OPERATIONS: &[(&str, &str)] = &[
         ("HashJoin", "the hash table of a join"),
         ("NestedLoopJoin", "the inner side of a nested loop"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// Minimum working time before a rest. Shorter working times are added up.
-const STRETCH_MIN: Duration = Duration::from_millis(10);
+const WORK_TIME_MIN: Duration = Duration::from_millis(10);
 /// Interval at which a rest checks whether a task has begun to wait.
 const REST_STEP: Duration = Duration::from_millis(5);
 
@@ -31,13 +31,13 @@ impl Pace {
     /// share one rest.
     pub async fn rest(&self) {
         let mut since = self.working_since.lock().await;
-        let worked = since.elapsed();
-        if worked < STRETCH_MIN {
+        let work_time = since.elapsed();
+        if work_time < WORK_TIME_MIN {
             return;
         }
         let begun = Instant::now();
-        while begun.elapsed() < worked && !(self.is_urgent)() {
-            tokio::time::sleep(REST_STEP.min(worked.saturating_sub(begun.elapsed()))).await;
+        while begun.elapsed() < work_time && !(self.is_urgent)() {
+            tokio::time::sleep(REST_STEP.min(work_time.saturating_sub(begun.elapsed()))).await;
         }
         *since = Instant::now();
     }

@@ -52,7 +52,7 @@ impl SpillDirectory {
     ///
     /// # Errors
     /// If no file can be created in the directory. Nothing has changed then.
-    pub(crate) fn choose(&self, directory: Option<PathBuf>) -> Result<(), SpillError> {
+    pub(crate) fn set_directory(&self, directory: Option<PathBuf>) -> Result<(), SpillError> {
         if let Some(directory) = &directory {
             create_in(directory)?;
         }
@@ -281,13 +281,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let spills = SpillDirectory::new(Some(directory.path()));
         let missing = directory.path().join("missing");
-        let error = spills.choose(Some(missing.clone())).unwrap_err().to_string();
+        let error = spills.set_directory(Some(missing.clone())).unwrap_err().to_string();
         assert!(error.contains(&missing.display().to_string()), "{error}");
         assert_eq!(spills.path(), directory.path());
         let other = tempfile::tempdir().unwrap();
-        spills.choose(Some(other.path().to_owned())).unwrap();
+        spills.set_directory(Some(other.path().to_owned())).unwrap();
         assert_eq!(spills.path(), other.path());
-        spills.choose(None).unwrap();
+        spills.set_directory(None).unwrap();
         assert_eq!(spills.path(), directory.path());
     }
 

@@ -39,11 +39,11 @@ impl Workers {
     /// Moves workers that were woken and wait for the calling thread's processor to other processors that they may use.
     /// Call when a thread starts to compute. Has no effect on sleeping workers, or if the operating system does not
     /// permit it.
-    pub(crate) fn make_way(&self) {
+    pub(crate) fn migrate_queued_workers(&self) {
         // Copied, so that the lock is free: a worker that is moved locks the list immediately to remove itself.
         let newest: Vec<_> = self.parked.lock().iter().rev().take(MOVED_MAX).copied().collect();
         let _moving = self.moving.lock();
-        newest.into_iter().for_each(system::move_away);
+        newest.into_iter().for_each(system::migrate);
     }
 }
 
@@ -59,7 +59,7 @@ mod system {
 
     /// Excludes this processor from a thread's affinity and then restores the affinity. Linux moves a queued thread to
     /// another queue as soon as it may no longer use its processor, and does not move it back.
-    pub fn move_away(thread: Thread) {
+    pub fn migrate(thread: Thread) {
         let own = sched_getcpu();
         let Ok(before) = sched_getaffinity(Some(thread)) else { return };
         if own >= CpuSet::MAX_CPU || !before.is_set(own) || before.count() < 2 {
@@ -82,7 +82,7 @@ mod system {
         std::thread::current().id()
     }
 
-    pub fn move_away(_: Thread) {}
+    pub fn migrate(_: Thread) {}
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -147,7 +147,7 @@ mod tests {
             let began = Instant::now();
             while ran_on.load(Ordering::SeqCst) != other {
                 assert!(began.elapsed() < Duration::from_secs(60), "the worker stays");
-                workers.make_way();
+                workers.migrate_queued_workers();
             }
         });
     }
@@ -161,7 +161,7 @@ mod tests {
                 for processor in &usable {
                     scope.spawn(move || {
                         sched_setaffinity(None, &set_of(&[*processor])).unwrap();
-                        (0..1000).for_each(|_| workers.make_way());
+                        (0..1000).for_each(|_| workers.migrate_queued_workers());
                     });
                 }
             });

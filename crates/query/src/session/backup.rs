@@ -49,14 +49,14 @@ impl QuerySession {
 
     pub(super) async fn run_backup(&self, directory: &str, options: BackupOptions) -> Result<Outcome> {
         let report = self.backup(Path::new(directory), options).await?;
-        let batch = batch_of(&report).map_err(DataFusionError::from)?;
+        let batch = report_batch(&report).map_err(DataFusionError::from)?;
         let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::once(async move { Ok(batch) }));
         Ok(Outcome::Rows(Box::pin(stream)))
     }
 
     pub(super) fn stop_log_retention(&self) -> Result<Outcome> {
         self.store.stop_log_retention()?;
-        Ok(Outcome::Done(Done::of("BACKUP DATABASE STOP LOG")))
+        Ok(Outcome::Done(Done::with_tag("BACKUP DATABASE STOP LOG")))
     }
 }
 
@@ -70,7 +70,7 @@ impl Drop for CancelOnDrop {
 }
 
 /// The row that the statement returns.
-fn batch_of(report: &BackupReport) -> datafusion::arrow::error::Result<RecordBatch> {
+fn report_batch(report: &BackupReport) -> datafusion::arrow::error::Result<RecordBatch> {
     let number = |name: &str, value: u64| {
         let array: ArrayRef = Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)]));
         (Field::new(name, DataType::Int64, false), array)

@@ -15,7 +15,7 @@ use taut_store::{Catalog, Store};
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
-use crate::mover::Shared;
+use crate::mover::MoverState;
 use crate::plan::rules::set_interrupt;
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
@@ -42,13 +42,13 @@ pub struct StatementCatalog {
     /// Relations that exist only in this statement, by name. They hide tables and views of the same name.
     pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
     /// State of the mover, for `taut.mover`.
-    pub mover: Arc<Shared>,
+    pub mover: Arc<MoverState>,
     /// Values of the settings, for `taut.settings`.
     pub settings: Arc<SettingValues>,
     /// Records the read set of the statement; `None` if its transaction does not need one.
     pub reads: Option<Arc<StatementReads>>,
     /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
-    pub keys_hold: bool,
+    pub are_keys_valid: bool,
     /// Interrupt that cancels the statement.
     pub interrupt: Interrupt,
     /// Whether to plan merge joins, which can spill, instead of hash joins.
@@ -146,10 +146,10 @@ impl SchemaProvider for PublicSchema {
         }
         if let Some(table) = catalog.snapshot.table(name) {
             if let Some(reads) = &catalog.reads {
-                reads.look_up(table.id);
+                reads.record_lookup(table.id);
             }
             let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
-            return Ok(Some(Arc::new(if catalog.keys_hold { table } else { table.without_keys() })));
+            return Ok(Some(Arc::new(if catalog.are_keys_valid { table } else { table.without_keys() })));
         }
         match catalog.snapshot.view(name) {
             Some(view) => Ok(Some(catalog.view(name, &view.sql).await?)),

@@ -14,9 +14,9 @@ use taut_store::{
 };
 use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
-use super::keys::{not_referenced, shown};
+use super::keys::{format_key, not_referenced};
 use super::{Done, Outcome, QuerySession};
-use crate::constraints::{AlteredTable, altered, declared, index_keys};
+use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::operators::make_interruptible;
 use crate::exec::scan::TautTable;
@@ -39,12 +39,12 @@ impl QuerySession {
     ) -> Result<()> {
         self.changes().commit_last(|edit| {
             let table = edit.create_table(name, schema.clone(), design.clone())?;
-            let constraints = declared(declaration, (table, name, schema), edit.catalog())?;
+            let constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
             if constraints.is_empty() {
                 return Ok::<_, QueryError>(());
             }
             let before = design.indexes.len();
-            index_keys(&mut design, &constraints, edit.catalog())?;
+            add_key_indexes(&mut design, &constraints, edit.catalog())?;
             if design.indexes.len() > before {
                 edit.set_design(table, design)?;
             }
@@ -67,10 +67,10 @@ impl QuerySession {
             self.vacuum(true, &[name.to_owned()]).await?;
         }
         let _lock = self.lock_for_maintenance(table.id).await;
-        let altered = self.in_transaction(async |to: Changes| {
-            let snapshot = to.snapshot();
-            let table = snapshot.table(name).ok_or_else(|| not_found(name))?;
-            let AlteredTable { constraints, columns, notices } = altered(changes, table, &snapshot)?;
+        let altered = self.in_transaction(async |target: Changes| {
+            let snapshot = target.snapshot();
+            let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+            let AlteredTable { constraints, columns, notices } = apply_changes(changes, table, &snapshot)?;
             let before = table.schema.columns().iter().zip(&columns).enumerate();
             let nullable: Vec<(ColumnIndex, bool)> = before
                 .filter(|(_, (before, after))| before.nullable != after.nullable)
@@ -80,14 +80,14 @@ impl QuerySession {
                 self.check_no_nulls(&snapshot, table, *column).await?;
             }
             self.check_all(&snapshot, table, &constraints).await?;
-            to.commit(|edit| {
+            target.commit(|edit| {
                 let mut design = table.design.as_ref().clone();
                 let dropped = |index: &IndexDesign| {
-                    let is_of = |constraints: &Constraints| constraints.keys.iter().any(|key| key.name == index.name);
-                    is_of(&table.constraints) && !is_of(&constraints)
+                    let has_key = |constraints: &Constraints| constraints.keys.iter().any(|key| key.name == index.name);
+                    has_key(&table.constraints) && !has_key(&constraints)
                 };
                 design.indexes.retain(|index| !dropped(index));
-                index_keys(&mut design, &constraints, edit.catalog())?;
+                add_key_indexes(&mut design, &constraints, edit.catalog())?;
                 if design != *table.design {
                     edit.set_design(table.id, design)?;
                 }
@@ -104,29 +104,29 @@ impl QuerySession {
         });
         let (table, notices) = altered.await?;
         self.rebuild(table, &format!("index {name}"), &[]).await?;
-        Ok(Outcome::Done(Done { notices, ..Done::of("ALTER TABLE") }))
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("ALTER TABLE") }))
     }
 
     async fn check_no_nulls(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, column: ColumnIndex) -> Result<()> {
         let column = table.schema.column(column).name.clone();
-        let sql = format!("SELECT 1 FROM \"{ROWS}\" WHERE {} IS NULL LIMIT 1", quoted(&column));
-        match self.first(snapshot, vec![(ROWS, Arc::clone(table))], &sql).await? {
+        let sql = format!("SELECT 1 FROM \"{ROWS}\" WHERE {} IS NULL LIMIT 1", quote_name(&column));
+        match self.first_row(snapshot, vec![(ROWS, Arc::clone(table))], &sql).await? {
             Some(_) => Err(Violation::Nulls { table: table.name.clone(), column }.into()),
             None => Ok(()),
         }
     }
 
-    /// Checks that all rows of a table obey those of `constraints` that the table does not have yet.
+    /// Checks the rows of a table against the constraints in `constraints` that the table does not have yet.
     async fn check_all(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, constraints: &Constraints) -> Result<()> {
         let rows = (ROWS, Arc::clone(table));
         for check in constraints.checks.iter().filter(|check| !table.constraints.checks.contains(check)) {
             let sql = format!("SELECT * FROM \"{ROWS}\" WHERE NOT ({}) LIMIT 1", check.condition);
-            if let Some(row) = self.first(snapshot, vec![rows.clone()], &sql).await? {
+            if let Some(row) = self.first_row(snapshot, vec![rows.clone()], &sql).await? {
                 let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
                 return Err(Violation::CheckOfTable {
                     table: table.name.clone(),
                     constraint: check.name.clone(),
-                    row: shown(table, &all, row.columns(), 0)?,
+                    row: format_key(table, &all, row.columns(), 0)?,
                 }
                 .into());
             }
@@ -135,7 +135,7 @@ impl QuerySession {
             self.check_distinct(snapshot, table, table, key).await?;
         }
         for key in constraints.foreign_keys.iter().filter(|key| !table.constraints.foreign_keys.contains(key)) {
-            self.check_found(snapshot, table, table, key).await?;
+            self.check_references(snapshot, table, table, key).await?;
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl QuerySession {
         if others.rows() == 0 {
             return Ok(());
         }
-        let names = names_of(&table.schema, &key.columns);
+        let names = quoted_names(&table.schema, &key.columns);
         let equal: Vec<String> = names.iter().map(|name| format!("r.{name} = o.{name}")).collect();
         let columns: Vec<String> = names.iter().map(|name| format!("r.{name}")).collect();
         let sql = format!(
@@ -165,7 +165,7 @@ impl QuerySession {
             columns.join(", "),
             equal.join(" AND ")
         );
-        match self.first(&preview, vec![(ROWS, new), (OTHERS, others)], &sql).await? {
+        match self.first_row(&preview, vec![(ROWS, new), (OTHERS, others)], &sql).await? {
             Some(row) => not_unique(table, key, &row),
             None => Ok(()),
         }
@@ -183,7 +183,7 @@ impl QuerySession {
         let preview = transaction.preview()?;
         let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
         let (new, _) = newest.divided(blocks);
-        self.check_found(&preview, table, &Arc::new(new), key).await
+        self.check_references(&preview, table, &Arc::new(new), key).await
     }
 
     async fn check_distinct(
@@ -193,17 +193,17 @@ impl QuerySession {
         rows: &Arc<Table>,
         key: &UniqueKey,
     ) -> Result<()> {
-        let names = names_of(&table.schema, &key.columns);
-        let (columns, known) = (names.join(", "), known(&names));
+        let names = quoted_names(&table.schema, &key.columns);
+        let (columns, not_null) = (names.join(", "), not_null_condition(&names));
         let sql =
-            format!("SELECT {columns} FROM \"{ROWS}\" WHERE {known} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1");
-        match self.first(catalog, vec![(ROWS, Arc::clone(rows))], &sql).await? {
+            format!("SELECT {columns} FROM \"{ROWS}\" WHERE {not_null} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1");
+        match self.first_row(catalog, vec![(ROWS, Arc::clone(rows))], &sql).await? {
             Some(row) => not_unique(table, key, &row),
             None => Ok(()),
         }
     }
 
-    async fn check_found(
+    async fn check_references(
         &self,
         catalog: &Arc<Catalog>,
         table: &Table,
@@ -211,23 +211,24 @@ impl QuerySession {
         key: &ForeignKey,
     ) -> Result<()> {
         let parent = catalog.table_of(key.table).ok_or(CommitError::NoTable { table: key.table })?;
-        let (own, referenced) = (names_of(&table.schema, &key.columns), names_of(&parent.schema, &key.referenced));
+        let (own, referenced) =
+            (quoted_names(&table.schema, &key.columns), quoted_names(&parent.schema, &key.referenced));
         let equal: Vec<String> =
             own.iter().zip(&referenced).map(|(own, referenced)| format!("r.{own} = p.{referenced}")).collect();
         let sql = format!(
             "SELECT {} FROM \"{ROWS}\" r WHERE {} AND NOT EXISTS (SELECT 1 FROM \"{PARENT}\" p WHERE {}) LIMIT 1",
             own.join(", "),
-            known(&own),
+            not_null_condition(&own),
             equal.join(" AND ")
         );
-        match self.first(catalog, vec![(ROWS, Arc::clone(rows)), (PARENT, Arc::clone(parent))], &sql).await? {
-            Some(row) => Err(not_referenced(catalog, table, key, shown(table, &key.columns, row.columns(), 0)?)),
+        match self.first_row(catalog, vec![(ROWS, Arc::clone(rows)), (PARENT, Arc::clone(parent))], &sql).await? {
+            Some(row) => Err(not_referenced(catalog, table, key, format_key(table, &key.columns, row.columns(), 0)?)),
             None => Ok(()),
         }
     }
 
     /// Returns the first row of a query over the given versions of tables.
-    async fn first(
+    async fn first_row(
         &self,
         snapshot: &Arc<Catalog>,
         relations: Vec<(&'static str, Arc<Table>)>,
@@ -259,38 +260,39 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
     };
     let (old, new) = (parents(&before), parents(&constraints));
     let is_new = |key: &&ForeignKey| key.table != table && !before.foreign_keys.contains(key);
-    let told: BTreeSet<TableId> = constraints.foreign_keys.iter().filter(is_new).map(|key| key.table).collect();
-    let mut own = constraints;
-    if !own.foreign_keys.iter().any(|key| key.table == table) {
-        own.referenced_by.remove(&table);
+    let newly_referenced: BTreeSet<TableId> =
+        constraints.foreign_keys.iter().filter(is_new).map(|key| key.table).collect();
+    let mut new_constraints = constraints;
+    if !new_constraints.foreign_keys.iter().any(|key| key.table == table) {
+        new_constraints.referenced_by.remove(&table);
     }
-    edit.set_constraints(table, own)?;
-    let tell = |edit: &mut CatalogEdit, parent: TableId, is_referenced: bool| {
-        let known = edit.catalog().table_of(parent).ok_or(CommitError::NoTable { table: parent })?;
-        let mut of_parent = known.constraints.as_ref().clone();
+    edit.set_constraints(table, new_constraints)?;
+    let set_referenced_by = |edit: &mut CatalogEdit, parent: TableId, is_referenced: bool| {
+        let parent_table = edit.catalog().table_of(parent).ok_or(CommitError::NoTable { table: parent })?;
+        let mut parent_constraints = parent_table.constraints.as_ref().clone();
         match is_referenced {
-            true => of_parent.referenced_by.insert(table),
-            false => of_parent.referenced_by.remove(&table),
+            true => parent_constraints.referenced_by.insert(table),
+            false => parent_constraints.referenced_by.remove(&table),
         };
         // Set even if its value is the same: the rows of the referenced table must not change concurrently.
-        edit.set_constraints(parent, of_parent)
+        edit.set_constraints(parent, parent_constraints)
     };
     for parent in old.iter().filter(|parent| !new.contains(parent)) {
-        tell(edit, *parent, false)?;
+        set_referenced_by(edit, *parent, false)?;
     }
-    for parent in told {
-        tell(edit, parent, true)?;
+    for parent in newly_referenced {
+        set_referenced_by(edit, parent, true)?;
     }
     Ok(())
 }
 
 /// Removes the foreign keys among tables that are dropped together.
-pub(super) fn forget_references(edit: &mut CatalogEdit, dropped: &[TableId]) -> Result<(), CommitError> {
+pub(super) fn drop_references_between(edit: &mut CatalogEdit, dropped: &[TableId]) -> Result<(), CommitError> {
     for table in dropped {
-        let Some(known) = edit.catalog().table_of(*table) else { continue };
-        let mut constraints = known.constraints.as_ref().clone();
+        let Some(child) = edit.catalog().table_of(*table) else { continue };
+        let mut constraints = child.constraints.as_ref().clone();
         constraints.foreign_keys.retain(|key| key.table == *table || !dropped.contains(&key.table));
-        if constraints.foreign_keys.len() < known.constraints.foreign_keys.len() {
+        if constraints.foreign_keys.len() < child.constraints.foreign_keys.len() {
             set_constraints(edit, *table, constraints)?;
         }
     }
@@ -301,23 +303,19 @@ fn not_unique(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
     Err(Violation::NotUniqueInTable {
         table: table.name.clone(),
         constraint: key.name.clone(),
-        key: shown(table, &key.columns, row.columns(), 0)?,
+        key: format_key(table, &key.columns, row.columns(), 0)?,
     }
     .into())
 }
 
-fn not_found(name: &str) -> QueryError {
-    QueryError::no_relation(name)
+fn quoted_names(schema: &Schema, columns: &[ColumnIndex]) -> Vec<String> {
+    columns.iter().map(|column| quote_name(&schema.column(*column).name)).collect()
 }
 
-fn names_of(schema: &Schema, columns: &[ColumnIndex]) -> Vec<String> {
-    columns.iter().map(|column| quoted(&schema.column(*column).name)).collect()
-}
-
-fn quoted(name: &str) -> String {
+fn quote_name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn known(names: &[String]) -> String {
+fn not_null_condition(names: &[String]) -> String {
     names.iter().map(|name| format!("{name} IS NOT NULL")).collect::<Vec<_>>().join(" AND ")
 }

@@ -11,15 +11,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
 
-use super::constraints::forget_references;
-use super::{Done, Outcome, QuerySession, pairs};
-use crate::constraints::index_keys;
+use super::constraints::drop_references_between;
+use super::{Done, Outcome, QuerySession, option_pairs};
+use crate::constraints::add_key_indexes;
 use crate::error::{QueryError, Result};
 use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
 use crate::plan::parameters::BindParameters;
 use crate::write::commit::partitioning_of;
-use crate::write::repartition::{chosen_partitioning, complete_partitions, repartition};
+use crate::write::repartition::{choose_partitioning, complete_partitions, repartition};
 use crate::write::rewrite::rewrite_blocks;
 
 impl QuerySession {
@@ -36,30 +36,30 @@ impl QuerySession {
             }
         }
         self.changes().commit_last(|edit| {
-            forget_references(edit, &tables)?;
+            drop_references_between(edit, &tables)?;
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
             views.iter().try_for_each(|view| edit.drop_view(view))
         })?;
-        Ok(Outcome::Done(Done { notices, ..Done::of(&format!("DROP {}", kind.name().to_uppercase())) }))
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag(&format!("DROP {}", kind.name().to_uppercase())) }))
     }
 
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let table = self.table(name)?;
-        let mut design = table.design.with_options(pairs(options), &table.schema)?;
-        index_keys(&mut design, &table.constraints, &self.snapshot())?;
+        let mut design = table.design.with_options(option_pairs(options), &table.schema)?;
+        add_key_indexes(&mut design, &table.constraints, &self.snapshot())?;
         let design = Arc::new(design);
-        let names_partitions = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
+        let sets_partition_by = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
         let partitioning = match design.partition_by {
             // A statement that sets `partition_by` chooses the boundaries of range partitions again.
-            Some(by) if names_partitions => chosen_partitioning(&table, by).await?,
+            Some(by) if sets_partition_by => choose_partitioning(&table, by).await?,
             _ => partitioning_of(&table).filter(|known| design.partition_by == Some(known.design())),
         };
         let is_repartitioned = design.partition_by.is_some() != table.design.partition_by.is_some()
-            || names_partitions && partitioning != partitioning_of(&table);
+            || sets_partition_by && partitioning != partitioning_of(&table);
         let is_resorted = !design.sort_by.is_empty() && (design.sort_by != table.design.sort_by || is_repartitioned);
         let operation = format!("rewrite {name}");
-        let progress = || self.counter(&operation, Some(table.rows()));
+        let progress = || self.progress_counter(&operation, Some(table.rows()));
         let rows = if is_resorted {
             let scan = SessionContext::new_with_state(self.state(None));
             let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
@@ -72,7 +72,7 @@ impl QuerySession {
             complete_partitions(&self.changes(), table.id, self.threads).await?;
             rows
         };
-        Ok(Outcome::Done(Done { rows: Some(rows), ..Done::of("ALTER TABLE") }))
+        Ok(Outcome::Done(Done { rows: Some(rows), ..Done::with_tag("ALTER TABLE") }))
     }
 
     pub(super) async fn create_view(
@@ -114,7 +114,7 @@ impl QuerySession {
             }
             edit.create_view(name, &sql)
         })?;
-        Ok(Outcome::Done(Done::of("CREATE VIEW")))
+        Ok(Outcome::Done(Done::with_tag("CREATE VIEW")))
     }
 
     pub(super) async fn describe(&self, name: &TableReference) -> Result<Outcome> {
@@ -124,7 +124,7 @@ impl QuerySession {
         let fields = || arrow.fields().iter();
         let type_name = |field: &Arc<Field>| type_name(field.data_type());
         let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
-        rows(&[
+        text_rows(&[
             ("column_name", fields().map(|field| field.name().clone()).collect()),
             ("data_type", fields().map(type_name).collect()),
             ("is_nullable", fields().map(|field| yes_no(field).to_owned()).collect()),
@@ -137,7 +137,7 @@ impl QuerySession {
         let views = snapshot.views().map(|view| (view.name.clone(), "view", ""));
         let mut all: Vec<_> = tables.chain(views).collect();
         all.sort();
-        rows(&[
+        text_rows(&[
             ("table_name", all.iter().map(|(name, ..)| name.clone()).collect()),
             ("table_type", all.iter().map(|(_, kind, _)| (*kind).to_owned()).collect()),
             ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
@@ -146,7 +146,7 @@ impl QuerySession {
 }
 
 /// Result of a statement whose columns are all text. Each column has a name and its values.
-pub(super) fn rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
+pub(super) fn text_rows(columns: &[(&str, Vec<String>)]) -> Result<Outcome> {
     let fields: Vec<_> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
     let schema: SchemaRef = Arc::new(ArrowSchema::new(fields));
     let arrays = columns.iter().map(|(_, values)| Arc::new(StringArray::from(values.clone())) as ArrayRef).collect();

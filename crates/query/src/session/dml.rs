@@ -20,18 +20,18 @@ use taut_sql::{
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
-use super::insert_values::{InsertTarget, lists_few};
+use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
 use super::returned_rows::ReturnedRows;
 use super::transactions::is_conflict;
-use super::{Done, Outcome, QuerySession, collected, count_of, ready};
+use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
 use crate::error::{QueryError, Result, Violation};
-use crate::exec::insert::{InsertExec, in_order, is_few};
-use crate::exec::mutation::{Changed, ChangedRows, ChangedRowsExec};
+use crate::exec::insert::{InsertExec, fits_in_delta, with_table_order};
+use crate::exec::mutation::{ChangedRows, ChangedRowsExec, RemovedRows};
 use crate::exec::operators::make_interruptible;
-use crate::exec::reads::{create_bare_plan, create_physical_plan, withdraw_reads};
+use crate::exec::reads::{create_physical_plan, create_uninterruptible_plan, withdraw_reads};
 use crate::exec::scan::TautTable;
-use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, FoundRows, PlannedDml, Returning, Typed};
+use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, FoundRows, PlannedDml, Returning, TypedPlan};
 use crate::plan::parameters::BindParameters;
 use crate::write::changes::{Changes, WrittenRows};
 
@@ -39,7 +39,7 @@ use crate::write::changes::{Changes, WrittenRows};
 const ATTEMPTS_MAX: usize = 1_000;
 
 /// A mutation with its parameters and plan cache entry.
-pub(super) struct Mutate<'a> {
+pub(super) struct MutationRequest<'a> {
     pub mutation: &'a Mutation,
     pub names: Option<&'a Arc<Names>>,
     pub parameters: &'a Parameters,
@@ -63,15 +63,15 @@ pub(super) struct PlannedMutation {
 impl PlannedMutation {
     /// Deletes the rows that the mutation removes. Returns the number of those without a new version.
     pub async fn delete_rows(&self, table: &Arc<Table>) -> Result<u64> {
-        let Changed { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
+        let RemovedRows { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
         if let Some(transaction) = self.changes.transaction() {
             for rows in [&replaced, &deleted].into_iter().filter(|rows| !rows.is_empty()) {
                 transaction.delete_rows(table.id, rows).await?;
             }
         }
         let count = deleted.len();
-        self.changes.wrote(table, WrittenRows::Replaced(replaced));
-        self.changes.wrote(table, WrittenRows::Deleted(deleted));
+        self.changes.record_written(table, WrittenRows::Replaced(replaced));
+        self.changes.record_written(table, WrittenRows::Deleted(deleted));
         Ok(count)
     }
 }
@@ -88,18 +88,18 @@ pub(super) struct BoundMutation<'a> {
 impl QuerySession {
     /// Runs a mutation, in the transaction in progress or in one of its own. After a write conflict it is retried if it
     /// has a transaction of its own, or if the isolation level is READ COMMITTED.
-    pub(super) async fn mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
-        self.check_may_write(mutate.mutation.kind.verb())?;
+    pub(super) async fn mutate(&self, request: &MutationRequest<'_>) -> Result<Outcome> {
+        self.check_may_write(request.mutation.kind.verb())?;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.try_to_mutate(mutate).await {
+            match self.try_to_mutate(request).await {
                 done if attempts == ATTEMPTS_MAX => return done,
-                Err(error) if is_conflict(&error) && self.runs_again()? => {}
+                Err(error) if is_conflict(&error) && self.prepare_retry()? => {}
                 // The failed transaction no longer holds any locks.
                 Err(QueryError::Deadlock) if self.transaction().is_none() => {}
-                Err(QueryError::Constraint(violation)) if mutate.mutation.conflict().is_some() => {
-                    self.resolve(mutate.mutation, *violation)?;
+                Err(QueryError::Constraint(violation)) if request.mutation.conflict().is_some() => {
+                    self.handle_key_violation(request.mutation, *violation)?;
                 }
                 done => return done,
             }
@@ -111,18 +111,18 @@ impl QuerySession {
         if let Statement::Mutation { mutation, names, .. } = statement {
             let changes = self.changes();
             let table = self.table(&mutation.table)?;
-            let BoundMutation { query, .. } = asked(mutation, &table)?;
+            let BoundMutation { query, .. } = bind_mutation(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
             state.statement_to_plan(engine_query(query.query)).await?;
             withdraw_reads(&state);
         }
         self.prepared.insert(name, statement.clone())?;
-        Ok(Outcome::Done(Done::of("PREPARE")))
+        Ok(Outcome::Done(Done::with_tag("PREPARE")))
     }
 
-    /// Whether a statement may be retried after a write conflict. Refreshes the snapshot of a READ COMMITTED
-    /// transaction.
-    fn runs_again(&self) -> Result<bool> {
+    /// Prepares a retry after a write conflict: refreshes the snapshot of a READ COMMITTED transaction. Returns whether
+    /// a retry is allowed.
+    fn prepare_retry(&self) -> Result<bool> {
         match self.transaction() {
             None => Ok(true),
             Some((transaction, IsolationLevel::ReadCommitted)) => {
@@ -135,11 +135,11 @@ impl QuerySession {
 
     /// Handles a violated key of an `INSERT ... ON CONFLICT`. Returns `Ok` if the statement must be retried, because
     /// the other row was not visible when it began.
-    fn resolve(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
+    fn handle_key_violation(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
         let table = self.table(&mutation.table)?;
         let keys = conflict_keys(mutation, &table)?;
         match violation {
-            Violation::NotUnique { is_concurrent: true, .. } if self.runs_again()? => Ok(()),
+            Violation::NotUnique { is_concurrent: true, .. } if self.prepare_retry()? => Ok(()),
             Violation::NotUnique { is_concurrent: true, table, .. } => Err(CommitError::RowsChanged { table }.into()),
             // Two rows of the statement itself have the key.
             Violation::NotUnique { constraint, .. } if keys.iter().any(|key| key.name == constraint) => {
@@ -149,51 +149,53 @@ impl QuerySession {
         }
     }
 
-    async fn try_to_mutate(&self, mutate: &Mutate<'_>) -> Result<Outcome> {
-        self.in_transaction(async |changes: Changes| self.mutate_in(&changes, mutate).await).await
+    async fn try_to_mutate(&self, request: &MutationRequest<'_>) -> Result<Outcome> {
+        self.in_transaction(async |changes: Changes| self.mutate_in(&changes, request).await).await
     }
 
-    async fn mutate_in(&self, changes: &Changes, mutate: &Mutate<'_>) -> Result<Outcome> {
-        let Mutate { mutation, .. } = mutate;
+    async fn mutate_in(&self, changes: &Changes, request: &MutationRequest<'_>) -> Result<Outcome> {
+        let MutationRequest { mutation, .. } = request;
         let snapshot = changes.snapshot();
-        let table = target(&snapshot, mutation)?;
-        if let Some(options) = mutate.analyze {
-            return Box::pin(self.analyze(changes, mutate, table, options)).await;
+        let table = target_table(&snapshot, mutation)?;
+        if let Some(options) = request.analyze {
+            return Box::pin(self.analyze(changes, request, table, options)).await;
         }
-        match self.run_cached_dml(changes, mutate, (&snapshot, table)).await? {
-            Some((_, Some(returned))) => return Ok(Outcome::Rows(ready(returned.schema(), vec![returned]))),
+        match self.run_cached_dml(changes, request, (&snapshot, table)).await? {
+            Some((_, Some(returned))) => {
+                return Ok(Outcome::Rows(stream_of_batches(returned.schema(), vec![returned])));
+            }
             Some((rows, None)) => return Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), rows))),
             None => {}
         }
-        Box::pin(self.mutate_planned(changes, mutate, table)).await
+        Box::pin(self.mutate_planned(changes, request, table)).await
     }
 
     /// Plans a mutation.
     pub(super) async fn plan_mutation(
         &self,
         changes: &Changes,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         table: &Arc<Table>,
     ) -> Result<PlannedMutation> {
-        let Mutate { mutation, names, parameters, .. } = mutate;
-        let BoundMutation { query, keys, assigned } = asked(mutation, table)?;
-        let changes = changes.assigning(assigned);
+        let MutationRequest { mutation, names, parameters, .. } = request;
+        let BoundMutation { query, keys, assigned } = bind_mutation(mutation, table)?;
+        let changes = changes.with_assigned_columns(assigned);
         let state = self.target_state(&changes, table, *names);
         let changed = ChangedRows::default();
         let statement = engine_query(query.query);
         check_parameters(&statement, mutation, parameters)?;
-        let plan = match mutate.analyze {
-            None => bound_part(&state, statement, parameters).await?,
+        let plan = match request.analyze {
+            None => plan_part(&state, statement, parameters).await?,
             // Planned with its `EXPLAIN`, so that the planner checks the options.
-            Some(options) => match bound_part(&state, explained(statement, options), parameters).await? {
+            Some(options) => match plan_part(&state, explain_statement(statement, options), parameters).await? {
                 LogicalPlan::Analyze(analyze) => Arc::unwrap_or_clone(analyze.input),
                 plan => plan,
             },
         };
-        let mut physical = create_bare_plan(&state, &plan).await?;
+        let mut physical = create_uninterruptible_plan(&state, &plan).await?;
         let columns = &query.outputs.columns;
         let ordered = match mutation.kind {
-            MutationKind::Update => in_order(&physical, table, columns.start)?,
+            MutationKind::Update => with_table_order(&physical, table, columns.start)?,
             _ => None,
         };
         let is_in_order = ordered.is_some();
@@ -205,22 +207,27 @@ impl QuerySession {
         let indexes = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(indexes).collect() } else { Vec::new() };
         let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
-        if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && mutate.analyze.is_none() {
+        if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && request.analyze.is_none() {
             rows = rows.returning_actions()?;
         }
         Ok(PlannedMutation { changes, state, rows: Arc::new(rows), is_in_order, changed })
     }
 
     /// Plans a mutation and runs it.
-    async fn mutate_planned(&self, changes: &Changes, mutate: &Mutate<'_>, table: &Arc<Table>) -> Result<Outcome> {
-        let Mutate { mutation, parameters, .. } = mutate;
-        let planned = self.plan_mutation(changes, mutate, table).await?;
+    async fn mutate_planned(
+        &self,
+        changes: &Changes,
+        request: &MutationRequest<'_>,
+        table: &Arc<Table>,
+    ) -> Result<Outcome> {
+        let MutationRequest { mutation, parameters, .. } = request;
+        let planned = self.plan_mutation(changes, request, table).await?;
         let (state, rows, changes) = (&planned.state, Arc::clone(&planned.rows), &planned.changes);
         let written = match (mutation.kind, &mutation.returning) {
             (_, Some(_)) => {
                 let batches: Vec<RecordBatch> =
                     execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-                Some(ReturnedRows::of(batches, &rows.schema(), table, mutation.kind)?)
+                Some(ReturnedRows::new(batches, &rows.schema(), table, mutation.kind)?)
             }
             _ => None,
         };
@@ -236,14 +243,15 @@ impl QuerySession {
                     Some(written) => (written.inserted.scan(state, None, &[], None).await?, false),
                     None => (rows, planned.is_in_order),
                 };
-                let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows, is_in_order);
-                inserted = count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
+                let insert =
+                    InsertExec::from_physical_plan(Arc::clone(self.store()), Arc::clone(table), rows, is_in_order);
+                inserted = sum_counts(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
             }
         }
         let deleted_rows = planned.delete_rows(table).await?;
         match (written, mutation.returning_query()) {
             (Some(written), Some(returning)) => {
-                let batches = self.returned(changes, written.returned, returning, parameters).await?;
+                let batches = self.run_returning(changes, written.returned, returning, parameters).await?;
                 Ok(Outcome::Rows(batches))
             }
             _ => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),
@@ -255,47 +263,47 @@ impl QuerySession {
     async fn run_cached_dml(
         &self,
         changes: &Changes,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<(u64, Option<RecordBatch>)>> {
         let Some(transaction) = changes.transaction() else { return Ok(None) };
-        let Some(cached) = self.cached_dml(changes, mutate, (snapshot, table)).await? else { return Ok(None) };
-        let Some(values) = positional(mutate.parameters) else { return Ok(None) };
+        let Some(cached) = self.cached_dml(changes, request, (snapshot, table)).await? else { return Ok(None) };
+        let Some(values) = positional(request.parameters) else { return Ok(None) };
         cached.record_reads(transaction, snapshot, values);
-        let Some(FoundRows { rows, new }) = cached.find(snapshot, values)? else { return Ok(None) };
-        if new.as_ref().is_some_and(|new| !is_few(new)) {
+        let Some(FoundRows { rows, new }) = cached.find_rows(snapshot, values)? else { return Ok(None) };
+        if new.as_ref().is_some_and(|new| !fits_in_delta(new)) {
             return Ok(None);
         }
-        let (kind, count) = (mutate.mutation.kind, rows.len());
+        let (kind, count) = (request.mutation.kind, rows.len());
         if kind == MutationKind::Insert {
             if count == 0 {
-                let target = self.insert_targets.of(table)?;
-                let given = mutate.mutation.listed().and_then(|listed| target.given(table, listed, values));
+                let target = self.insert_targets.get(table)?;
+                let given = request.mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
                 let settings = self.planning.state(&self.context);
                 let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
-                let returned = cached.returned(Some(&new), values)?;
+                let returned = cached.evaluate_returning(Some(&new), values)?;
                 let count = new.num_rows() as u64;
                 transaction.insert_rows(table.id, &new)?;
-                changes.wrote(table, WrittenRows::New(new));
+                changes.record_written(table, WrittenRows::New(new));
                 return Ok(Some((count, returned)));
             }
-            if !mutate.mutation.conflict().is_some_and(Conflict::updates) {
-                return Ok(Some((0, cached.returned(None, values)?)));
+            if !request.mutation.conflict().is_some_and(Conflict::updates) {
+                return Ok(Some((0, cached.evaluate_returning(None, values)?)));
             }
         }
-        let returned = cached.returned(new.as_ref(), values)?;
+        let returned = cached.evaluate_returning(new.as_ref(), values)?;
         if count > 0 {
             transaction.delete_rows(table.id, &rows).await?;
         }
-        let changes = changes.assigning(cached.assigned().cloned());
+        let changes = changes.with_assigned_columns(cached.assigned().cloned());
         match new.filter(|_| kind != MutationKind::Delete) {
             Some(new) => {
                 transaction.insert_rows(table.id, &new)?;
-                changes.wrote(table, WrittenRows::New(new));
-                changes.wrote(table, WrittenRows::Replaced(rows));
+                changes.record_written(table, WrittenRows::New(new));
+                changes.record_written(table, WrittenRows::Replaced(rows));
             }
-            None => changes.wrote(table, WrittenRows::Deleted(rows)),
+            None => changes.record_written(table, WrittenRows::Deleted(rows)),
         }
         Ok(Some((count, returned)))
     }
@@ -304,13 +312,13 @@ impl QuerySession {
     async fn cached_dml(
         &self,
         changes: &Changes,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<Arc<CachedDml>>> {
-        let Mutate { mutation, parameters, plan: entry, .. } = mutate;
+        let MutationRequest { mutation, parameters, plan: entry, .. } = request;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
-            MutationKind::Insert => mutation.conflict().is_some() || mutation.listed().is_some_and(lists_few),
+            MutationKind::Insert => mutation.conflict().is_some() || mutation.listed().is_some_and(is_small_list),
             MutationKind::Merge => false,
         };
         // If the design of a table prescribes encodings, new rows go to blocks, which check whether they fit the
@@ -320,32 +328,32 @@ impl QuerySession {
         };
         let cache_key = self.planning.cache_key(snapshot);
         match entry.find(cache_key, snapshot) {
-            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.keys_hold() => return Ok(None),
-            CacheLookup::Plan(cached) if cached.is_for(values) => return Ok(Some(cached)),
-            CacheLookup::Nothing => return Ok(None),
+            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.are_keys_valid() => return Ok(None),
+            CacheLookup::Plan(cached) if cached.accepts(values) => return Ok(Some(cached)),
+            CacheLookup::NoCache => return Ok(None),
             // A null does not determine the type of later values.
-            CacheLookup::Plan(_) | CacheLookup::Wanted if values.contains(&Value::Null) => return Ok(None),
-            CacheLookup::Plan(_) | CacheLookup::Wanted => {}
+            CacheLookup::Plan(_) | CacheLookup::ShouldCache if values.contains(&Value::Null) => return Ok(None),
+            CacheLookup::Plan(_) | CacheLookup::ShouldCache => {}
         }
-        let cached = Box::pin(self.cache_dml(changes, mutate, (table, cache_key), values)).await?;
-        Ok(cached.filter(|cached| cached.is_for(values)))
+        let cached = Box::pin(self.cache_dml(changes, request, (table, cache_key), values)).await?;
+        Ok(cached.filter(|cached| cached.accepts(values)))
     }
 
     /// Plans a mutation for the plan cache; `None` if the plan cannot be cached.
     async fn cache_dml(
         &self,
         changes: &Changes,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         (table, cache_key): (&Arc<Table>, CacheKey),
         values: &[Value],
     ) -> Result<Option<Arc<CachedDml>>> {
-        let Mutate { mutation, names, plan: entry, parameters, .. } = mutate;
-        let whole = asked(mutation, table)?;
+        let MutationRequest { mutation, names, plan: entry, parameters, .. } = request;
+        let whole = bind_mutation(mutation, table)?;
         check_parameters(&engine_query(whole.query.query), mutation, parameters)?;
-        let (of_conflict, given) = match (mutation.kind, mutation.conflict()) {
+        let (conflict_update, insert_parameters) = match (mutation.kind, mutation.conflict()) {
             (MutationKind::Insert, Some(_)) => {
-                match on_conflict(mutation, table, (&*self.insert_targets.of(table)?, values))? {
-                    Some((update, given)) => (Some(update), given),
+                match on_conflict_update(mutation, table, (&*self.insert_targets.get(table)?, values))? {
+                    Some((update, parameters)) => (Some(update), parameters),
                     None => return Ok(None),
                 }
             }
@@ -356,36 +364,37 @@ impl QuerySession {
             Some(query) => {
                 let state = self.written_state(changes, MemTable::try_new(table.schema.arrow(), vec![vec![]])?);
                 let plan = state.statement_to_plan(engine_query(query)).await?;
-                let returning = Typed::of(plan, values).and_then(|query| Returning::of(query, table, &state));
+                let returning =
+                    TypedPlan::infer(plan, values).and_then(|query| Returning::compile(query, table, &state));
                 let Some(returning) = returning else {
-                    entry.keep(cache_key, None);
+                    entry.store(cache_key, None);
                     return Ok(None);
                 };
                 Some(returning)
             }
         };
-        if mutation.kind == MutationKind::Insert && of_conflict.is_none() {
-            let cached = returning.map(|returning| Arc::new(CachedDml::inserting(returning, values.len(), cache_key)));
-            entry.keep(cache_key, cached.as_ref());
+        if mutation.kind == MutationKind::Insert && conflict_update.is_none() {
+            let cached = returning.map(|returning| Arc::new(CachedDml::for_insert(returning, values.len(), cache_key)));
+            entry.store(cache_key, cached.as_ref());
             return Ok(cached);
         }
-        let BoundMutation { query, assigned, .. } = asked(of_conflict.as_ref().unwrap_or(mutation), table)?;
+        let BoundMutation { query, assigned, .. } = bind_mutation(conflict_update.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
         let plan = state.statement_to_plan(engine_query(query.query)).await?;
         // This plan is not run.
         withdraw_reads(&state);
         // Not recorded as uncacheable: with other values, all parameters may have types.
-        let Some(typed) = Typed::of(plan, values) else { return Ok(None) };
+        let Some(typed) = TypedPlan::infer(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
-        let planned = PlannedDml { query: typed, outputs, assigned, given, is_deletion, returning };
-        let cached = CachedDml::of(planned, table, (&state, cache_key)).map(Arc::new);
-        let cached = cached.filter(|cached| !cached.relies_on_keys || self.keys_hold());
-        entry.keep(cache_key, cached.as_ref());
+        let planned = PlannedDml { query: typed, outputs, assigned, insert_parameters, is_deletion, returning };
+        let cached = CachedDml::compile(planned, table, (&state, cache_key)).map(Arc::new);
+        let cached = cached.filter(|cached| !cached.relies_on_keys || self.are_keys_valid());
+        entry.store(cache_key, cached.as_ref());
         Ok(cached)
     }
 
     /// Runs the query of a `RETURNING` over the written rows.
-    async fn returned(
+    async fn run_returning(
         &self,
         changes: &Changes,
         written: MemTable,
@@ -393,16 +402,16 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
         let state = self.written_state(changes, written);
-        let plan = bound_part(&state, engine_query(query), parameters).await?;
+        let plan = plan_part(&state, engine_query(query), parameters).await?;
         // Computes all rows now: an error must occur before the rows are committed.
-        collected(create_physical_plan(&state, &plan).await?, &state).await
+        collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await
     }
 
     /// State in which the query of a `RETURNING` is planned and run.
     fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // The actions of foreign keys run only at the end of the statement.
-        catalog.keys_hold = false;
+        catalog.are_keys_valid = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         catalog.state(self.context.state())
     }
@@ -416,10 +425,10 @@ impl QuerySession {
     ) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), names);
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
-        let target = if catalog.keys_hold { target } else { target.without_keys() };
+        let target = if catalog.are_keys_valid { target } else { target.without_keys() };
         catalog.relations.push((TARGET, Arc::new(target) as Arc<dyn TableProvider>));
         if let Some(reads) = &catalog.reads {
-            reads.look_up(table.id);
+            reads.record_lookup(table.id);
         }
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(changes.clone()));
@@ -455,12 +464,12 @@ impl QuerySession {
             Ok(())
         });
         truncated.await?;
-        Ok(Outcome::Done(Done::of("TRUNCATE TABLE")))
+        Ok(Outcome::Done(Done::with_tag("TRUNCATE TABLE")))
     }
 }
 
 /// Returns the table that a mutation changes.
-pub(super) fn target<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
+pub(super) fn target_table<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
     let table = snapshot.table(&mutation.table);
     table.ok_or_else(|| QueryError::no_relation(&mutation.table))
 }
@@ -498,16 +507,20 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
         }),
         Some(ConflictTarget::Constraint(name)) => keys.iter().find(|key| key.name == *name),
     };
-    let known = || keys.iter().map(|key| format!("{:?} on ({})", key.name, named(table, &[key]).concat().join(", ")));
+    let key_descriptions = || {
+        keys.iter().map(|key| format!("{:?} on ({})", key.name, key_column_names(table, &[key]).concat().join(", ")))
+    };
     let keys_of_table = match keys.as_slice() {
         [] => format!("Table {:?} has no PRIMARY KEY or UNIQUE constraint.", table.name),
-        _ => format!("The keys of table {:?} are {}.", table.name, known().collect::<Vec<_>>().join(" and ")),
+        _ => {
+            format!("The keys of table {:?} are {}.", table.name, key_descriptions().collect::<Vec<_>>().join(" and "))
+        }
     };
     Ok(vec![found.ok_or(QueryError::Conflict { keys: keys_of_table })?])
 }
 
 /// Names of the columns of some keys.
-fn named(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
+fn key_column_names(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     let name = |column: &ColumnIndex| table.schema.column(*column).name.clone();
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
 }
@@ -517,7 +530,7 @@ pub(super) fn engine_query(query: Box<Query>) -> EngineStatement {
 }
 
 /// Wraps a query in an `EXPLAIN`.
-pub(super) fn explained(query: EngineStatement, options: &ExplainStatementOptions) -> EngineStatement {
+pub(super) fn explain_statement(query: EngineStatement, options: &ExplainStatementOptions) -> EngineStatement {
     EngineStatement::Explain(ExplainStatement { options: options.clone(), statement: Box::new(query) })
 }
 
@@ -528,7 +541,7 @@ pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, par
 }
 
 /// Plans a query of a mutation, or the `EXPLAIN` of one. Binds those parameters of the mutation that the query uses.
-pub(super) async fn bound_part(
+pub(super) async fn plan_part(
     state: &SessionState,
     statement: EngineStatement,
     parameters: &Parameters,
@@ -541,25 +554,25 @@ pub(super) async fn bound_part(
 
 /// Mutation that an `INSERT ... ON CONFLICT` of one row runs if an existing row has its key, and the number of
 /// parameters in the row to insert. `None` for other statements.
-fn on_conflict(
+fn on_conflict_update(
     mutation: &Mutation,
     table: &Table,
     (target, values): (&InsertTarget, &[Value]),
 ) -> Result<Option<(Mutation, usize)>> {
-    let given = mutation.listed().and_then(|listed| target.given(table, listed, values));
+    let given = mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;
-    let update = mutation.on_conflict(&target_columns(table, &defaults), &named(table, &[*key]).concat())?;
+    let update = mutation.on_conflict(&target_columns(table, &defaults), &key_column_names(table, &[*key]).concat())?;
     Ok(update.map(|update| (update, given.parameters)))
 }
 
 /// Returns the query of a mutation, with the keys and columns that are known before the query is planned.
-pub(super) fn asked<'a>(mutation: &Mutation, table: &'a Table) -> Result<BoundMutation<'a>> {
+pub(super) fn bind_mutation<'a>(mutation: &Mutation, table: &'a Table) -> Result<BoundMutation<'a>> {
     let defaults = defaults_of(table)?;
     let columns = target_columns(table, &defaults);
     let keys = conflict_keys(mutation, table)?;
-    let query = mutation.query(&columns, &named(table, &keys))?;
+    let query = mutation.query(&columns, &key_column_names(table, &keys))?;
     let assigned = mutation.assigned(&columns)?;
     let assigned = assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).collect()));
     Ok(BoundMutation { query, keys, assigned })

@@ -16,8 +16,11 @@ use futures::TryStreamExt;
 use taut_sql::MutationKind;
 use taut_store::Table;
 
-use super::dml::{BoundMutation, Mutate, asked, bound_part, check_parameters, engine_query, explained, target};
-use super::{Outcome, QuerySession, collected, ready};
+use super::dml::{
+    BoundMutation, MutationRequest, bind_mutation, check_parameters, engine_query, explain_statement, plan_part,
+    target_table,
+};
+use super::{Outcome, QuerySession, collect_as_stream, stream_of_batches};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::InsertExec;
 use crate::exec::reads::withdraw_reads;
@@ -27,42 +30,42 @@ impl QuerySession {
     /// Returns the plan of a mutation without running it.
     pub(super) async fn explain_mutation(
         &self,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         options: &ExplainStatementOptions,
     ) -> Result<Outcome> {
-        let Mutate { mutation, names, parameters, .. } = mutate;
+        let MutationRequest { mutation, names, parameters, .. } = request;
         let changes = self.changes();
         let snapshot = changes.snapshot();
-        let table = target(&snapshot, mutation)?;
-        let BoundMutation { query, .. } = asked(mutation, table)?;
+        let table = target_table(&snapshot, mutation)?;
+        let BoundMutation { query, .. } = bind_mutation(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
         let query = engine_query(query.query);
         check_parameters(&query, mutation, parameters)?;
-        let plan = bound_part(&state, explained(query, options), parameters).await?;
+        let plan = plan_part(&state, explain_statement(query, options), parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         withdraw_reads(&state);
-        Ok(Outcome::Rows(collected(physical, &state).await?))
+        Ok(Outcome::Rows(collect_as_stream(physical, &state).await?))
     }
 
     /// Runs a mutation and returns its plan with metrics.
     pub(super) async fn analyze(
         &self,
         changes: &Changes,
-        mutate: &Mutate<'_>,
+        request: &MutationRequest<'_>,
         table: &Arc<Table>,
         options: &ExplainStatementOptions,
     ) -> Result<Outcome> {
         if let Some(format) = options.format.as_ref().filter(|format| **format != ExplainFormat::Indent) {
-            let what = format!("EXPLAIN ANALYZE of {} with FORMAT {format}", mutate.mutation.kind.verb());
+            let what = format!("EXPLAIN ANALYZE of {} with FORMAT {format}", request.mutation.kind.verb());
             return Err(QueryError::unsupported(what, "FORMAT indent is"));
         }
-        let planned = self.plan_mutation(changes, mutate, table).await?;
+        let planned = self.plan_mutation(changes, request, table).await?;
         let rows = Arc::clone(&planned.rows);
-        let plan: Arc<dyn ExecutionPlan> = match mutate.mutation.kind {
+        let plan: Arc<dyn ExecutionPlan> = match request.mutation.kind {
             MutationKind::Delete => rows,
             _ => {
                 let (store, table) = (Arc::clone(self.store()), Arc::clone(table));
-                Arc::new(InsertExec::of_planned(store, table, rows, planned.is_in_order))
+                Arc::new(InsertExec::from_physical_plan(store, table, rows, planned.is_in_order))
             }
         };
         // Runs in this future: a separate task might continue after a cancellation.
@@ -74,16 +77,16 @@ impl QuerySession {
             ExplainAnalyzeCategories::All => None,
             ExplainAnalyzeCategories::Only(categories) => Some(categories.clone()),
         };
-        let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref())
+        let format_key = DisplayableExecutionPlan::with_metrics(plan.as_ref())
             .set_metric_types(options.analyze_level.unwrap_or(defaults.analyze_level).included_types())
             .set_metric_categories(categories)
             .set_show_statistics(options.show_statistics.unwrap_or(defaults.show_statistics))
             .indent(options.verbose)
             .to_string();
-        let columns =
-            ["Plan with Metrics".to_owned(), shown].map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
+        let columns = ["Plan with Metrics".to_owned(), format_key]
+            .map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
         let schema = LogicalPlan::explain_schema();
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
-        Ok(Outcome::Rows(ready(schema, vec![batch])))
+        Ok(Outcome::Rows(stream_of_batches(schema, vec![batch])))
     }
 }

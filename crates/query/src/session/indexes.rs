@@ -7,7 +7,7 @@ use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
 use super::{Done, Outcome, QuerySession};
-use crate::constraints::index_keys;
+use crate::constraints::add_key_indexes;
 use crate::error::{QueryError, Result};
 use crate::write::rewrite::rebuild_indexes;
 
@@ -41,14 +41,14 @@ impl QuerySession {
             }
             Some((owner, known)) if new.if_not_exists => {
                 let notice = format!("relation {:?} already exists on table {:?}, skipping", known.name, owner.name);
-                return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::of("CREATE INDEX") }));
+                return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("CREATE INDEX") }));
             }
             Some((_, known)) => return Err(QueryError::relation_exists(known.name)),
         }
         let _lock = self.lock_for_maintenance(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         self.mover.wake();
-        Ok(Outcome::Done(Done { notices, ..Done::of("CREATE INDEX") }))
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))
     }
 
     pub(super) async fn drop_indexes(&self, names: &[String], if_exists: bool) -> Result<Outcome> {
@@ -83,7 +83,7 @@ impl QuerySession {
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
                 design.indexes.retain(|index| !names.contains(&index.name));
                 // A key that used one of the dropped indexes gets an index of its own.
-                index_keys(&mut design, &table.constraints, edit.catalog())?;
+                add_key_indexes(&mut design, &table.constraints, edit.catalog())?;
                 edit.set_design(id, design)
             })
         })?;
@@ -92,7 +92,7 @@ impl QuerySession {
             let _lock = self.lock_for_maintenance(table.id).await;
             self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
-        Ok(Outcome::Done(Done { notices, ..Done::of("DROP INDEX") }))
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
 
     /// Gives the blocks of a table the indexes of its current design, except for those in `without`.
@@ -101,7 +101,7 @@ impl QuerySession {
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
         let indexes = newest.design.indexes.iter().filter(|index| !without.contains(&index.name));
         let indexes: Vec<IndexDesign> = indexes.cloned().collect();
-        let progress = self.counter(operation, Some(newest.rows()));
+        let progress = self.progress_counter(operation, Some(newest.rows()));
         rebuild_indexes(&self.changes(), table, &indexes, self.threads, progress).await
     }
 

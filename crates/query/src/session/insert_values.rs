@@ -19,11 +19,11 @@ use taut_sql::{Listed, Parameters, Value, literal, local_name, normalize, parame
 use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
-use super::{QuerySession, count_of};
+use super::{QuerySession, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::Result;
 use crate::exec::insert::InsertExec;
-use crate::plan::cache::exact;
+use crate::plan::cache::convert_exactly;
 use crate::write::changes::{Changes, WrittenRows};
 use crate::write::coerce::Coercion;
 use crate::write::commit::check_constraints;
@@ -43,31 +43,31 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let found =
-            listed(statement).and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
+        let found = listed_values(statement)
+            .and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
         let Some((table, listed)) = found else { return Ok(None) };
-        let target = self.insert_targets.of(table)?;
+        let target = self.insert_targets.get(table)?;
         // More values than parameters are an error. Planning reports it.
-        let given = target.given(table, listed, values).filter(|given| given.parameters == values.len());
+        let given = target.listed_columns(table, listed, values).filter(|given| given.parameters == values.len());
         let Some(given) = given else { return Ok(None) };
         self.check_may_write("INSERT")?;
         let rows = given.rows(&target, self.planning.state(&self.context).config_options())?;
         if rows.num_rows() > ROWS_MAX {
-            return Ok(Some(self.insert_many(table, rows).await?));
+            return Ok(Some(self.insert_as_load(table, rows).await?));
         }
         let inserted = self.in_transaction(async |changes: Changes| {
             check_constraints(table, &changes.snapshot())?;
             if let Some(transaction) = changes.transaction() {
                 transaction.insert_rows(table.id, &rows)?;
             }
-            changes.wrote(table, WrittenRows::New(rows.clone()));
+            changes.record_written(table, WrittenRows::New(rows.clone()));
             Ok(rows.num_rows() as u64)
         });
         Ok(Some(inserted.await?))
     }
 
     /// Inserts more than [`ROWS_MAX`] rows, which may be written as blocks.
-    async fn insert_many(&self, table: &Arc<Table>, rows: RecordBatch) -> Result<u64> {
+    async fn insert_as_load(&self, table: &Arc<Table>, rows: RecordBatch) -> Result<u64> {
         let batch_rows = self.planning.state(&self.context).config().batch_size();
         let starts = (0..rows.num_rows()).step_by(batch_rows);
         let batches = starts.map(|start| rows.slice(start, batch_rows.min(rows.num_rows() - start))).collect();
@@ -77,11 +77,11 @@ impl QuerySession {
             let mut state = self.context.state();
             state.config_mut().set_extension(Arc::new(changes));
             let rows = rows.scan(&state, None, &[], None).await?;
-            let insert = InsertExec::of_planned(Arc::clone(self.store()), Arc::clone(table), rows, false);
-            count_of(execute_stream(Arc::new(insert), state.task_ctx())?).await
+            let insert = InsertExec::from_physical_plan(Arc::clone(self.store()), Arc::clone(table), rows, false);
+            sum_counts(execute_stream(Arc::new(insert), state.task_ctx())?).await
         });
         let count = inserted.await?;
-        self.complete(table).await;
+        self.complete_after_load(table).await;
         Ok(count)
     }
 }
@@ -100,7 +100,7 @@ pub(super) struct InsertTarget {
     defaults: Vec<Option<Column>>,
     /// Schema of the table with all columns nullable.
     nullable: SchemaRef,
-    conform: Coercion,
+    coercion: Coercion,
 }
 
 /// Values of a column.
@@ -119,25 +119,25 @@ impl InsertTargets {
     ///
     /// # Errors
     /// If a check constraint can no longer be planned.
-    pub fn of(&self, table: &Table) -> Result<Arc<InsertTarget>> {
+    pub fn get(&self, table: &Table) -> Result<Arc<InsertTarget>> {
         if let Some(known) = self.0.lock().get(&table.id)
             && Arc::ptr_eq(&known.schema, &table.schema)
             && Arc::ptr_eq(&known.constraints, &table.constraints)
         {
             return Ok(Arc::clone(known));
         }
-        let made = Arc::new(InsertTarget::of(table)?);
+        let target = Arc::new(InsertTarget::new(table)?);
         let mut targets = self.0.lock();
         if targets.len() >= TARGETS_MAX {
             targets.clear();
         }
-        targets.insert(table.id, Arc::clone(&made));
-        Ok(made)
+        targets.insert(table.id, Arc::clone(&target));
+        Ok(target)
     }
 }
 
 impl InsertTarget {
-    fn of(table: &Table) -> Result<Self> {
+    fn new(table: &Table) -> Result<Self> {
         let arrow = table.schema.arrow();
         let nullable = arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let nullable = Arc::new(ArrowSchema::new(nullable.collect::<Vec<_>>()));
@@ -145,7 +145,8 @@ impl InsertTarget {
         let default = |index: usize| match table.constraints.defaults.get(&ColumnIndex::from(index)) {
             None => ScalarValue::try_from(&types[index]).ok().map(Column::Value),
             Some(sql) => {
-                let value = literal(&parse_expression(sql).ok()?).and_then(|value| exact(&value, &types[index]));
+                let value =
+                    literal(&parse_expression(sql).ok()?).and_then(|value| convert_exactly(&value, &types[index]));
                 let computed = || default_expression(sql, table.schema.column(ColumnIndex::from(index)).logical_type);
                 value.map(Column::Value).or_else(|| computed().ok().map(Column::Computed))
             }
@@ -155,14 +156,14 @@ impl InsertTarget {
             constraints: Arc::clone(&table.constraints),
             defaults: (0..types.len()).map(default).collect(),
             types,
-            conform: Coercion::of_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
+            coercion: Coercion::for_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
             nullable,
         })
     }
 
-    /// Values that listed rows give each column of the table. `None` unless all of them are known and can be stored
-    /// without a cast by the planner.
-    pub(super) fn given(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<GivenValues> {
+    /// Converts listed rows to values for each column of the table. `None` if a value is unknown or needs a cast by the
+    /// planner.
+    pub(super) fn listed_columns(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<ListedColumns> {
         let Listed { columns: named, rows } = listed;
         if !table.design.encodings.is_empty() {
             return None;
@@ -187,20 +188,20 @@ impl InsertTarget {
             let value = |row: &Parens<Vec<ast::Expr>>| match parameter(&row.content[position]) {
                 Some(parameter) => {
                     used = used.max(parameter + 1);
-                    stored(values.get(parameter)?, &self.types[*index])
+                    convert_value(values.get(parameter)?, &self.types[*index])
                 }
-                None => stored(&literal(&row.content[position])?, &self.types[*index]),
+                None => convert_value(&literal(&row.content[position])?, &self.types[*index]),
             };
             columns[*index] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
         }
         let given = columns.into_iter().zip(&self.defaults);
         let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
-        Some(GivenValues { columns, rows: rows.len(), parameters: used })
+        Some(ListedColumns { columns, rows: rows.len(), parameters: used })
     }
 }
 
 /// Values of each column of a table.
-pub(super) struct GivenValues {
+pub(super) struct ListedColumns {
     columns: Vec<Column>,
     rows: usize,
     /// Number of parameters that the values refer to.
@@ -208,7 +209,7 @@ pub(super) struct GivenValues {
 }
 
 /// Table and listed values of a plain `INSERT ... VALUES`; `None` for other statements.
-fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
+fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     let TableObject::TableName(name) = &insert.table else { return None };
@@ -231,14 +232,14 @@ fn listed(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
 }
 
 /// Whether listed rows are few enough to be inserted without a plan.
-pub(super) fn lists_few(listed: Listed<'_>) -> bool {
+pub(super) fn is_small_list(listed: Listed<'_>) -> bool {
     (1..=ROWS_MAX).contains(&listed.rows.len())
 }
 
 /// Converts a value to the type of a column. `None` if the conversion is neither exact nor a rounding to the nearest
 /// floating-point number.
-fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
-    exact(value, wanted).or_else(|| {
+fn convert_value(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
+    convert_exactly(value, wanted).or_else(|| {
         let digits = match value {
             Value::Integer(number) => number.to_string(),
             Value::Decimal { unscaled, scale, .. } => format!("{unscaled}e{}", -i32::from(*scale)),
@@ -260,7 +261,7 @@ fn stored(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     })
 }
 
-impl GivenValues {
+impl ListedColumns {
     /// Builds the rows for a table.
     ///
     /// # Errors
@@ -271,11 +272,13 @@ impl GivenValues {
         let array = |column: Column| match column {
             Column::Values(values) => Ok(ScalarValue::iter_to_array(values)?),
             Column::Value(value) => Ok(value.to_array_of_size(rows)?),
-            Column::Computed(default) => defaults.get_or_insert_with(|| DefaultValues::now(settings)).of(default, rows),
+            Column::Computed(default) => {
+                defaults.get_or_insert_with(|| DefaultValues::at_current_time(settings)).evaluate(default, rows)
+            }
         };
         let arrays = self.columns.into_iter().map(array).collect::<Result<_>>()?;
         let rows = RecordBatch::try_new(Arc::clone(&target.nullable), arrays).map_err(DataFusionError::from)?;
-        Ok(target.conform.batch(&rows)?)
+        Ok(target.coercion.coerce(&rows)?)
     }
 }
 
@@ -287,12 +290,18 @@ mod tests {
     fn numbers_are_stored_as_the_nearest_of_their_column() {
         let decimal = |unscaled, scale| Value::Decimal { unscaled, precision: 38, scale };
         let double = |number| Some(ScalarValue::Float64(Some(number)));
-        assert_eq!(stored(&decimal(15, 1), &DataType::Float64), double(1.5));
-        assert_eq!(stored(&decimal(-1, 1), &DataType::Float64), double(-0.1));
-        assert_eq!(stored(&decimal(12_345_678_901_234_567_890, 20), &DataType::Float64), double(0.12345678901234568));
-        assert_eq!(stored(&Value::Integer(7), &DataType::Float32), Some(ScalarValue::Float32(Some(7.0))));
-        assert_eq!(stored(&decimal(i128::MAX, 0), &DataType::Float32), Some(ScalarValue::Float32(Some(1.7014118e38))));
-        assert_eq!(stored(&decimal(15, 1), &DataType::Int64), None);
-        assert_eq!(stored(&Value::Text("1".to_owned()), &DataType::Float64), None);
+        assert_eq!(convert_value(&decimal(15, 1), &DataType::Float64), double(1.5));
+        assert_eq!(convert_value(&decimal(-1, 1), &DataType::Float64), double(-0.1));
+        assert_eq!(
+            convert_value(&decimal(12_345_678_901_234_567_890, 20), &DataType::Float64),
+            double(0.12345678901234568)
+        );
+        assert_eq!(convert_value(&Value::Integer(7), &DataType::Float32), Some(ScalarValue::Float32(Some(7.0))));
+        assert_eq!(
+            convert_value(&decimal(i128::MAX, 0), &DataType::Float32),
+            Some(ScalarValue::Float32(Some(1.7014118e38)))
+        );
+        assert_eq!(convert_value(&decimal(15, 1), &DataType::Int64), None);
+        assert_eq!(convert_value(&Value::Text("1".to_owned()), &DataType::Float64), None);
     }
 }

@@ -47,8 +47,12 @@ impl QuerySession {
             }
             for ChangedTable { table, rows } in &written {
                 match rows {
-                    WrittenRows::Deleted(rows) => self.release(changes, transaction, table, rows, false).await?,
-                    WrittenRows::Replaced(rows) => self.release(changes, transaction, table, rows, true).await?,
+                    WrittenRows::Deleted(rows) => {
+                        self.run_referential_actions(changes, transaction, table, rows, false).await?
+                    }
+                    WrittenRows::Replaced(rows) => {
+                        self.run_referential_actions(changes, transaction, table, rows, true).await?
+                    }
                     WrittenRows::New(_) | WrittenRows::Blocks(_) => {}
                 }
             }
@@ -78,7 +82,7 @@ impl QuerySession {
     }
 
     /// Runs the actions of foreign keys whose referenced rows are deleted or updated.
-    async fn release(
+    async fn run_referential_actions(
         &self,
         changes: &Changes,
         transaction: &Arc<Transaction>,
@@ -91,10 +95,10 @@ impl QuerySession {
             let Some(child) = snapshot.table_of(*child) else { continue };
             for key in child.constraints.foreign_keys.iter().filter(|key| key.table == table.id) {
                 for batch in read_rows(table, rows, &key.referenced)? {
-                    self.release_keys(
+                    self.run_actions_of_keys(
                         changes,
                         transaction,
-                        ReleasedKeys { table, child, key, is_replaced },
+                        RemovedKeys { table, child, key, is_replaced },
                         batch.columns(),
                     )
                     .await?;
@@ -104,23 +108,23 @@ impl QuerySession {
         Ok(())
     }
 
-    async fn release_keys(
+    async fn run_actions_of_keys(
         &self,
         changes: &Changes,
         transaction: &Arc<Transaction>,
-        released: ReleasedKeys<'_>,
+        removed: RemovedKeys<'_>,
         keys: &[ArrayRef],
     ) -> Result<()> {
-        let ReleasedKeys { table, child, key, is_replaced } = released;
+        let RemovedKeys { table, child, key, is_replaced } = removed;
         for keys in chunks(keys) {
-            transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
+            transaction.lock_keys(table.id, &non_null_hashes(&keys), KeyMode::Exclusive).await?;
             loop {
                 // Skips keys that another row of the referenced table has now.
-                let mut found = numbers(find_at_commit(transaction, table.id, &key.referenced, &keys)?);
+                let mut found = key_ordinals(find_at_commit(transaction, table.id, &key.referenced, &keys)?);
                 let rows = find_at_commit(transaction, child.id, &key.columns, &keys)?;
-                found = rows.iter().map(|(number, _)| *number).filter(|number| !found.contains(number)).collect();
+                found = rows.iter().map(|(ordinal, _)| *ordinal).filter(|ordinal| !found.contains(ordinal)).collect();
                 let rows: Vec<RowId> =
-                    rows.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row).collect();
+                    rows.into_iter().filter(|(ordinal, _)| found.contains(ordinal)).map(|(_, row)| row).collect();
                 let Some(first) = found.first() else { break };
                 if wait_for(transaction, child.id, &rows).await? {
                     continue;
@@ -129,7 +133,7 @@ impl QuerySession {
                 if action == ReferentialAction::NoAction {
                     return Err(Violation::StillReferenced {
                         table: table.name.clone(),
-                        key: shown(table, &key.referenced, &keys, *first)?,
+                        key: format_key(table, &key.referenced, &keys, *first)?,
                         by: child.name.clone(),
                         constraint: key.name.clone(),
                     }
@@ -137,19 +141,20 @@ impl QuerySession {
                 }
                 // The same rows in the snapshot of this transaction.
                 let snapshot = transaction.snapshot();
-                let own = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
-                let known = find(own, &key.columns, &keys)?;
-                let known = known.into_iter().filter(|(number, _)| found.contains(number)).map(|(_, row)| row);
-                let known: RowSet = known.collect();
-                if known.len() < rows.into_iter().collect::<RowSet>().len() {
+                let visible_child = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
+                let visible_rows = find_in_version(visible_child, &key.columns, &keys)?;
+                let visible_rows =
+                    visible_rows.into_iter().filter(|(ordinal, _)| found.contains(ordinal)).map(|(_, row)| row);
+                let visible_rows: RowSet = visible_rows.collect();
+                if visible_rows.len() < rows.into_iter().collect::<RowSet>().len() {
                     return Err(CommitError::RowsChanged { table: child.name.clone() }.into());
                 }
-                let (child, rows) = (own, known);
+                let (child, rows) = (visible_child, visible_rows);
                 if action == ReferentialAction::SetNull {
                     set_null(changes, transaction, child, key, &rows)?;
                 }
                 transaction.delete_rows(child.id, &rows).await?;
-                changes.wrote(
+                changes.record_written(
                     child,
                     match action {
                         ReferentialAction::SetNull => WrittenRows::Replaced(rows),
@@ -165,7 +170,7 @@ impl QuerySession {
 
 /// Keys of deleted or updated rows, and a foreign key of another table that may reference them.
 #[derive(Clone, Copy)]
-struct ReleasedKeys<'a> {
+struct RemovedKeys<'a> {
     table: &'a Arc<Table>,
     child: &'a Arc<Table>,
     key: &'a ForeignKey,
@@ -193,36 +198,36 @@ fn set_null(
             batch.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
         );
         let batch = RecordBatch::try_new(Arc::new(nullable), columns).map_err(DataFusionError::from)?;
-        let batch = Coercion::of_table(&batch.schema(), child)?.batch(&batch)?;
+        let batch = Coercion::for_table(&batch.schema(), child)?.coerce(&batch)?;
         transaction.insert_rows(child.id, &batch)?;
-        changes.wrote(child, WrittenRows::New(batch));
+        changes.record_written(child, WrittenRows::New(batch));
     }
     Ok(())
 }
 
 /// Checks that no two rows share a key of the new rows.
 async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey, rows: &RecordBatch) -> Result<()> {
-    for keys in chunks(&columns_of(rows, &key.columns)) {
-        transaction.lock_keys(table.id, &hashes(&keys), KeyMode::Exclusive).await?;
+    for keys in chunks(&key_columns(rows, &key.columns)) {
+        transaction.lock_keys(table.id, &non_null_hashes(&keys), KeyMode::Exclusive).await?;
         loop {
             let mut rows_of_keys: BTreeMap<u32, Vec<RowId>> = BTreeMap::new();
-            for (number, row) in find_at_commit(transaction, table.id, &key.columns, &keys)? {
-                rows_of_keys.entry(number).or_default().push(row);
+            for (ordinal, row) in find_at_commit(transaction, table.id, &key.columns, &keys)? {
+                rows_of_keys.entry(ordinal).or_default().push(row);
             }
             rows_of_keys.retain(|_, rows| rows.len() > 1);
             let Some(first) = rows_of_keys.keys().next().copied() else { break };
-            let several: Vec<RowId> = rows_of_keys.into_values().flatten().collect();
-            if wait_for(transaction, table.id, &several).await? {
+            let duplicates: Vec<RowId> = rows_of_keys.into_values().flatten().collect();
+            if wait_for(transaction, table.id, &duplicates).await? {
                 continue;
             }
-            let mine = transaction.snapshot();
-            let mine = mine.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let visible = transaction.snapshot();
+            let visible = visible.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
             let wanted: Vec<ArrayRef> = keys.iter().map(|column| column.slice(first as usize, 1)).collect();
             return Err(Violation::NotUnique {
                 table: table.name.clone(),
                 constraint: key.name.clone(),
-                key: shown(table, &key.columns, &keys, first)?,
-                is_concurrent: find(mine, &key.columns, &wanted)?.len() < 2,
+                key: format_key(table, &key.columns, &keys, first)?,
+                is_concurrent: find_in_version(visible, &key.columns, &wanted)?.len() < 2,
             }
             .into());
         }
@@ -237,27 +242,27 @@ async fn check_referenced(
     key: &ForeignKey,
     rows: &RecordBatch,
 ) -> Result<()> {
-    for keys in chunks(&columns_of(rows, &key.columns)) {
-        transaction.lock_keys(key.table, &hashes(&keys), KeyMode::Shared).await?;
-        let found = numbers(find_at_commit(transaction, key.table, &key.referenced, &keys)?);
-        let wanted = key_hashes(&keys).into_iter().zip(0_u32..).filter_map(|(hash, number)| hash.map(|_| number));
-        if let Some(missing) = wanted.into_iter().find(|number| !found.contains(number)) {
+    for keys in chunks(&key_columns(rows, &key.columns)) {
+        transaction.lock_keys(key.table, &non_null_hashes(&keys), KeyMode::Shared).await?;
+        let found = key_ordinals(find_at_commit(transaction, key.table, &key.referenced, &keys)?);
+        let wanted = key_hashes(&keys).into_iter().zip(0_u32..).filter_map(|(hash, ordinal)| hash.map(|_| ordinal));
+        if let Some(missing) = wanted.into_iter().find(|ordinal| !found.contains(ordinal)) {
             return Err(not_referenced(
                 &transaction.snapshot(),
                 table,
                 key,
-                shown(table, &key.columns, &keys, missing)?,
+                format_key(table, &key.columns, &keys, missing)?,
             ));
         }
     }
     Ok(())
 }
 
-pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, shown: String) -> QueryError {
+pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, format_key: String) -> QueryError {
     Violation::NotReferenced {
         table: table.name.clone(),
         constraint: key.name.clone(),
-        key: shown,
+        key: format_key,
         referenced: catalog.table_of(key.table).map(|parent| parent.name.clone()).unwrap_or_default(),
     }
     .into()
@@ -273,7 +278,7 @@ async fn wait_for(transaction: &Transaction, table: TableId, rows: &[RowId]) -> 
     Ok(false)
 }
 
-fn columns_of(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
+fn key_columns(rows: &RecordBatch, columns: &[ColumnIndex]) -> Vec<ArrayRef> {
     columns.iter().map(|column| Arc::clone(rows.column(column.index()))).collect()
 }
 
@@ -290,16 +295,16 @@ fn find_at_commit(
 }
 
 /// Finds the rows with one of `keys` in one version of a table. Returns them with the ordinals of their keys.
-fn find(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
+fn find_in_version(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef]) -> Result<Vec<(u32, RowId)>> {
     let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     Ok(KeySearch::new(table, &columns).find(keys)?)
 }
 
-fn numbers(found: Vec<(u32, RowId)>) -> BTreeSet<u32> {
-    found.into_iter().map(|(number, _)| number).collect()
+fn key_ordinals(found: Vec<(u32, RowId)>) -> BTreeSet<u32> {
+    found.into_iter().map(|(ordinal, _)| ordinal).collect()
 }
 
-fn hashes(keys: &[ArrayRef]) -> Vec<u64> {
+fn non_null_hashes(keys: &[ArrayRef]) -> Vec<u64> {
     key_hashes(keys).into_iter().flatten().collect()
 }
 
@@ -313,9 +318,9 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
 }
 
 /// Formats a key for a message: `(a, b) = (1, x)`.
-pub(super) fn shown(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], number: u32) -> Result<String> {
+pub(super) fn format_key(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], ordinal: u32) -> Result<String> {
     let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
-    let row = UInt32Array::from(vec![number]);
+    let row = UInt32Array::from(vec![ordinal]);
     let value = |column: &ArrayRef| array_value_to_string(&take(column, &row, None)?, 0);
     let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
     Ok(format!("({})=({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))

@@ -15,7 +15,7 @@ use taut_sql::{FileFormat, Parameters, TableSource};
 use taut_store::Table;
 use taut_types::{Schema, TableDesign, TableOption};
 
-use super::{Done, QuerySession, count_of, pairs, start};
+use super::{Done, QuerySession, option_pairs, start_write, sum_counts};
 use crate::constraints::default_expression;
 use crate::error::{QueryError, Result};
 use crate::exec::batches::Batches;
@@ -50,7 +50,7 @@ impl QuerySession {
         design_options: &[(String, String)],
     ) -> Result<u64> {
         self.begin_load("COPY FROM")?;
-        let loaded = self.load_files_now(name, files, options, design_options).await;
+        let loaded = self.load_files_into(name, files, options, design_options).await;
         self.end_load(loaded)
     }
 
@@ -62,10 +62,10 @@ impl QuerySession {
 
     fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
         self.mover.wake();
-        loaded.inspect_err(|_| self.statement_failed())
+        loaded.inspect_err(|_| self.mark_transaction_failed())
     }
 
-    async fn load_files_now(
+    async fn load_files_into(
         &self,
         name: &str,
         files: &[PathBuf],
@@ -98,7 +98,7 @@ impl QuerySession {
         design_options: &[(String, String)],
     ) -> Result<u64> {
         self.begin_load("INSERT")?;
-        let rows = crate::exec::batches::plan_of(schema, partitions)?;
+        let rows = crate::exec::batches::scan_batches(schema, partitions)?;
         let loaded = self.load_rows(name, rows, design_options).await;
         self.end_load(loaded)
     }
@@ -106,7 +106,7 @@ impl QuerySession {
     async fn load_rows(&self, name: &str, rows: LogicalPlan, design_options: &[(String, String)]) -> Result<u64> {
         match self.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
-                let rows = arranged(table, &table.schema, "the data", true, rows)?;
+                let rows = map_to_columns(table, &table.schema, "the data", true, rows)?;
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
             Some(_) => Err(options_of_existing(name)),
@@ -124,9 +124,9 @@ impl QuerySession {
         match source {
             TableSource::Columns { columns, declared } => {
                 let schema = Schema::new(columns.clone())?;
-                let design = TableDesign::from_options(pairs(options), &schema)?;
+                let design = TableDesign::from_options(option_pairs(options), &schema)?;
                 self.define_table(name, &schema, design, declared)?;
-                Ok(Done::of("CREATE TABLE"))
+                Ok(Done::with_tag("CREATE TABLE"))
             }
             TableSource::Query(query) => {
                 let statement = Ast::Query(query.clone());
@@ -135,7 +135,7 @@ impl QuerySession {
                 let mut options = options.to_vec();
                 let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
                 let rows = self.fill_new_table(name, plan, &options).await?;
-                Ok(Done { rows: Some(rows), notices, ..Done::of("CREATE TABLE") })
+                Ok(Done { rows: Some(rows), notices, ..Done::with_tag("CREATE TABLE") })
             }
         }
     }
@@ -148,7 +148,7 @@ impl QuerySession {
         options: &[(String, String)],
     ) -> Result<u64> {
         let schema = schema_of(&rows)?;
-        let design = TableDesign::from_options(pairs(options), &schema)?;
+        let design = TableDesign::from_options(option_pairs(options), &schema)?;
         let target = Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) };
         self.fill(name, target, rows, None).await
     }
@@ -160,8 +160,8 @@ impl QuerySession {
         rows: LogicalPlan,
         rows_total: Option<u64>,
     ) -> Result<u64> {
-        let progress = self.counter(&format!("load {name}"), rows_total);
-        let has_keys = match &target {
+        let progress = self.progress_counter(&format!("load {name}"), rows_total);
+        let keyed_table = match &target {
             Target::Table(table) if !table.constraints.looked_up().is_empty() => Some(Arc::clone(table)),
             _ => None,
         };
@@ -169,34 +169,34 @@ impl QuerySession {
         let source = provider_as_source(Arc::new(provider));
         let plan =
             LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
-        let Some(table) = has_keys else {
-            return count_of(start(self.state(None), plan, progress).await?).await;
+        let Some(table) = keyed_table else {
+            return sum_counts(start_write(self.state(None), plan, progress).await?).await;
         };
         let filled = self.in_transaction(async |changes: Changes| {
             let mut state = self.state(None);
             state.config_mut().set_extension(Arc::new(changes));
-            count_of(start(state, plan, progress).await?).await
+            sum_counts(start_write(state, plan, progress).await?).await
         });
         let rows = filled.await?;
-        self.complete(&table).await;
+        self.complete_after_load(&table).await;
         Ok(rows)
     }
 
     /// Completes the partitions and indexes of a table after a load in a transaction of its own. Errors here are
     /// ignored, because the rows are already committed; see `InsertExec::execute`.
-    pub(super) async fn complete(&self, table: &Table) {
+    pub(super) async fn complete_after_load(&self, table: &Table) {
         if self.is_in_transaction() {
             return;
         }
-        let changes = Changes::at_once(Arc::clone(&self.store));
-        let leftover = async {
+        let changes = Changes::autocommit(Arc::clone(&self.store));
+        let completion = async {
             let _ = complete_partitions(&changes, table.id, self.threads).await;
             let newest = self.store.snapshot().table_of(table.id).map(|newest| newest.design.indexes.clone());
             if let Some(indexes) = newest.filter(|indexes| *indexes != table.design.indexes) {
                 let _ = rebuild_indexes(&changes, table.id, &indexes, self.threads, None).await;
             }
         };
-        self.interrupt().cancellation().run_after_commit(leftover).await;
+        self.interrupt().cancellation().run_after_commit(completion).await;
     }
 
     pub(super) async fn load(
@@ -206,10 +206,10 @@ impl QuerySession {
         files: &[PathBuf],
         options: &ReadOptions,
     ) -> Result<u64> {
-        let in_file = file_columns(table, columns)?;
-        let (format, frame) = files::read(&self.context, files, options, Some(&in_file)).await?;
+        let file_schema = file_columns(table, columns)?;
+        let (format, frame) = files::read(&self.context, files, options, Some(&file_schema)).await?;
         let by_name = format == FileFormat::Parquet;
-        let plan = arranged(table, &in_file, "the file", by_name, frame.into_unoptimized_plan())?;
+        let plan = map_to_columns(table, &file_schema, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
     }
 }
@@ -224,10 +224,10 @@ fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
 /// Replaces option `implicit_sort` by the columns that the foreign keys of a join imply, in option `sort_by`. Returns a
 /// notice for the user.
 fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -> Result<Option<String>> {
-    let Some(asked) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
+    let Some(option_index) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
         return Ok(None);
     };
-    let (_, value) = options.remove(asked);
+    let (_, value) = options.remove(option_index);
     if !value.eq_ignore_ascii_case("true") {
         return match value.eq_ignore_ascii_case("false") {
             true => Ok(None),
@@ -236,9 +236,9 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
     }
     let schema = schema_of(rows)?;
     // If the option is repeated, the last one counts.
-    let said = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
+    let sort_option = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
-        TableDesign::from_options(said.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
+        TableDesign::from_options(sort_option.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
     let is_explicit = |position: usize| explicit.sort_by.iter().any(|sort| sort.column.index() == position);
     let quoted = |position: usize| format!("\"{}\"", schema.columns()[position].name.replace('"', "\"\""));
     let implied: Vec<_> =
@@ -249,7 +249,7 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
     }
     let implied = implied.join(", ");
     let notice = format!("{IMPLICIT_SORT} adds to sort_by: {implied}");
-    match said {
+    match sort_option {
         Some((_, columns)) if !explicit.sort_by.is_empty() => *columns = format!("{columns}, {implied}"),
         Some((_, columns)) => *columns = implied,
         None => options.push(("sort_by".to_owned(), implied)),
@@ -276,14 +276,21 @@ fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
 
 /// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name,
 /// case-insensitively if no name matches exactly. A column that the source lacks gets its default.
-fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: LogicalPlan) -> Result<LogicalPlan> {
-    let found: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+fn map_to_columns(
+    table: &Table,
+    source_schema: &Schema,
+    source: &str,
+    by_name: bool,
+    rows: LogicalPlan,
+) -> Result<LogicalPlan> {
+    let source_names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     let index_of = |name: &str| {
-        let exact = found.iter().position(|other| other == name);
-        exact.or_else(|| found.iter().position(|other| other.eq_ignore_ascii_case(name)))
+        let exact = source_names.iter().position(|other| other == name);
+        exact.or_else(|| source_names.iter().position(|other| other.eq_ignore_ascii_case(name)))
     };
     if by_name
-        && let Some(extra) = found.iter().find(|name| !held.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
+        && let Some(extra) =
+            source_names.iter().find(|name| !source_schema.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
     {
         return Err(QueryError::unsupported(
             format!("column {extra:?} of {source}, which table {:?} does not have", table.name),
@@ -293,7 +300,7 @@ fn arranged(table: &Table, held: &Schema, source: &str, by_name: bool, rows: Log
     let default_of = |name: &str| table.constraints.defaults.get(&table.schema.index_of(name)?);
     let mut expressions = Vec::with_capacity(table.schema.len());
     for column in table.schema.columns() {
-        let position = if held.index_of(&column.name).is_some() { index_of(&column.name) } else { None };
+        let position = if source_schema.index_of(&column.name).is_some() { index_of(&column.name) } else { None };
         expressions.push(match position {
             Some(position) => Expr::Column(Column::from(rows.schema().qualified_field(position))).alias(&column.name),
             None if let Some(sql) = default_of(&column.name) => {

@@ -8,7 +8,7 @@ use taut_store::{Table, TableId};
 
 use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result};
-use crate::mover::policy::{Compaction, CompactionKind, full_merge, next};
+use crate::mover::policy::{Compaction, CompactionKind, full_merge, next_compaction};
 use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
 use crate::write::rewrite::finish_rewrite;
 
@@ -22,7 +22,7 @@ impl QuerySession {
     /// Writes a checkpoint, so that the log before it is deleted.
     pub(super) fn checkpoint(&self) -> Result<Outcome> {
         self.mover.shared().checkpoint(&self.store)?;
-        Ok(Outcome::Done(Done::of("CHECKPOINT")))
+        Ok(Outcome::Done(Done::with_tag("CHECKPOINT")))
     }
 
     /// Runs all compactions that are due on some tables, or on all tables if none is named. With `full`, continues
@@ -54,18 +54,24 @@ impl QuerySession {
         self.mover.shared().checkpoint(&self.store)?;
         self.mover.wake();
         damaged.map_or(Ok(()), Err)?;
-        Ok(Outcome::Done(Done::of("VACUUM")))
+        Ok(Outcome::Done(Done::with_tag("VACUUM")))
     }
 
     async fn vacuum_table(&self, id: TableId, full: bool, options: &MoverOptions) -> Result<()> {
-        self.compact_with_retries(id, |table| next(table, CompactionKind::Seal, options, CompactionScope::All)).await?;
+        self.compact_with_retries(id, |table| {
+            next_compaction(table, CompactionKind::Seal, options, CompactionScope::All)
+        })
+        .await?;
         if full && self.store.snapshot().table_of(id).is_some() {
             finish_rewrite(&self.changes(), id, self.threads, None).await?;
             self.compact_with_retries(id, full_merge).await?;
         }
-        for work in [CompactionKind::Clean, CompactionKind::Merge] {
+        for kind in [CompactionKind::Clean, CompactionKind::Merge] {
             for _ in 0..COMPACTIONS_MAX {
-                if !self.compact_with_retries(id, |table| next(table, work, options, CompactionScope::All)).await? {
+                if !self
+                    .compact_with_retries(id, |table| next_compaction(table, kind, options, CompactionScope::All))
+                    .await?
+                {
                     break;
                 }
             }
@@ -73,9 +79,9 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Runs the compaction that `wanted` returns for a table, and retries it if its rows change concurrently. Returns
+    /// Runs the compaction that `choose` returns for a table, and retries it if its rows change concurrently. Returns
     /// whether there was one. The caller must hold the maintenance lock of the table.
-    async fn compact_with_retries(&self, id: TableId, wanted: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
+    async fn compact_with_retries(&self, id: TableId, choose: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -83,7 +89,7 @@ impl QuerySession {
             self.store.close_pages();
             // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
-            let Some(compaction) = wanted(&table) else { return Ok(false) };
+            let Some(compaction) = choose(&table) else { return Ok(false) };
             match self.run_compaction(&table, &compaction).await {
                 Err(error) if is_conflict(&error) && attempts < ATTEMPTS_MAX => {}
                 done => return done.map(|()| true),
@@ -92,9 +98,9 @@ impl QuerySession {
     }
 
     async fn run_compaction(&self, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
-        let progress = self.counter(&format!("{} {}", compaction.work.name(), table.name), None);
+        let progress = self.progress_counter(&format!("{} {}", compaction.kind.name(), table.name), None);
         let (store, context, threads) = (&self.store, &self.context, self.threads);
-        self.mover.shared().work(&Worker { store, context, threads, pace: None, progress }, table, compaction).await
+        self.mover.shared().compact(&Worker { store, context, threads, pace: None, progress }, table, compaction).await
     }
 
     /// Wakes the mover after a commit, and applies backpressure to keep memory and log bounded.
@@ -124,7 +130,9 @@ impl QuerySession {
             // The previous holder of the lock may have done the work.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
-            if let Some(compaction) = next(&newest, CompactionKind::Seal, &shared.options, CompactionScope::Urgent) {
+            if let Some(compaction) =
+                next_compaction(&newest, CompactionKind::Seal, &shared.options, CompactionScope::Urgent)
+            {
                 let _ = self.run_compaction(&newest, &compaction).await;
             }
         }

@@ -18,7 +18,7 @@ use crate::error::{QueryError, Result};
 const WAITS_MAX: usize = 200;
 
 /// Returns the state with a preference for merge joins over hash joins.
-pub(super) fn preferring_merge_joins(mut state: SessionState) -> SessionState {
+pub(super) fn with_merge_joins_preferred(mut state: SessionState) -> SessionState {
     state.config_mut().options_mut().optimizer.prefer_hash_join = false;
     state
 }
@@ -43,11 +43,11 @@ pub(super) async fn wait_for_memory(runtime: &RuntimeEnv) {
     }
 }
 
-/// Returns the rows of a plan. If memory runs out before the first batch, returns the rows of the plan that `again`
+/// Returns the rows of a plan. If memory runs out before the first batch, returns the rows of the plan that `replan`
 /// starts.
 pub(super) fn with_merge_join_fallback<F>(
     mut rows: SendableRecordBatchStream,
-    again: impl FnOnce() -> F + Send + 'static,
+    replan: impl FnOnce() -> F + Send + 'static,
 ) -> SendableRecordBatchStream
 where
     F: Future<Output = Result<SendableRecordBatchStream>> + Send,
@@ -58,7 +58,7 @@ where
         if matches!(&first, Some(Err(error)) if is_exhausted(error)) {
             // Releases the memory of these operators before those of the new plan reserve it.
             drop(rows);
-            rows = again().await.map_err(|error| match error {
+            rows = replan().await.map_err(|error| match error {
                 QueryError::Engine(error) => error,
                 other => DataFusionError::External(Box::new(other)),
             })?;

@@ -44,12 +44,12 @@ pub(super) fn execute_merged(
     if partitions < 2 {
         return execute_stream(Arc::clone(plan), Arc::clone(context));
     }
-    let mut own = Some(plan.execute(0, Arc::clone(context))?);
+    let mut first_partition = Some(plan.execute(0, Arc::clone(context))?);
     let (sender, mut ready) = mpsc::channel(WAITING_MAX * partitions);
-    let mut others = JoinSet::new();
+    let mut other_partitions = JoinSet::new();
     for partition in 1..partitions {
         let (sender, mut stream) = (sender.clone(), plan.execute(partition, Arc::clone(context))?);
-        others.spawn(async move {
+        other_partitions.spawn(async move {
             while let Some(batch) = stream.next().await {
                 let is_last = batch.is_err();
                 // The receiver is gone if the stream was dropped.
@@ -65,27 +65,27 @@ pub(super) fn execute_merged(
             let next = tokio::select! {
                 biased;
                 Some(batch) = ready.recv() => Some(batch),
-                Some(ended) = others.join_next() => {
+                Some(ended) = other_partitions.join_next() => {
                     match ended.map_err(JoinError::try_into_panic) {
                         Ok(()) => continue,
                         Err(Ok(panic)) => resume_unwind(panic),
                         Err(Err(error)) => Some(Err(DataFusionError::External(Box::new(error)))),
                     }
                 }
-                batch = next_of(&mut own), if own.is_some() => batch,
+                batch = next_batch(&mut first_partition), if first_partition.is_some() => batch,
                 else => break,
             };
             match next {
                 Some(batch) => yield batch?,
                 // Releases the resources of the partition.
-                None => own = None,
+                None => first_partition = None,
             }
         }
     };
     Ok(Box::pin(RecordBatchStreamAdapter::new(plan.schema(), stream)))
 }
 
-async fn next_of(stream: &mut Option<SendableRecordBatchStream>) -> Option<Result<RecordBatch>> {
+async fn next_batch(stream: &mut Option<SendableRecordBatchStream>) -> Option<Result<RecordBatch>> {
     match stream {
         Some(stream) => stream.next().await,
         None => None,

@@ -34,7 +34,7 @@ impl PreparedStatements {
     /// # Errors
     /// If no prepared statement has this name.
     pub fn get(&self, name: &str) -> Result<Statement> {
-        self.0.lock().get(name).cloned().ok_or_else(|| missing(name))
+        self.0.lock().get(name).cloned().ok_or_else(|| not_found(name))
     }
 
     /// Removes a prepared statement.
@@ -42,7 +42,7 @@ impl PreparedStatements {
     /// # Errors
     /// If no prepared statement has this name.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.0.lock().remove(name).map(drop).ok_or_else(|| missing(name))
+        self.0.lock().remove(name).map(drop).ok_or_else(|| not_found(name))
     }
 
     /// Whether any prepared statement has a long text.
@@ -51,6 +51,6 @@ impl PreparedStatements {
     }
 }
 
-fn missing(name: &str) -> QueryError {
+fn not_found(name: &str) -> QueryError {
     QueryError::NotFound { kind: ObjectKind::PreparedStatement, name: name.to_owned(), relation: None }
 }

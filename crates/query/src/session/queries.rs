@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
 use taut_store::Catalog;
 
-use super::dml::Mutate;
-use super::merge_join::{preferring_merge_joins, wait_for_memory, with_merge_join_fallback};
+use super::dml::MutationRequest;
+use super::merge_join::{wait_for_memory, with_merge_join_fallback, with_merge_joins_preferred};
 use super::merged_stream::execute_merged;
 use super::staged_file::StagedFile;
-use super::{Done, Outcome, QuerySession, collected, count_of, nullable_values, start};
+use super::{Done, Outcome, QuerySession, collect_as_stream, make_values_nullable, start_write, sum_counts};
 use crate::error::{QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};
@@ -67,7 +67,7 @@ impl Planning {
         CacheKey { session: self.session, settings, definitions: snapshot.definitions() }
     }
 
-    fn settings_change(&self) {
+    fn invalidate_settings(&self) {
         self.settings.fetch_add(1, Ordering::Relaxed);
         *self.state.lock() = None;
     }
@@ -78,7 +78,7 @@ impl Planning {
 }
 
 /// A statement that DataFusion plans.
-pub(super) struct Run<'a> {
+pub(super) struct QueryRequest<'a> {
     pub statement: &'a Arc<EngineStatement>,
     pub names: Option<&'a Arc<Names>>,
     pub is_long: bool,
@@ -91,16 +91,16 @@ impl QuerySession {
     /// # Errors
     /// If a statement is invalid or not supported. Stops at the first one and returns no statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        if let Some(known) = self.texts.get(sql) {
+        if let Some(known) = self.statement_cache.get(sql) {
             return Ok(vec![known]);
         }
         let statements = taut_sql::parse(sql)?;
-        self.texts.insert(sql, &statements);
+        self.statement_cache.insert(sql, &statements);
         Ok(statements)
     }
 
     /// Whether a statement has a valid cached plan. All its names are then known.
-    pub fn has_plan(&self, statement: &Statement) -> bool {
+    pub fn has_cached_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
         let cache_key = self.planning.cache_key(&snapshot);
         match statement {
@@ -134,10 +134,10 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let Some(plan) = entry.get(self.planning.cache_key(&snapshot), &snapshot) else { return Ok(None) };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
-        if plan.relies_on_keys && !self.keys_hold() {
+        if plan.relies_on_keys && !self.are_keys_valid() {
             return Ok(None);
         }
-        let Some(values) = plan.values(values) else { return Ok(None) };
+        let Some(values) = plan.convert_values(values) else { return Ok(None) };
         if let Some((transaction, _)) = self.transaction() {
             lookup.record_reads(&transaction, &snapshot, &values);
         }
@@ -145,35 +145,36 @@ impl QuerySession {
         Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
     }
 
-    pub(super) async fn run_engine(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
-        if taut_sql::is_query(run.statement)
+    pub(super) async fn run_engine(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
+        if taut_sql::is_query(request.statement)
             && let Some(outcome) =
-                self.run_cached(&run.plan, parameters, |snapshot| self.plan_on(snapshot, run)).await?
+                self.run_cached(&request.plan, parameters, |snapshot| self.plan_on(snapshot, request)).await?
         {
             return Ok(outcome);
         }
-        if let Some(rows) = self.insert_values(run.statement, parameters).await? {
+        if let Some(rows) = self.insert_values(request.statement, parameters).await? {
             return Ok(Outcome::Done(Done::with_rows("INSERT", rows)));
         }
-        Box::pin(self.run_planned(run, parameters)).await
+        Box::pin(self.run_planned(request, parameters)).await
     }
 
     /// Plans a statement and runs it.
-    async fn run_planned(&self, run: &Run<'_>, parameters: &Parameters) -> Result<Outcome> {
-        let numbered = parameters.numbered(run.statement)?;
+    async fn run_planned(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
+        let numbered = parameters.numbered(request.statement)?;
         let (state, plan, parameters) = match &numbered {
             Some((statement, parameters)) => {
-                let run = Run { statement: &Arc::new(statement.clone()), plan: run.plan.clone(), ..*run };
-                let (state, plan) = self.plan(&run).await?;
+                let request =
+                    QueryRequest { statement: &Arc::new(statement.clone()), plan: request.plan.clone(), ..*request };
+                let (state, plan) = self.plan(&request).await?;
                 (state, plan, parameters)
             }
             None => {
-                let (state, plan) = self.plan(run).await?;
+                let (state, plan) = self.plan(request).await?;
                 (state, plan, parameters)
             }
         };
         let LogicalPlan::Statement(planned) = plan else {
-            return self.run_plan(state, with_assignment_casts(parameters.bind(plan)?, run.statement)?).await;
+            return self.run_plan(state, with_assignment_casts(parameters.bind(plan)?, request.statement)?).await;
         };
         if !parameters.is_empty() {
             return Err(QueryError::unsupported("a parameter in this statement", "EXECUTE name(...) takes values"));
@@ -181,19 +182,19 @@ impl QuerySession {
         match planned {
             PlannedStatement::Prepare(prepare) => {
                 withdraw_reads(&state);
-                verb_of(&prepare.input)?;
+                write_verb(&prepare.input)?;
                 let prepared = Statement::Engine {
-                    statement: Arc::clone(run.statement),
-                    names: run.names.cloned(),
-                    is_long: run.is_long,
+                    statement: Arc::clone(request.statement),
+                    names: request.names.cloned(),
+                    is_long: request.is_long,
                     plan: Attachment::default(),
                 };
                 self.prepared.insert(&prepare.name, prepared)?;
-                Ok(Outcome::Done(Done::of("PREPARE")))
+                Ok(Outcome::Done(Done::with_tag("PREPARE")))
             }
             PlannedStatement::Execute(execute) => {
                 let prepared = self.prepared.get(&execute.name)?;
-                let Some(run) = Run::of(&prepared) else {
+                let Some(request) = QueryRequest::from_statement(&prepared) else {
                     let what = format!(
                         "EXECUTE {} with what has to be computed, of a statement that changes rows",
                         execute.name
@@ -203,7 +204,7 @@ impl QuerySession {
                         "numbers, texts, true, false and NULL are, as in EXECUTE name(1.5, '2026-01-31')",
                     ));
                 };
-                let (state, plan) = self.plan(&run).await?;
+                let (state, plan) = self.plan(&request).await?;
                 let context = SessionContext::new_with_state(state);
                 context.execute_logical_plan(plan).await?;
                 let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
@@ -212,7 +213,7 @@ impl QuerySession {
             }
             PlannedStatement::Deallocate(deallocate) => {
                 self.prepared.remove(&deallocate.name)?;
-                Ok(Outcome::Done(Done::of("DEALLOCATE")))
+                Ok(Outcome::Done(Done::with_tag("DEALLOCATE")))
             }
             PlannedStatement::SetVariable(set) if SPILL_SETTINGS.contains(&set.variable.as_str()) => {
                 let allowed = "SET temp_directory = '...' chooses where spill files go";
@@ -220,9 +221,9 @@ impl QuerySession {
             }
             other => {
                 let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
-                self.planning.settings_change();
+                self.planning.invalidate_settings();
                 match frame.schema().fields().is_empty() {
-                    true => Ok(Outcome::Done(Done::of("SET"))),
+                    true => Ok(Outcome::Done(Done::with_tag("SET"))),
                     false => Ok(Outcome::Rows(frame.execute_stream().await?)),
                 }
             }
@@ -239,28 +240,28 @@ impl QuerySession {
         let prepared = self.prepared.get(name)?;
         if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
             let plan = plan.get_or_default();
-            let mutate = Mutate { mutation, names: names.as_ref(), parameters: values, plan, analyze: None };
-            return self.mutate(&mutate).await;
+            let request = MutationRequest { mutation, names: names.as_ref(), parameters: values, plan, analyze: None };
+            return self.mutate(&request).await;
         }
-        let Some(prepared) = Run::of(&prepared) else {
+        let Some(prepared) = QueryRequest::from_statement(&prepared) else {
             return Err(QueryError::NotFound {
                 kind: ObjectKind::PreparedStatement,
                 name: name.to_owned(),
                 relation: None,
             });
         };
-        if let Some(insert) = inserted_without_types(prepared.statement) {
+        if let Some(insert) = untyped_insert(prepared.statement) {
             // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
             // columns.
-            let run = Run {
+            let request = QueryRequest {
                 statement: &Arc::new(insert),
                 names: None,
                 is_long: prepared.is_long,
                 plan: CacheEntry::default(),
             };
-            return self.run_engine(&run, values).await;
+            return self.run_engine(&request, values).await;
         }
-        let planned = |snapshot| async {
+        let plan_query = |snapshot| async {
             let (state, plan) = self.plan_on(snapshot, &prepared).await?;
             match plan {
                 // A statement that does not use all of its parameters is not cached, because the unused ones need
@@ -273,35 +274,35 @@ impl QuerySession {
                 other => Ok((state, other)),
             }
         };
-        if let Some(outcome) = self.run_cached(&prepared.plan, values, planned).await? {
+        if let Some(outcome) = self.run_cached(&prepared.plan, values, plan_query).await? {
             return Ok(outcome);
         }
-        let run = Run { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
-        self.run_engine(&run, &Parameters::default()).await
+        let request = QueryRequest { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
+        self.run_engine(&request, &Parameters::default()).await
     }
 
-    /// Runs a query from its cached plan. If the cache wants a plan, creates it from the result of `planned`. `None` if
+    /// Runs a query from its cached plan. If the plan is worth caching, calls `plan_query` to create it. `None` if
     /// the query has no cached plan, or the plan cannot take these values.
     async fn run_cached<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
         entry: &CacheEntry,
         parameters: &Parameters,
-        planned: impl FnOnce(Arc<Catalog>) -> F,
+        plan_query: impl FnOnce(Arc<Catalog>) -> F,
     ) -> Result<Option<Outcome>> {
         let Some(values) = positional(parameters) else { return Ok(None) };
         let snapshot = self.snapshot();
         let cache_key = self.planning.cache_key(&snapshot);
         let cached = match entry.find(cache_key, &snapshot) {
-            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.keys_hold() => return Ok(None),
+            CacheLookup::Plan(cached) if cached.relies_on_keys && !self.are_keys_valid() => return Ok(None),
             CacheLookup::Plan(cached) => cached,
-            CacheLookup::Nothing => return Ok(None),
-            CacheLookup::Wanted => {
-                let (state, plan) = Box::pin(planned(Arc::clone(&snapshot))).await?;
-                let cached = CachedPlan::of(&plan, &state, cache_key).map(Arc::new);
-                if cached.as_ref().is_some_and(|cached| cached.relies_on_keys) && !self.keys_hold() {
+            CacheLookup::NoCache => return Ok(None),
+            CacheLookup::ShouldCache => {
+                let (state, plan) = Box::pin(plan_query(Arc::clone(&snapshot))).await?;
+                let cached = CachedPlan::compile(&plan, &state, cache_key).map(Arc::new);
+                if cached.as_ref().is_some_and(|cached| cached.relies_on_keys) && !self.are_keys_valid() {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
-                entry.keep(cache_key, cached.as_ref());
+                entry.store(cache_key, cached.as_ref());
                 // This plan is not run: the query runs from the cached plan, or is planned again.
                 withdraw_reads(&state);
                 match cached {
@@ -310,15 +311,15 @@ impl QuerySession {
                 }
             }
         };
-        let Some(values) = cached.values(values) else { return Ok(None) };
+        let Some(values) = cached.convert_values(values) else { return Ok(None) };
         let plan = cached.bind(&self.store, &snapshot, &values)?;
         let mut state = self.planning.state(&self.context);
         let reads = self.statement_reads();
         if let Some(reads) = &reads {
-            cached.tables().for_each(|table| reads.look_up(table));
+            cached.tables().for_each(|table| reads.record_lookup(table));
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::clone(reads));
         }
-        let physical = match cached.scan(&plan, &state)? {
+        let physical = match cached.scan_plan(&plan, &state)? {
             Some(physical) => physical,
             None => state.query_planner().create_physical_plan(&plan, state.as_ref()).await?,
         };
@@ -336,27 +337,27 @@ impl QuerySession {
         if !interrupt.has_hash_join() {
             return Ok(Some(Outcome::Rows(rows)));
         }
-        let again = async move || {
-            let state = preferring_merge_joins(Arc::unwrap_or_clone(state));
+        let replan = async move || {
+            let state = with_merge_joins_preferred(Arc::unwrap_or_clone(state));
             wait_for_memory(state.runtime_env()).await;
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             start_query(&state, make_interruptible(physical, &interrupt)?, callback)
         };
-        Ok(Some(Outcome::Rows(with_merge_join_fallback(rows, again))))
+        Ok(Some(Outcome::Rows(with_merge_join_fallback(rows, replan))))
     }
 
     /// Plans a statement on the snapshot that it sees now.
-    async fn plan(&self, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
-        self.plan_on(self.snapshot(), run).await
+    async fn plan(&self, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
+        self.plan_on(self.snapshot(), request).await
     }
 
-    async fn plan_on(&self, snapshot: Arc<Catalog>, run: &Run<'_>) -> Result<(SessionState, LogicalPlan)> {
-        let mut state = self.state_on(Arc::clone(&snapshot), run.names);
-        let mut plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
-        if plan.is_err() && run.names.is_some() {
+    async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
+        let mut state = self.state_on(Arc::clone(&snapshot), request.names);
+        let mut plan = state.statement_to_plan(request.statement.as_ref().clone()).await;
+        if plan.is_err() && request.names.is_some() {
             // With all columns visible, the message can list the existing ones.
             state = self.state_on(snapshot, None);
-            plan = state.statement_to_plan(run.statement.as_ref().clone()).await;
+            plan = state.statement_to_plan(request.statement.as_ref().clone()).await;
         }
         Ok((state, plan?))
     }
@@ -368,41 +369,41 @@ impl QuerySession {
         let run = async {
             match plan {
                 LogicalPlan::Analyze(_) => {
-                    Ok(Outcome::Rows(collected(create_physical_plan(&state, &plan).await?, &state).await?))
+                    Ok(Outcome::Rows(collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await?))
                 }
                 plan => self.run_redirected(state, plan).await,
             }
         };
-        let outcome = run.await.map_err(|error| file.explained(error))?;
-        self.interrupt().cancellation().settle(|| file.publish())?;
+        let outcome = run.await.map_err(|error| file.explain_error(error))?;
+        self.interrupt().cancellation().commit_unless_cancelled(|| file.publish())?;
         Ok(outcome)
     }
 
     async fn run_redirected(&self, state: SessionState, plan: LogicalPlan) -> Result<Outcome> {
         if let LogicalPlan::Analyze(analyze) = &plan
-            && verb_of(&analyze.input)? == Some("INSERT")
+            && write_verb(&analyze.input)? == Some("INSERT")
         {
             self.check_may_write("INSERT")?;
             let analyzed = self.in_transaction(async |changes: Changes| {
                 let mut state = state;
                 state.config_mut().set_extension(Arc::new(changes));
-                collected(create_physical_plan(&state, &plan).await?, &state).await
+                collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await
             });
             return Ok(Outcome::Rows(analyzed.await?));
         }
-        let Some(verb) = verb_of(&plan)? else {
+        let Some(verb) = write_verb(&plan)? else {
             let callback = self.progress.lock().clone();
             let physical = create_physical_plan(&state, &plan).await?;
             let rows = start_query(&state, physical, callback.clone())?;
             if !self.interrupt().has_hash_join() {
                 return Ok(Outcome::Rows(rows));
             }
-            let again = async move || {
-                let state = preferring_merge_joins(state);
+            let replan = async move || {
+                let state = with_merge_joins_preferred(state);
                 wait_for_memory(state.runtime_env()).await;
                 start_query(&state, create_physical_plan(&state, &plan).await?, callback)
             };
-            return Ok(Outcome::Rows(with_merge_join_fallback(rows, again)));
+            return Ok(Outcome::Rows(with_merge_join_fallback(rows, replan)));
         };
         let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {
@@ -415,29 +416,29 @@ impl QuerySession {
             }
             _ => ("copy".to_owned(), None),
         };
-        let plan = nullable_values(plan)?;
-        let progress = self.counter(&operation, None);
+        let plan = make_values_nullable(plan)?;
+        let progress = self.progress_counter(&operation, None);
         if verb != "INSERT" {
-            let rows = count_of(start(state, plan, progress).await?).await?;
+            let rows = sum_counts(start_write(state, plan, progress).await?).await?;
             return Ok(Outcome::Done(Done::with_rows(verb, rows)));
         }
         self.check_may_write(verb)?;
         let inserted = self.in_transaction(async |changes: Changes| {
             let mut state = state;
             state.config_mut().set_extension(Arc::new(changes));
-            count_of(start(state, plan, progress).await?).await
+            sum_counts(start_write(state, plan, progress).await?).await
         });
         let rows = inserted.await?;
         if let Some(table) = table {
-            self.complete(&table).await;
+            self.complete_after_load(&table).await;
         }
         Ok(Outcome::Done(Done::with_rows(verb, rows)))
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> QueryRequest<'a> {
     /// Returns the statement if DataFusion plans it.
-    fn of(statement: &'a Statement) -> Option<Self> {
+    fn from_statement(statement: &'a Statement) -> Option<Self> {
         match statement {
             Statement::Engine { statement, names, is_long, plan } => {
                 Some(Self { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() })
@@ -463,36 +464,45 @@ fn start_query(
 ) -> Result<SendableRecordBatchStream> {
     let mut config = state.config().clone();
     if let Some(callback) = callback
-        && let rows @ 1.. = scan::rows_of(&physical)
+        && let rows @ 1.. = scan::scanned_rows(&physical)
     {
         let progress = ScanProgress(ProgressCounter::new(Progress::QUERY, Some(rows), callback));
         config.set_extension(Arc::new(progress));
     }
-    let handed_on = scan::batch_rows_of(&physical);
+    let batch_rows = scan::suitable_batch_rows(&physical);
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
-        && let Some(rows) = handed_on
+        && let Some(rows) = batch_rows
     {
         // A batch size that the user set is kept.
         let rows = rows.max(config.batch_size());
         config = config.with_batch_size(rows);
     }
-    if handed_on.is_some() {
-        config.set_extension(Arc::new(scan::TimeSlice::ALONE));
+    if batch_rows.is_some() {
+        config.set_extension(Arc::new(scan::TimeSlice::SCAN_ONLY));
     }
     // Empty: this plan holds its functions. Only plans that come from elsewhere look them up by name.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
-    let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-    let context = TaskContext::new(None, session, config, none.0, none.1, none.2, none.3, runtime);
+    let no_functions = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+    let context = TaskContext::new(
+        None,
+        session,
+        config,
+        no_functions.0,
+        no_functions.1,
+        no_functions.2,
+        no_functions.3,
+        runtime,
+    );
     let context = Arc::new(context);
-    match handed_on {
+    match batch_rows {
         Some(_) => Ok(execute_merged(&physical, &context)?),
-        None => Ok(on_workers(execute_stream(physical, context)?)),
+        None => Ok(spawn_stream(execute_stream(physical, context)?)),
     }
 }
 
 /// Computes a stream in a task, so that the reader is not blocked while a batch takes long. Dropping the stream ends
 /// the task at its next await.
-fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
     let sender = computed.tx();
     computed.spawn(async move {
@@ -509,7 +519,7 @@ fn on_workers(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream 
 }
 
 /// The `INSERT` in a `PREPARE` without declared types; `None` for other statements.
-fn inserted_without_types(prepared: &EngineStatement) -> Option<EngineStatement> {
+fn untyped_insert(prepared: &EngineStatement) -> Option<EngineStatement> {
     let EngineStatement::Statement(prepare) = prepared else { return None };
     match prepare.as_ref() {
         Ast::Prepare { data_types, statement, .. }
@@ -525,7 +535,7 @@ fn inserted_without_types(prepared: &EngineStatement) -> Option<EngineStatement>
 ///
 /// # Errors
 /// If the statement is not supported.
-fn verb_of(plan: &LogicalPlan) -> Result<Option<&'static str>> {
+fn write_verb(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     match plan {
         LogicalPlan::Ddl(ddl) => {
             Err(QueryError::unsupported(ddl.name(), "tables and views can be created, altered and dropped"))

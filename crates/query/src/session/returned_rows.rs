@@ -26,10 +26,10 @@ impl ReturnedRows {
     ///
     /// # Errors
     /// If a row does not meet the constraints of the table.
-    pub fn of(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
-        let table_of = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
-        let conformed = |conform: Coercion, batches: &[RecordBatch]| {
-            batches.iter().map(|batch| conform.batch(batch)).collect::<datafusion::common::Result<Vec<_>>>()
+    pub fn new(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
+        let mem_table = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
+        let coerce_all = |coercion: Coercion, batches: &[RecordBatch]| {
+            batches.iter().map(|batch| coercion.coerce(batch)).collect::<datafusion::common::Result<Vec<_>>>()
         };
         if kind == MutationKind::Merge {
             let split = batches.iter().map(split_by_action).collect::<datafusion::common::Result<Vec<_>>>()?;
@@ -37,15 +37,15 @@ impl ReturnedRows {
             let columns =
                 Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
             // Deleted rows may not meet the current checks: they were written under others, or none.
-            let returned = conformed(Coercion::new(&columns, &table.schema, &table.name)?, &rows)?;
-            let inserted = conformed(Coercion::of_table(&columns, table)?, &inserted)?;
-            return Ok(Self { returned: table_of(returned)?, inserted: table_of(inserted)? });
+            let returned = coerce_all(Coercion::new(&columns, &table.schema, &table.name)?, &rows)?;
+            let inserted = coerce_all(Coercion::for_table(&columns, table)?, &inserted)?;
+            return Ok(Self { returned: mem_table(returned)?, inserted: mem_table(inserted)? });
         }
-        let conform = match kind {
+        let coercion = match kind {
             MutationKind::Delete => Coercion::new(schema, &table.schema, &table.name)?,
-            _ => Coercion::of_table(schema, table)?,
+            _ => Coercion::for_table(schema, table)?,
         };
-        let batches = conformed(conform, &batches)?;
-        Ok(Self { returned: table_of(batches.clone())?, inserted: table_of(batches)? })
+        let batches = coerce_all(coercion, &batches)?;
+        Ok(Self { returned: mem_table(batches.clone())?, inserted: mem_table(batches)? })
     }
 }

@@ -55,7 +55,7 @@ impl QuerySession {
         SettingValues {
             synchronous,
             mover: self.mover.shared().is_on(),
-            temp_directory: self.mover.engine().spills().path(),
+            temp_directory: self.mover.engine().spill_directory().path(),
             statement_timeout: self.statement_timeout(),
             default_transaction_isolation: defaults.isolation,
             default_transaction_read_only: is_read_only || defaults.read_only,
@@ -69,16 +69,17 @@ impl QuerySession {
             SettingValue::Synchronous(synchronous) => self.transactions.lock().synchronous = *synchronous,
             SettingValue::Mover(is_on) => self.mover.set_on(*is_on),
             SettingValue::TempDirectory(directory) => {
-                let chosen = self.mover.engine().spills().choose(directory.as_deref().map(PathBuf::from));
+                let chosen =
+                    self.mover.engine().spill_directory().set_directory(directory.as_deref().map(PathBuf::from));
                 chosen.map_err(|error| QueryError::Engine(error.into()))?;
             }
             SettingValue::StatementTimeout(limit) => *self.statement_timeout.lock() = *limit,
         }
-        Ok(Outcome::Done(Done::of("SET")))
+        Ok(Outcome::Done(Done::with_tag("SET")))
     }
 
     pub(super) fn show(&self, setting: Setting) -> Result<Outcome> {
-        ddl::rows(&[(setting.name(), vec![self.setting_values().value(setting)])])
+        ddl::text_rows(&[(setting.name(), vec![self.setting_values().value(setting)])])
     }
 
     /// Lists the settings of Taut, and then those of DataFusion. The columns are PostgreSQL's.
@@ -101,6 +102,6 @@ impl QuerySession {
             settings.push(setting);
             descriptions.push(description);
         }
-        ddl::rows(&[("name", names), ("setting", settings), ("description", descriptions)])
+        ddl::text_rows(&[("name", names), ("setting", settings), ("description", descriptions)])
     }
 }

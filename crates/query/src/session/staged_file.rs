@@ -66,17 +66,19 @@ impl StagedFile {
             }
             _ => return Ok(None),
         };
-        let Some(staged) = Self::beside(&copy.output_url, !copy.partition_by.is_empty())? else { return Ok(None) };
+        let Some(staged) = Self::create_for_target(&copy.output_url, !copy.partition_by.is_empty())? else {
+            return Ok(None);
+        };
         // A URL, so that no character of the path has a special meaning.
         let path =
-            std::path::absolute(&staged.staged).map_err(|error| staged.failed("find the absolute path of", error))?;
+            std::path::absolute(&staged.staged).map_err(|error| staged.error("find the absolute path of", error))?;
         let url = if staged.is_directory { Url::from_directory_path(path) } else { Url::from_file_path(path) };
         let Ok(url) = url else { return Ok(None) };
         copy.output_url = url.into();
         Ok(Some(staged))
     }
 
-    fn beside(target: &str, is_partitioned: bool) -> Result<Option<Self>> {
+    fn create_for_target(target: &str, is_partitioned: bool) -> Result<Option<Self>> {
         let file_url = Url::parse(target).ok().filter(|url| url.scheme() == "file");
         let path = file_url.and_then(|url| url.to_file_path().ok());
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
@@ -139,42 +141,41 @@ impl StagedFile {
         }
         if let Ok(replaced) = fs::metadata(&self.target) {
             let outcome = fs::set_permissions(&self.staged, replaced.permissions());
-            outcome.map_err(|error| self.failed("set permissions of", error))?;
+            outcome.map_err(|error| self.error("set permissions of", error))?;
         }
         let outcome = File::open(&self.staged).and_then(|file| file.sync_all());
-        outcome.map_err(|error| self.failed("sync", error))?;
-        fs::rename(&self.staged, &self.target).map_err(|error| self.failed("rename", error))
+        outcome.map_err(|error| self.error("sync", error))?;
+        fs::rename(&self.staged, &self.target).map_err(|error| self.error("rename", error))
     }
 
     /// Moves the new files to the target directory, after all of them are durable.
     fn publish_directory(&self) -> Result<()> {
-        fs::create_dir_all(&self.staged).map_err(|error| self.failed("create", error))?;
-        for_each_file(&self.staged, &|file| File::open(file)?.sync_all())
-            .map_err(|error| self.failed("sync", error))?;
+        fs::create_dir_all(&self.staged).map_err(|error| self.error("create", error))?;
+        for_each_file(&self.staged, &|file| File::open(file)?.sync_all()).map_err(|error| self.error("sync", error))?;
         let moved = for_each_file(&self.staged, &|file| {
             let target = self.target.join(file.strip_prefix(&self.staged).unwrap_or(file));
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
             fs::rename(file, target)
         });
-        moved.and_then(|()| fs::create_dir_all(&self.target)).map_err(|error| self.failed("write to", error))
+        moved.and_then(|()| fs::create_dir_all(&self.target)).map_err(|error| self.error("write to", error))
     }
 
-    fn failed(&self, what: &'static str, error: io::Error) -> QueryError {
+    fn error(&self, what: &'static str, error: io::Error) -> QueryError {
         file_error(&self.target, what, error)
     }
 
     /// Returns the error of a statement that could not write the file, with the path of the target. Returns other
     /// errors unchanged.
-    pub fn explained(&self, error: QueryError) -> QueryError {
+    pub fn explain_error(&self, error: QueryError) -> QueryError {
         let QueryError::Engine(engine) = &error else { return error };
         let message = engine.find_root().message();
         if WRITE_ERRORS.iter().any(|text| message.contains(text))
             && let Some(cause) = os_error(&message)
         {
-            return self.failed("write to", cause);
+            return self.error("write to", cause);
         }
         match message.contains(UNNAMED_WRITE_ERROR) {
-            true => self.failed("write to", io::Error::other("the disk is full or does not accept the file")),
+            true => self.error("write to", io::Error::other("the disk is full or does not accept the file")),
             false => error,
         }
     }

@@ -27,7 +27,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use taut_store::{Catalog, Store, Table};
 
 use super::settings::SettingValues;
-use crate::mover::Shared;
+use crate::mover::MoverState;
 
 /// Time zone of moments.
 const ZONE: &str = "+00:00";
@@ -129,7 +129,7 @@ type SystemRows = Box<dyn Iterator<Item = Result<Vec<ArrayRef>>> + Send>;
 pub struct SystemState {
     pub store: Arc<Store>,
     pub snapshot: Arc<Catalog>,
-    pub mover: Arc<Shared>,
+    pub mover: Arc<MoverState>,
     pub settings: Arc<SettingValues>,
 }
 

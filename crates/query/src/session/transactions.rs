@@ -14,7 +14,7 @@ use crate::write::changes::Changes;
 /// Transaction state and settings of a session.
 #[derive(Debug)]
 pub(super) struct Transactions {
-    current: Option<Current>,
+    current: Option<OpenTransaction>,
     /// Isolation level of transactions that do not specify one.
     isolation: IsolationLevel,
     read_only: bool,
@@ -23,7 +23,7 @@ pub(super) struct Transactions {
 
 /// A transaction that a statement has begun.
 #[derive(Clone, Debug)]
-struct Current {
+struct OpenTransaction {
     transaction: Arc<Transaction>,
     isolation: IsolationLevel,
     read_only: bool,
@@ -57,7 +57,7 @@ impl Transactions {
     /// Modes of the transaction in progress, or else of the next statement.
     pub fn modes(&self) -> TransactionModes {
         match &self.current {
-            Some(Current { isolation, read_only, .. }) => {
+            Some(OpenTransaction { isolation, read_only, .. }) => {
                 TransactionModes { isolation: *isolation, read_only: *read_only }
             }
             None => self.default_modes(),
@@ -67,15 +67,15 @@ impl Transactions {
 
 impl QuerySession {
     /// Runs a statement that controls transactions; `None` for all other statements.
-    pub(super) fn control(&self, statement: &Statement) -> Result<Option<Outcome>> {
+    pub(super) fn run_transaction_control(&self, statement: &Statement) -> Result<Option<Outcome>> {
         let state = &mut *self.transactions.lock();
         let mut done = match statement {
-            Statement::Begin { .. } => Done::of("BEGIN"),
-            Statement::Commit => Done::of("COMMIT"),
-            Statement::Rollback { .. } => Done::of("ROLLBACK"),
-            Statement::Savepoint { .. } => Done::of("SAVEPOINT"),
-            Statement::Release { .. } => Done::of("RELEASE"),
-            Statement::SetTransaction { .. } => Done::of("SET"),
+            Statement::Begin { .. } => Done::with_tag("BEGIN"),
+            Statement::Commit => Done::with_tag("COMMIT"),
+            Statement::Rollback { .. } => Done::with_tag("ROLLBACK"),
+            Statement::Savepoint { .. } => Done::with_tag("SAVEPOINT"),
+            Statement::Release { .. } => Done::with_tag("RELEASE"),
+            Statement::SetTransaction { .. } => Done::with_tag("SET"),
             _ => return Ok(None),
         };
         match statement {
@@ -90,13 +90,15 @@ impl QuerySession {
                 let read_only = read_only.unwrap_or(state.read_only);
                 let (has_run, has_failed, maintenance_locks) = (false, false, Vec::new());
                 state.current =
-                    Some(Current { transaction, isolation, read_only, has_run, has_failed, maintenance_locks });
+                    Some(OpenTransaction { transaction, isolation, read_only, has_run, has_failed, maintenance_locks });
             }
             Statement::Commit => match state.current.take() {
                 None => done.notices.push("there is no transaction in progress".to_owned()),
-                Some(current) if current.has_failed => done = Done::of("ROLLBACK"),
+                Some(current) if current.has_failed => done = Done::with_tag("ROLLBACK"),
                 Some(current) => {
-                    self.interrupt().cancellation().settle(|| current.transaction.commit(state.synchronous))?;
+                    self.interrupt()
+                        .cancellation()
+                        .commit_unless_cancelled(|| current.transaction.commit(state.synchronous))?;
                 }
             },
             Statement::Rollback { savepoint: None } => {
@@ -105,16 +107,19 @@ impl QuerySession {
                 }
             }
             Statement::Rollback { savepoint: Some(name) } => {
-                let current = in_progress(&mut state.current, "ROLLBACK TO SAVEPOINT")?;
+                let current = require_transaction(&mut state.current, "ROLLBACK TO SAVEPOINT")?;
                 current.transaction.roll_back_to(name)?;
                 current.has_failed = false;
             }
             Statement::Savepoint { name } => {
-                let current = in_progress(&mut state.current, "SAVEPOINT")?.checked()?;
+                let current = require_transaction(&mut state.current, "SAVEPOINT")?.ensure_not_failed()?;
                 current.transaction.savepoint(name);
             }
             Statement::Release { name } => {
-                in_progress(&mut state.current, "RELEASE SAVEPOINT")?.checked()?.transaction.release(name)?;
+                require_transaction(&mut state.current, "RELEASE SAVEPOINT")?
+                    .ensure_not_failed()?
+                    .transaction
+                    .release(name)?;
             }
             Statement::SetTransaction { isolation, read_only, session: true } => {
                 self.check_read_write(*read_only)?;
@@ -123,7 +128,7 @@ impl QuerySession {
             }
             Statement::SetTransaction { isolation, read_only, session: false } => {
                 self.check_read_write(*read_only)?;
-                let current = in_progress(&mut state.current, "SET TRANSACTION")?.checked()?;
+                let current = require_transaction(&mut state.current, "SET TRANSACTION")?.ensure_not_failed()?;
                 if isolation.is_some_and(|isolation| isolation != current.isolation) && current.has_run {
                     return Err(QueryError::Transaction {
                         message: "SET TRANSACTION ISOLATION LEVEL must be called before any query".to_owned(),
@@ -144,7 +149,7 @@ impl QuerySession {
     pub(super) fn begin_statement(&self) -> Result<()> {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
-        current.checked()?;
+        current.ensure_not_failed()?;
         if !current.has_run {
             current.transaction.settle()?;
         } else if current.isolation == IsolationLevel::ReadCommitted {
@@ -156,7 +161,7 @@ impl QuerySession {
 
     /// Whether a statement without a transaction must begin one before it is planned, because the rows that it reads
     /// must not have changed when it commits.
-    pub(super) fn wants_transaction(&self, statement: &Statement) -> bool {
+    pub(super) fn needs_own_transaction(&self, statement: &Statement) -> bool {
         let state = self.transactions.lock();
         let writes = match statement {
             Statement::Mutation { explain, .. } => explain.as_ref().is_none_or(|options| options.analyze),
@@ -173,7 +178,7 @@ impl QuerySession {
     }
 
     /// Adds the tables of a violated constraint to the read set, because the transaction may continue from a savepoint.
-    pub(super) fn was_refused(&self, violation: &Violation) {
+    pub(super) fn record_violation_reads(&self, violation: &Violation) {
         let Some((transaction, _)) = self.transaction() else { return };
         let snapshot = transaction.snapshot();
         for table in violation.tables().into_iter().filter_map(|name| snapshot.table(name)) {
@@ -182,7 +187,7 @@ impl QuerySession {
     }
 
     /// Marks the transaction in progress as failed.
-    pub(super) fn statement_failed(&self) {
+    pub(super) fn mark_transaction_failed(&self) {
         if let Some(current) = &mut self.transactions.lock().current {
             current.has_failed = true;
         }
@@ -190,7 +195,7 @@ impl QuerySession {
 
     /// Recorder for the read set of a statement; `None` if the transaction in progress does not need one.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
-        self.transaction().and_then(|(transaction, _)| StatementReads::of(&transaction))
+        self.transaction().and_then(|(transaction, _)| StatementReads::for_transaction(&transaction))
     }
 
     /// Whether a transaction is in progress.
@@ -209,7 +214,7 @@ impl QuerySession {
     /// Changed rows are checked against the newest rows, not against those of an older snapshot. A transaction with an
     /// older snapshot may therefore see a row that references a row it does not see. It may also see two rows with one
     /// key, if one of them has been deleted since.
-    pub(super) fn keys_hold(&self) -> bool {
+    pub(super) fn are_keys_valid(&self) -> bool {
         let state = self.transactions.lock();
         state.current.as_ref().is_none_or(|current| {
             current.isolation == IsolationLevel::ReadCommitted || current.transaction.is_read_only()
@@ -224,7 +229,7 @@ impl QuerySession {
             None => (Arc::new(self.store.begin()), true),
         };
         let mut undo = Undo { transaction: &transaction, mark: Some(transaction.mark()) };
-        let changes = Changes::of(Arc::clone(&self.store), Arc::clone(&transaction));
+        let changes = Changes::in_transaction(Arc::clone(&self.store), Arc::clone(&transaction));
         let done = match run(changes.clone()).await {
             Ok(value) => self.check_keys(&changes).await.map(|()| value),
             Err(error) => Err(error),
@@ -233,7 +238,7 @@ impl QuerySession {
             Ok(value) if is_own => {
                 undo.mark = None;
                 let synchronous = self.transactions.lock().synchronous;
-                self.interrupt().cancellation().settle(|| transaction.commit(synchronous))?;
+                self.interrupt().cancellation().commit_unless_cancelled(|| transaction.commit(synchronous))?;
                 Ok(value)
             }
             Ok(value) => {
@@ -263,7 +268,7 @@ impl QuerySession {
     }
 
     /// Drops the transaction in progress, which rolls it back.
-    pub(super) fn abandon(&self) {
+    pub(super) fn discard_transaction(&self) {
         self.transactions.lock().current = None;
     }
 
@@ -271,10 +276,10 @@ impl QuerySession {
     /// commits.
     pub(super) fn changes(&self) -> Changes {
         let changes = match self.transaction() {
-            Some((transaction, _)) => Changes::of(Arc::clone(&self.store), transaction),
-            None => Changes::at_once(Arc::clone(&self.store)),
+            Some((transaction, _)) => Changes::in_transaction(Arc::clone(&self.store), transaction),
+            None => Changes::autocommit(Arc::clone(&self.store)),
         };
-        changes.cancelled_by(self.interrupt().cancellation().clone())
+        changes.with_cancellation(self.interrupt().cancellation().clone())
     }
 
     /// Snapshot that a statement sees now.
@@ -330,8 +335,8 @@ impl Drop for Undo<'_> {
     }
 }
 
-impl Current {
-    fn checked(&mut self) -> Result<&mut Self> {
+impl OpenTransaction {
+    fn ensure_not_failed(&mut self) -> Result<&mut Self> {
         match self.has_failed {
             false => Ok(self),
             true => Err(QueryError::Transaction {
@@ -343,7 +348,7 @@ impl Current {
     }
 }
 
-fn in_progress<'a>(current: &'a mut Option<Current>, what: &str) -> Result<&'a mut Current> {
+fn require_transaction<'a>(current: &'a mut Option<OpenTransaction>, what: &str) -> Result<&'a mut OpenTransaction> {
     current.as_mut().ok_or_else(|| QueryError::Transaction {
         message: format!("{what} can only be used in transaction blocks"),
         hint: Some("BEGIN starts a transaction block."),

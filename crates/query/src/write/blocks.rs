@@ -21,7 +21,7 @@ use super::row_ids::{BlockInProgress, OldIds};
 
 /// Maximum block size in plain bytes for which all batches are collected first, so that blocks can be encoded in
 /// parallel. A larger block is encoded segment by segment as its rows arrive.
-const GATHERED_BYTES_MAX: u64 = 64 << 20;
+const BUFFERED_BLOCK_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes each stream to separate blocks. For a partitioned table, all streams share the blocks.
 pub(crate) async fn write_streams(
@@ -30,16 +30,16 @@ pub(crate) async fn write_streams(
     streams: Vec<CoercedStream>,
 ) -> Result<Vec<Vec<NewBlock>>> {
     if let Some((design, known)) = partitions {
-        let divider = Partitioner::new(writer, Some(*design), known.clone());
-        return Ok(vec![partitioned_blocks(divider, streams).await?]);
+        let partitioner = Partitioner::new(writer, Some(*design), known.clone());
+        return Ok(vec![partitioned_blocks(partitioner, streams).await?]);
     }
     let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
     let tasks: Vec<_> = tasks.collect();
-    let mut parts = Vec::with_capacity(tasks.len());
+    let mut blocks_of_streams = Vec::with_capacity(tasks.len());
     for task in tasks {
-        parts.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
+        blocks_of_streams.push(task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??);
     }
-    Ok(parts)
+    Ok(blocks_of_streams)
 }
 
 /// Writes rows to blocks of one table.
@@ -96,7 +96,7 @@ pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
 /// same streams always lead to the same blocks.
-async fn partitioned_blocks(mut divider: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
+async fn partitioned_blocks(mut partitioner: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
     /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
@@ -116,7 +116,7 @@ async fn partitioned_blocks(mut divider: Partitioner, streams: Vec<CoercedStream
         index %= inputs.len();
         match inputs[index].0.recv().await {
             Some(batch) => {
-                divider.push(batch?).await?;
+                partitioner.push(batch?).await?;
                 index += 1;
             }
             None => {
@@ -125,14 +125,14 @@ async fn partitioned_blocks(mut divider: Partitioner, streams: Vec<CoercedStream
             }
         }
     }
-    divider.finish().await
+    partitioner.finish().await
 }
 
-async fn partition_blocks(writer: BlockWriter, conformed: CoercedStream) -> Result<Vec<NewBlock>> {
+async fn partition_blocks(writer: BlockWriter, rows: CoercedStream) -> Result<Vec<NewBlock>> {
     match writer.design.block_size {
-        BlockSize::Bytes(bytes) if bytes > GATHERED_BYTES_MAX => write_blocks_streaming(&writer, conformed).await,
-        BlockSize::File => write_blocks_streaming(&writer, conformed).await,
-        _ => write_blocks_parallel(&writer, conformed).await,
+        BlockSize::Bytes(bytes) if bytes > BUFFERED_BLOCK_BYTES_MAX => write_blocks_streaming(&writer, rows).await,
+        BlockSize::File => write_blocks_streaming(&writer, rows).await,
+        _ => write_blocks_parallel(&writer, rows).await,
     }
 }
 
@@ -142,27 +142,28 @@ async fn write_blocks_parallel(
     mut batches: impl StreamExt<Item = Result<RecordBatch>> + Unpin,
 ) -> Result<Vec<NewBlock>> {
     let mut tasks = Vec::new();
-    let (mut gathered, mut held) = (Vec::new(), Extent::default());
+    let (mut buffered, mut buffered_extent) = (Vec::new(), Extent::default());
     while let Some(batch) = batches.next().await {
         let mut batch = batch?;
         while batch.num_rows() > 0 {
             let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &writer.schema) };
-            let missing = rows_until_full(writer.design.block_size, held, extent);
-            if missing > extent.rows {
-                held = Extent { rows: held.rows + extent.rows, bytes: held.bytes + extent.bytes };
-                gathered.push(batch);
+            let rows_missing = rows_until_full(writer.design.block_size, buffered_extent, extent);
+            if rows_missing > extent.rows {
+                buffered_extent =
+                    Extent { rows: buffered_extent.rows + extent.rows, bytes: buffered_extent.bytes + extent.bytes };
+                buffered.push(batch);
                 break;
             }
             // The part of the batch that fills the block; at least one row.
-            let rows = (missing as usize).max(1);
-            gathered.push(batch.slice(0, rows));
+            let rows = (rows_missing as usize).max(1);
+            buffered.push(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
-            tasks.push(writer.spawn_block(std::mem::take(&mut gathered)).await?);
-            held = Extent::default();
+            tasks.push(writer.spawn_block(std::mem::take(&mut buffered)).await?);
+            buffered_extent = Extent::default();
         }
     }
-    if !gathered.is_empty() {
-        tasks.push(writer.spawn_block(gathered).await?);
+    if !buffered.is_empty() {
+        tasks.push(writer.spawn_block(buffered).await?);
     }
     let mut blocks = Vec::with_capacity(tasks.len());
     for task in tasks {

@@ -50,24 +50,24 @@ pub enum WrittenRows {
 
 impl Changes {
     /// Commits each change immediately.
-    pub fn at_once(store: Arc<Store>) -> Self {
+    pub fn autocommit(store: Arc<Store>) -> Self {
         Self { store, transaction: None, cancellation: None, assigned: None, written: Arc::default() }
     }
 
     /// Collects all changes in a transaction, until it commits.
-    pub fn of(store: Arc<Store>, transaction: Arc<Transaction>) -> Self {
-        Self { transaction: Some(transaction), ..Self::at_once(store) }
+    pub fn in_transaction(store: Arc<Store>, transaction: Arc<Transaction>) -> Self {
+        Self { transaction: Some(transaction), ..Self::autocommit(store) }
     }
 
     /// Sets the cancellation of the statement, which [`Changes::commit_last`] heeds.
     #[must_use]
-    pub fn cancelled_by(self, cancellation: Cancellation) -> Self {
+    pub fn with_cancellation(self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self }
     }
 
     /// Returns a copy for a statement that changes values of `columns` only; `None` for any column.
     #[must_use]
-    pub fn assigning(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
+    pub fn with_assigned_columns(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
         Self { assigned: columns, ..self.clone() }
     }
 
@@ -77,18 +77,18 @@ impl Changes {
     }
 
     /// Records changed rows if keys of the table, or foreign keys that reference it, must be checked for them.
-    pub fn wrote(&self, table: &Arc<Table>, rows: WrittenRows) {
+    pub fn record_written(&self, table: &Arc<Table>, rows: WrittenRows) {
         let constraints = &table.constraints;
         let is_referenced = !constraints.referenced_by.is_empty();
         let assigns_key = || constraints.keys.iter().any(|key| self.assigns(&key.columns));
-        let matters = match &rows {
+        let must_check = match &rows {
             WrittenRows::New(_) | WrittenRows::Blocks(_) => {
                 assigns_key() || constraints.foreign_keys.iter().any(|key| self.assigns(&key.columns))
             }
             WrittenRows::Deleted(_) => is_referenced,
             WrittenRows::Replaced(_) => is_referenced && assigns_key(),
         };
-        if matters && self.transaction.is_some() {
+        if must_check && self.transaction.is_some() {
             self.written.lock().push(ChangedTable { table: Arc::clone(table), rows });
         }
     }
@@ -137,7 +137,7 @@ impl Changes {
         QueryError: From<E>,
     {
         match &self.cancellation {
-            Some(cancellation) => cancellation.settle(|| self.commit(change)),
+            Some(cancellation) => cancellation.commit_unless_cancelled(|| self.commit(change)),
             None => Ok(self.commit(change)?),
         }
     }

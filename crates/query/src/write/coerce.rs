@@ -45,8 +45,8 @@ impl Coercion {
         let mut casts = Vec::with_capacity(target.len());
         for (from, to) in source.fields().iter().zip(arrow.fields()) {
             // A number is not cast to a date or timestamp: its unit and origin are unknown.
-            let is_moment = from.data_type().is_numeric() && to.data_type().is_temporal();
-            if is_moment || !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
+            let is_number_to_time = from.data_type().is_numeric() && to.data_type().is_temporal();
+            if is_number_to_time || !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
                 let to_type = LogicalType::from_arrow(to.data_type()).map_or_else(String::new, |t| t.sql_name());
                 return plan_err!(
                     "column {:?} of table {table} is {to_type}; {} does not fit it",
@@ -63,8 +63,8 @@ impl Coercion {
     ///
     /// # Errors
     /// As [`Coercion::new`].
-    pub fn of_table(source: &SchemaRef, table: &Table) -> Result<Self> {
-        let checks = Checks::of(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    pub fn for_table(source: &SchemaRef, table: &Table) -> Result<Self> {
+        let checks = Checks::compile(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(Self { checks, ..Self::new(source, &table.schema, &table.name)? })
     }
 
@@ -77,7 +77,7 @@ impl Coercion {
     ///
     /// # Errors
     /// If a value does not fit its column, is null in a NOT NULL column, or fails a check constraint.
-    pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    pub fn coerce(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
             let name = field.name();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taut_store::{Catalog, CatalogEdit, CommitError, NewBlock, OldRows, RowOrder, Table};
 use taut_types::{Partitioning, TableDesign};
 
-use crate::constraints::index_keys;
+use crate::constraints::add_key_indexes;
 
 /// Partitions of a table, if they are known.
 pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
@@ -57,7 +57,7 @@ pub(crate) fn replace_all(
     }
     // Another statement may have changed the indexes. The newest ones stay.
     let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.clone() };
-    index_keys(&mut design, &newest.constraints, edit.catalog())?;
+    add_key_indexes(&mut design, &newest.constraints, edit.catalog())?;
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());
     edit.set_design(table.id, design)?;
     if let Some(partitioning) = partitioning

@@ -35,9 +35,9 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
     let indexes: Vec<usize> = columns.iter().map(|column| column.index()).collect();
     let schema = Arc::new(table.schema.arrow().project(&indexes).map_err(DataFusionError::from)?);
     let mut batches = Vec::new();
-    for (unit, segment, rows) in rows.segments() {
+    for (container, segment, rows) in rows.segments() {
         let positions: Vec<u32> = rows.iter().collect();
-        let arrays = match table.delta.page(unit) {
+        let arrays = match table.delta.page(container) {
             Some(page) => {
                 let positions = UInt32Array::from(positions);
                 let columns = page.columns(&indexes).into_iter();
@@ -46,7 +46,7 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
                     .collect::<Result<_>>()?
             }
             None => {
-                let block = table.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(unit));
+                let block = table.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(container));
                 let block = block.ok_or_else(|| CommitError::RowsChanged { table: table.name.clone() })?;
                 let open = block.open(&ReadCounters::new())?;
                 let mut reader = open.block().open_segment(&open, usize::from(segment));
@@ -69,9 +69,10 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
 pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> Result<OldRows> {
     let pages = if with_pages { table.delta.pages() } else { &[] };
     let pages: Vec<(ContainerId, u32)> = pages.iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let units =
+    let containers =
         blocks.iter().filter_map(|block| ContainerId::of(block.id())).chain(pages.iter().map(|(page, _)| *page));
-    let left_out: Vec<_> = units.filter_map(|unit| Some((unit, Arc::clone(table.delta.deleted(unit)?)))).collect();
+    let left_out: Vec<_> =
+        containers.filter_map(|container| Some((container, Arc::clone(table.delta.deleted(container)?)))).collect();
     let mut nulls = Vec::new();
     if !pages.is_empty() || !left_out.is_empty() {
         nulls = vec![0; table.schema.len()];

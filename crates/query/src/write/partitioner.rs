@@ -6,8 +6,8 @@
 //! ```
 //!
 //! If a range partitioning has no boundaries yet, quantiles of the waiting rows become its boundaries. In that case
-//! rows may wait up to the second limit. If the rows do not settle boundaries, because they are too few or all alike,
-//! they become unpartitioned blocks: see [`boundaries_are_final`]. docs/adr/0012-partitions.md gives the reasons.
+//! rows may wait up to the second limit. If the rows are too few or too similar for final boundaries, they go to
+//! unpartitioned blocks: see [`boundaries_are_final`]. docs/adr/0012-partitions.md gives the reasons.
 
 use std::sync::Arc;
 
@@ -29,28 +29,28 @@ use super::row_ids::BlockInProgress;
 #[derive(Clone, Copy, Debug)]
 struct MemoryBounds {
     /// Maximum bytes that are held until blocks are full.
-    held: usize,
+    buffered: usize,
     /// Bytes that are partitioned at a time. Large enough that each of many partitions gets more than a few rows.
-    divided: usize,
+    partitioned_at_once: usize,
 }
 
-const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { held: 256 << 20, divided: 32 << 20 };
+const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { buffered: 256 << 20, partitioned_at_once: 32 << 20 };
 /// Maximum number of values in the sample from which boundaries are chosen.
 pub(crate) const SAMPLE_ROWS: u64 = 65_536;
 
 /// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design asks
 /// for.
-const SETTLING_ROWS: u64 = 64;
+const FINAL_ROWS_PER_PARTITION: u64 = 64;
 
-/// Whether boundaries chosen from `rows` rows are final. They are if there are as many boundaries as the design asks
-/// for, or if more rows would hardly change the boundaries.
+/// Whether boundaries chosen from `rows` rows are final: there are as many as the design asks for, or more rows would
+/// hardly change them.
 pub(crate) fn boundaries_are_final(partitioning: &Partitioning, rows: u64) -> bool {
     partitioning.is_complete() || (partitioning.is_divided() && rows >= final_boundary_rows(partitioning.design()))
 }
 
 /// Number of rows at which boundaries become final.
 pub(crate) fn final_boundary_rows(design: PartitionDesign) -> u64 {
-    SETTLING_ROWS * u64::from(design.count)
+    FINAL_ROWS_PER_PARTITION * u64::from(design.count)
 }
 
 /// Divides rows into blocks of one partition each.
@@ -64,7 +64,7 @@ pub(crate) struct Partitioner {
     /// One buffer per partition, with the partition of nulls after those of values. The last buffer is for
     /// unpartitioned rows.
     buffers: Vec<PartitionBuffer>,
-    held_bytes: usize,
+    buffered_bytes: usize,
 }
 
 /// Rows held of one partition.
@@ -93,7 +93,7 @@ impl Partitioner {
             waiting: Vec::new(),
             waiting_bytes: 0,
             buffers,
-            held_bytes: 0,
+            buffered_bytes: 0,
         }
     }
 
@@ -105,15 +105,15 @@ impl Partitioner {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        self.waiting_bytes += bytes_of(&batch);
+        self.waiting_bytes += memory_bytes(&batch);
         self.waiting.push(batch);
-        let is_undecided = self.design.is_some() && self.partitioning.is_none();
-        let waiting_max = if is_undecided { self.bounds.held } else { self.bounds.divided };
+        let needs_boundaries = self.design.is_some() && self.partitioning.is_none();
+        let waiting_max = if needs_boundaries { self.bounds.buffered } else { self.bounds.partitioned_at_once };
         if self.waiting_bytes < waiting_max {
             return Ok(());
         }
-        if is_undecided {
-            self.choose();
+        if needs_boundaries {
+            self.choose_boundaries();
         }
         self.partition_waiting().await
     }
@@ -124,24 +124,24 @@ impl Partitioner {
     /// If a block cannot be written.
     pub async fn finish(mut self) -> Result<Vec<NewBlock>> {
         if self.partitioning.is_none() {
-            self.choose();
+            self.choose_boundaries();
         }
         self.partition_waiting().await?;
         for index in 0..self.buffers.len() {
-            self.end(index).await?;
+            self.finish_block(index).await?;
         }
-        let undivided = self.buffers.len() - 1;
-        let mut order: Vec<usize> = (0..undivided).collect();
+        let unpartitioned = self.buffers.len() - 1;
+        let mut order: Vec<usize> = (0..unpartitioned).collect();
         if let Some(partitioning) = &self.partitioning {
             order.sort_by_key(|index| partitioning.rank(*index as u32, &self.writer.design.sort_by));
         }
-        order.push(undivided);
+        order.push(unpartitioned);
         let mut blocks = Vec::new();
         for index in order {
             for task in std::mem::take(&mut self.buffers[index].written) {
                 let block = task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
                 blocks.push(match &self.partitioning {
-                    Some(partitioning) if index != undivided => block.in_partition(partitioning, index as u32),
+                    Some(partitioning) if index != unpartitioned => block.in_partition(partitioning, index as u32),
                     _ => block,
                 });
             }
@@ -150,7 +150,7 @@ impl Partitioner {
     }
 
     /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`boundaries_are_final`].
-    fn choose(&mut self) {
+    fn choose_boundaries(&mut self) {
         let Some(design) = self.design else { return };
         let logical = self.logical_type(design);
         let rows: u64 = self.waiting.iter().map(|batch| batch.num_rows() as u64).sum();
@@ -176,8 +176,8 @@ impl Partitioner {
         let mut waiting = std::mem::take(&mut self.waiting).into_iter().peekable();
         while waiting.peek().is_some() {
             let (mut batches, mut bytes) = (Vec::new(), 0);
-            while let Some(batch) = waiting.next_if(|_| bytes < self.bounds.divided) {
-                bytes += bytes_of(&batch);
+            while let Some(batch) = waiting.next_if(|_| bytes < self.bounds.partitioned_at_once) {
+                bytes += memory_bytes(&batch);
                 batches.push(batch);
             }
             let pieces = match (self.design, &self.partitioning) {
@@ -190,9 +190,9 @@ impl Partitioner {
                 _ => batches.into_iter().map(|batch| (self.buffers.len() - 1, batch)).collect(),
             };
             for (index, piece) in pieces {
-                self.hold(index, piece).await?;
+                self.buffer_rows(index, piece).await?;
             }
-            while self.held_bytes > self.bounds.held {
+            while self.buffered_bytes > self.bounds.buffered {
                 let fullest =
                     (0..self.buffers.len()).max_by_key(|index| self.buffers[*index].bytes).unwrap_or_default();
                 self.encode_early(fullest).await?;
@@ -202,22 +202,22 @@ impl Partitioner {
     }
 
     /// Adds rows to a partition, and writes the blocks that they complete.
-    async fn hold(&mut self, index: usize, mut batch: RecordBatch) -> Result<()> {
+    async fn buffer_rows(&mut self, index: usize, mut batch: RecordBatch) -> Result<()> {
         while batch.num_rows() > 0 {
             let extent = Extent { rows: batch.num_rows() as u64, bytes: plain_bytes(&batch, &self.writer.schema) };
-            let missing = rows_until_full(self.writer.design.block_size, self.buffers[index].extent, extent);
-            let rows = usize::try_from(missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
+            let rows_missing = rows_until_full(self.writer.design.block_size, self.buffers[index].extent, extent);
+            let rows = usize::try_from(rows_missing).unwrap_or(usize::MAX).clamp(1, batch.num_rows());
             let rest = batch.slice(rows, batch.num_rows() - rows);
             let part = if rest.num_rows() == 0 { batch } else { batch.slice(0, rows) };
-            let bytes = bytes_of(&part);
+            let bytes = memory_bytes(&part);
             let buffer = &mut self.buffers[index];
             buffer.extent.rows += rows as u64;
             buffer.extent.bytes += plain_bytes(&part, &self.writer.schema);
             buffer.bytes += bytes;
             buffer.batches.push(part);
-            self.held_bytes += bytes;
-            if missing <= extent.rows {
-                self.end(index).await?;
+            self.buffered_bytes += bytes;
+            if rows_missing <= extent.rows {
+                self.finish_block(index).await?;
             }
             batch = rest;
         }
@@ -226,24 +226,24 @@ impl Partitioner {
 
     /// Frees the memory of the rows held of a partition.
     async fn encode_early(&mut self, index: usize) -> Result<()> {
-        let is_undivided = index == self.buffers.len() - 1;
-        if self.writer.design.block_size != BlockSize::File && !is_undivided {
-            return self.end(index).await;
+        let is_unpartitioned = index == self.buffers.len() - 1;
+        if self.writer.design.block_size != BlockSize::File && !is_unpartitioned {
+            return self.finish_block(index).await;
         }
         // The block stays open; the rows that it has so far are encoded.
-        let batches = self.take(index);
+        let batches = self.take_buffered(index);
         let builder = self.buffers[index].builder.take().unwrap_or_else(|| self.writer.builder());
-        self.buffers[index].builder = Some(pushed(builder, batches).await?);
+        self.buffers[index].builder = Some(push_all(builder, batches).await?);
         Ok(())
     }
 
     /// Completes the block of a partition, if it has rows.
-    async fn end(&mut self, index: usize) -> Result<()> {
-        let batches = self.take(index);
+    async fn finish_block(&mut self, index: usize) -> Result<()> {
+        let batches = self.take_buffered(index);
         self.buffers[index].extent = Extent::default();
         let task = match self.buffers[index].builder.take() {
             Some(builder) => {
-                let (builder, writer) = (pushed(builder, batches).await?, self.writer.clone());
+                let (builder, writer) = (push_all(builder, batches).await?, self.writer.clone());
                 SpawnedTask::spawn_blocking(move || writer.write(builder))
             }
             None if batches.is_empty() => return Ok(()),
@@ -253,15 +253,15 @@ impl Partitioner {
         Ok(())
     }
 
-    fn take(&mut self, index: usize) -> Vec<RecordBatch> {
+    fn take_buffered(&mut self, index: usize) -> Vec<RecordBatch> {
         let buffer = &mut self.buffers[index];
-        self.held_bytes -= std::mem::take(&mut buffer.bytes);
+        self.buffered_bytes -= std::mem::take(&mut buffer.bytes);
         std::mem::take(&mut buffer.batches)
     }
 }
 
 /// Appends batches to a builder, on a thread for blocking calls.
-async fn pushed(mut builder: BlockInProgress, batches: Vec<RecordBatch>) -> Result<BlockInProgress> {
+async fn push_all(mut builder: BlockInProgress, batches: Vec<RecordBatch>) -> Result<BlockInProgress> {
     let task = SpawnedTask::spawn_blocking(move || {
         batches.iter().try_for_each(|batch| builder.push(batch).map_err(external))?;
         Ok(builder)
@@ -284,11 +284,11 @@ fn split_by_partition(
     }
     let batches: Vec<&RecordBatch> = batches.iter().collect();
     let pieces = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
-    pieces.map(|(partition, rows)| Ok((partition, owned(interleave_record_batch(&batches, &rows)?)?))).collect()
+    pieces.map(|(partition, rows)| Ok((partition, copy_text(interleave_record_batch(&batches, &rows)?)?))).collect()
 }
 
 /// Copies the text of a batch. String views would otherwise keep the text of all their source batches in memory.
-fn owned(batch: RecordBatch) -> Result<RecordBatch> {
+fn copy_text(batch: RecordBatch) -> Result<RecordBatch> {
     let copied = |array: &ArrayRef| -> ArrayRef {
         match array.data_type() {
             DataType::Utf8View => Arc::new(array.as_string_view().gc()),
@@ -300,7 +300,7 @@ fn owned(batch: RecordBatch) -> Result<RecordBatch> {
 }
 
 /// Estimated bytes of a batch in memory. A slice counts only its own rows.
-fn bytes_of(batch: &RecordBatch) -> usize {
+fn memory_bytes(batch: &RecordBatch) -> usize {
     let of_array = |array: &ArrayRef| match array.data_type().primitive_width() {
         Some(width) => width * array.len(),
         None => size_of::<u128>() * array.len() + string_bytes(array) as usize,

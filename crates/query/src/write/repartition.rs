@@ -25,20 +25,20 @@ use crate::write::rewrite::{ATTEMPTS_MAX, rebuild_indexes};
 ///
 /// # Errors
 /// If a block cannot be read.
-pub async fn chosen_partitioning(table: &Arc<Table>, design: PartitionDesign) -> Result<Option<Arc<Partitioning>>> {
+pub async fn choose_partitioning(table: &Arc<Table>, design: PartitionDesign) -> Result<Option<Arc<Partitioning>>> {
     if let Some(known) = Partitioning::without_boundaries(design) {
         return Ok(Some(Arc::new(known)));
     }
     let (logical, rows) = (table.schema.column(design.column).logical_type, table.rows());
     let table = Arc::clone(table);
-    let sample = SpawnedTask::spawn_blocking(move || sample_of(&table, design.column));
+    let sample = SpawnedTask::spawn_blocking(move || sample_column(&table, design.column));
     let sample = sample.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
     let chosen = Partitioning::of_sample(design, logical, sample);
     Ok(chosen.filter(|chosen| boundaries_are_final(chosen, rows)).map(Arc::new))
 }
 
 /// Values of a column, sampled at equal distances over all rows.
-fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
+fn sample_column(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
     let logical = table.schema.column(column).logical_type;
     let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
     let (mut sample, mut first_row) = (Vec::new(), 0_u64);
@@ -58,9 +58,7 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
             let arrays = reader.project(&selection, 0..count, &[column], &mut ScanReport::default());
             let arrays = arrays.map_err(|error| open.locate(error))?;
             sample.extend(
-                arrays
-                    .iter()
-                    .flat_map(|array| (0..count).filter_map(|row| datum_at(array, logical, row)).map(shortened)),
+                arrays.iter().flat_map(|array| (0..count).filter_map(|row| datum_at(array, logical, row)).map(shorten)),
             );
         }
     }
@@ -68,7 +66,7 @@ fn sample_of(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
 }
 
 /// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
-fn shortened(key: Datum) -> Datum {
+fn shorten(key: Datum) -> Datum {
     const BYTES_MAX: usize = 1024;
     match key {
         Datum::Bytes(bytes) if bytes.len() > BYTES_MAX => Datum::Bytes(bytes[..BYTES_MAX].into()),
@@ -89,8 +87,8 @@ pub async fn repartition(
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
     let writer = BlockWriter::new(changes, &table.schema, design, threads);
-    let divider = Partitioner::new(writer, design.partition_by, partitioning.clone());
-    let blocks = divided(divider, table, table.blocks.to_vec(), progress).await?;
+    let partitioner = Partitioner::new(writer, design.partition_by, partitioning.clone());
+    let blocks = copy_partitioned(partitioner, table, table.blocks.to_vec(), progress).await?;
     let old = old_rows(table, &table.blocks, false)?;
     changes.commit(|edit| replace_all(edit, table, old, (design, partitioning.as_deref()), blocks))?;
     complete_partitions(changes, table.id, threads).await?;
@@ -117,14 +115,14 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
             }
             continue;
         };
-        let (old, order) = undivided(&table);
+        let (old, order) = unpartitioned_blocks(&table);
         if old.is_empty() {
             return Ok(());
         }
         let replaced = old_rows(&table, &old, false)?;
         let writer = BlockWriter::new(changes, &table.schema, &table.design, threads);
-        let divider = Partitioner::new(writer, Some(by), Some(partitioning));
-        let new = divided(divider, &table, old, None).await?;
+        let partitioner = Partitioner::new(writer, Some(by), Some(partitioning));
+        let new = copy_partitioned(partitioner, &table, old, None).await?;
         attempts += 1;
         match changes.commit(|edit| edit.replace_rows(id, replaced, new, order)) {
             Err(CommitError::NoTable { .. }) => return Ok(()),
@@ -141,22 +139,22 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
 
 /// Unpartitioned blocks to rewrite next. For a sorted table these are blocks of one sort run, so that each partition
 /// keeps their order.
-fn undivided(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
-    let is_undivided = |ordinal: &usize| table.partition_of(*ordinal).is_none();
-    let Some(first) = (0..table.blocks.len()).find(is_undivided) else { return (Vec::new(), RowOrder::Kept) };
+fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
+    let is_unpartitioned = |ordinal: &usize| table.partition_of(*ordinal).is_none();
+    let Some(first) = (0..table.blocks.len()).find(is_unpartitioned) else { return (Vec::new(), RowOrder::Kept) };
     let (ordinals, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
-        ((first..table.blocks.len()).filter(is_undivided).collect(), RowOrder::Sorted)
+        ((first..table.blocks.len()).filter(is_unpartitioned).collect(), RowOrder::Sorted)
     } else {
         let run_end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
-        ((first..run_end).take_while(is_undivided).collect(), RowOrder::Kept)
+        ((first..run_end).take_while(is_unpartitioned).collect(), RowOrder::Kept)
     };
     (ordinals.into_iter().map(|ordinal| Arc::clone(&table.blocks[ordinal])).collect(), order)
 }
 
 /// Rows of a table up to which any load may read the values for choosing boundaries.
-const LOOKED_AT_ROWS: u64 = 1 << 20;
+const SAMPLED_TABLE_ROWS_MAX: u64 = 1 << 20;
 /// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
-const NEWEST_SHARE: u64 = 8;
+const NEWEST_RUN_SHARE: u64 = 8;
 
 /// Chooses the boundaries of a range partitioning from the rows of the table. Returns false if they would not be final,
 /// or if reading the values is not worth it.
@@ -169,10 +167,10 @@ async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionD
     }
     // Otherwise each of many small loads would read the values of all rows.
     let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
-    if table.rows() > LOOKED_AT_ROWS && newest_run < table.rows() / NEWEST_SHARE {
+    if table.rows() > SAMPLED_TABLE_ROWS_MAX && newest_run < table.rows() / NEWEST_RUN_SHARE {
         return Ok(false);
     }
-    let Some(chosen) = chosen_partitioning(table, by).await? else { return Ok(false) };
+    let Some(chosen) = choose_partitioning(table, by).await? else { return Ok(false) };
     changes.commit(|edit| {
         let newest = edit.catalog().table_of(table.id);
         match newest.is_some_and(|newest| newest.partitions.is_none() && newest.design.partition_by == Some(by)) {
@@ -185,8 +183,8 @@ async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionD
 }
 
 /// Copies the rows of some blocks of a table, in order, to new blocks of one partition each.
-async fn divided(
-    mut divider: Partitioner,
+async fn copy_partitioned(
+    mut partitioner: Partitioner,
     table: &Arc<Table>,
     old: Vec<Arc<BlockFile>>,
     progress: Option<ProgressCounter>,
@@ -217,11 +215,11 @@ async fn divided(
     });
     while let Some(batch) = receiver.recv().await {
         let rows = batch.num_rows() as u64;
-        divider.push(batch).await?;
+        partitioner.push(batch).await?;
         if let Some(progress) = &progress {
             progress.add(rows);
         }
     }
     reading.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
-    Ok(divider.finish().await?)
+    Ok(partitioner.finish().await?)
 }

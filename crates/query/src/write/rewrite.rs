@@ -21,7 +21,7 @@ use taut_types::{BlockSize, ColumnIndex, IndexDesign, Partitioning, TableDesign}
 
 use super::blocks::BlockWriter;
 use super::commit::{check_design, partitioning_of};
-use crate::constraints::index_keys;
+use crate::constraints::add_key_indexes;
 use crate::error::{QueryError, Result};
 use crate::runtime::progress::ProgressCounter;
 use crate::write::changes::Changes;
@@ -49,7 +49,7 @@ pub async fn rewrite_blocks(
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
         let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
-        index_keys(&mut design, &newest.constraints, edit.catalog())?;
+        add_key_indexes(&mut design, &newest.constraints, edit.catalog())?;
         edit.set_design(id, design.clone())?;
         Ok::<_, CommitError>(Arc::new(design))
     })?;
@@ -93,21 +93,21 @@ async fn retry_steps(
     design: impl Fn(&Table) -> TableDesign,
     threads: usize,
     progress: Option<ProgressCounter>,
-    take_step: Step,
+    run_step: Step,
 ) -> Result<()> {
     let mut attempts = 0;
     loop {
         let newest = changes.snapshot().table_of(table).cloned().ok_or(CommitError::NoTable { table })?;
         attempts += 1;
-        match run_steps(changes, &newest, Arc::new(design(&newest)), threads, progress.clone(), take_step).await {
-            Err(QueryError::Commit(error)) if has_changed(&error) && attempts < ATTEMPTS_MAX => {}
+        match run_steps(changes, &newest, Arc::new(design(&newest)), threads, progress.clone(), run_step).await {
+            Err(QueryError::Commit(error)) if is_concurrent_change(&error) && attempts < ATTEMPTS_MAX => {}
             other => return other.map(drop),
         }
     }
 }
 
 /// Whether a step failed because other statements changed rows or replaced blocks.
-fn has_changed(error: &CommitError) -> bool {
+fn is_concurrent_change(error: &CommitError) -> bool {
     matches!(
         error,
         CommitError::NoBlock { .. }
@@ -132,7 +132,7 @@ struct StepWriter {
 }
 
 impl StepWriter {
-    fn placed(&self, block: NewBlock) -> NewBlock {
+    fn with_partition(&self, block: NewBlock) -> NewBlock {
         match &self.partition {
             Some((partitioning, partition)) => block.in_partition(partitioning, *partition),
             None => block,
@@ -140,9 +140,9 @@ impl StepWriter {
     }
 
     /// Replaces blocks by new ones with the same rows at the same positions, including deleted rows.
-    fn replace_same(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
+    fn replace_in_place(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
         let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
-        let new = new.into_iter().map(|block| self.placed(block)).collect();
+        let new = new.into_iter().map(|block| self.with_partition(block)).collect();
         self.writer.changes.commit(|edit| edit.replace_blocks(self.table.id, &ids, new, RowOrder::Same))?;
         Ok(())
     }
@@ -155,7 +155,7 @@ async fn run_steps(
     design: Arc<TableDesign>,
     threads: usize,
     progress: Option<ProgressCounter>,
-    take_step: Step,
+    run_step: Step,
 ) -> Result<u64> {
     let writer = BlockWriter::new(changes, &table.schema, &design, threads);
     let partitioning = partitioning_of(table);
@@ -167,7 +167,7 @@ async fn run_steps(
         let (progress, old) = (progress.clone(), table.blocks[step].to_vec());
         tasks.push(SpawnedTask::spawn_blocking(move || {
             let _permit = permit;
-            take_step(&writer, &old, progress.as_ref())
+            run_step(&writer, &old, progress.as_ref())
         }));
     }
     let mut rows = 0;
@@ -201,19 +201,19 @@ fn steps(table: &Table, design: &TableDesign) -> Vec<Range<usize>> {
 }
 
 fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
-    let wanted = &writer.writer.design;
-    let same_but_indexes = |block: &Arc<BlockFile>| {
-        let indexes = wanted.indexes.clone();
-        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == **wanted)
+    let design = &writer.writer.design;
+    let differs_only_in_indexes = |block: &Arc<BlockFile>| {
+        let indexes = design.indexes.clone();
+        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == **design)
     };
     for block in old {
-        if !same_but_indexes(block)? {
+        if !differs_only_in_indexes(block)? {
             let replaced = old_rows(&writer.table, old, false)?;
-            let new = rewritten(writer, old, progress)?;
-            let new = new.into_iter().map(|block| writer.placed(block)).collect();
+            let new = copy_live_rows(writer, old, progress)?;
+            let new = new.into_iter().map(|block| writer.with_partition(block)).collect();
             let changes = &writer.writer.changes;
             changes.commit(|edit| edit.replace_rows(writer.table.id, replaced, new, RowOrder::Kept))?;
-            return Ok(rows_of(old));
+            return Ok(total_rows(old));
         }
     }
     index_step(writer, old, progress)
@@ -221,19 +221,19 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
 
 /// Gives some blocks the indexes of the writer's design.
 fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
-    let BlockWriter { changes, design: wanted, .. } = &writer.writer;
+    let BlockWriter { changes, design: new_design, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
         let design = design_of(block)?;
-        if design.indexes != wanted.indexes {
+        if design.indexes != new_design.indexes {
             // Opened without filling the cache, so that memory does not grow with the table.
             let open = block.open_once(&ReadCounters::new())?;
-            let image = BlockImage::with_indexes(open.block(), &open, &wanted.indexes)?;
+            let image = BlockImage::with_indexes(open.block(), &open, &new_design.indexes)?;
             new.push(changes.write_block(&image, &design)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
             // Blocks that are replaced together must be neighbours.
-            writer.replace_same(&replaced, std::mem::take(&mut new))?;
+            writer.replace_in_place(&replaced, std::mem::take(&mut new))?;
             replaced.clear();
         }
         if let Some(progress) = progress {
@@ -241,12 +241,12 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
         }
     }
     if !new.is_empty() {
-        writer.replace_same(&replaced, new)?;
+        writer.replace_in_place(&replaced, new)?;
     }
-    Ok(rows_of(old))
+    Ok(total_rows(old))
 }
 
-fn rows_of(blocks: &[Arc<BlockFile>]) -> u64 {
+fn total_rows(blocks: &[Arc<BlockFile>]) -> u64 {
     blocks.iter().map(|block| block.entry().rows).sum()
 }
 
@@ -256,7 +256,11 @@ fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
 }
 
 /// Copies the live rows of some blocks to new blocks.
-fn rewritten(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<Vec<NewBlock>> {
+fn copy_live_rows(
+    writer: &StepWriter,
+    old: &[Arc<BlockFile>],
+    progress: Option<&ProgressCounter>,
+) -> Result<Vec<NewBlock>> {
     let StepWriter { writer, table, .. } = writer;
     let counters = ReadCounters::new();
     let columns: Vec<_> = (0..writer.schema.len()).map(ColumnIndex::from).collect();

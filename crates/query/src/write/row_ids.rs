@@ -28,14 +28,14 @@ impl OldIds {
     ///
     /// # Errors
     /// If the header of a block cannot be read.
-    pub fn moves(&self, blocks: &[NewBlock]) -> std::result::Result<Option<RowRelocations>, ReadError> {
-        let mut known = self.0.lock();
-        let mut moves = RowRelocations::default();
+    pub fn relocations(&self, blocks: &[NewBlock]) -> std::result::Result<Option<RowRelocations>, ReadError> {
+        let mut ids_by_block = self.0.lock();
+        let mut relocations = RowRelocations::default();
         for block in blocks {
-            let Some(ids) = known.remove(&block.entry().id) else { return Ok(None) };
-            moves.push(block, ids)?;
+            let Some(ids) = ids_by_block.remove(&block.entry().id) else { return Ok(None) };
+            relocations.push(block, ids)?;
         }
-        Ok(Some(moves))
+        Ok(Some(relocations))
     }
 }
 
@@ -78,7 +78,7 @@ impl BlockInProgress {
 /// Conversion of rows to the types of a table. Keeps an additional last column with row ids, if the source has one.
 #[derive(Debug)]
 pub(crate) struct CoercionWithRowIds {
-    pub conform: Coercion,
+    pub coercion: Coercion,
     /// Schema of the result.
     pub schema: SchemaRef,
     /// Ordinals of the table's columns, if there is an additional column.
@@ -87,8 +87,8 @@ pub(crate) struct CoercionWithRowIds {
 
 impl CoercionWithRowIds {
     /// Creates a conversion of rows without ids.
-    pub fn of(conform: Coercion) -> Self {
-        Self { schema: Arc::clone(conform.target()), conform, stored: None }
+    pub fn without_ids(coercion: Coercion) -> Self {
+        Self { schema: Arc::clone(coercion.target()), coercion, stored: None }
     }
 
     /// Creates a conversion of rows with ids as the last column.
@@ -97,20 +97,20 @@ impl CoercionWithRowIds {
     /// As [`Coercion::new`].
     pub fn with_ids(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
         let stored: Vec<usize> = (0..target.len()).collect();
-        let conform = Coercion::new(&Arc::new(source.project(&stored)?), target, table)?;
+        let coercion = Coercion::new(&Arc::new(source.project(&stored)?), target, table)?;
         let ids = source.fields().last().cloned();
-        let fields: Vec<Arc<Field>> = conform.target().fields().iter().cloned().chain(ids).collect();
-        Ok(Self { conform, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
+        let fields: Vec<Arc<Field>> = coercion.target().fields().iter().cloned().chain(ids).collect();
+        Ok(Self { coercion, schema: Arc::new(ArrowSchema::new(fields)), stored: Some(stored) })
     }
 
     /// Converts a batch to the types of the table.
     ///
     /// # Errors
-    /// As [`Coercion::batch`].
-    pub fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let Some(stored) = &self.stored else { return self.conform.batch(batch) };
-        let conformed = self.conform.batch(&batch.project(stored)?)?;
-        let columns = conformed.columns().iter().cloned().chain(batch.columns().last().cloned());
+    /// As [`Coercion::coerce`].
+    pub fn coerce(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let Some(stored) = &self.stored else { return self.coercion.coerce(batch) };
+        let coerced = self.coercion.coerce(&batch.project(stored)?)?;
+        let columns = coerced.columns().iter().cloned().chain(batch.columns().last().cloned());
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?)
     }
 }

@@ -31,49 +31,49 @@ const BUFFERED_BATCHES: usize = 1;
 /// Rows of a plan, after some or all have been read.
 pub(super) enum BufferedInput {
     /// All rows, in the types of the table.
-    Few(Vec<RecordBatch>),
+    FitsInDelta(Vec<RecordBatch>),
     /// Plan that returns all rows. It can run only once.
-    Many(Arc<dyn ExecutionPlan>),
+    TooLarge(Arc<dyn ExecutionPlan>),
 }
 
 /// Whether rows are few enough for the delta.
-pub fn is_few(rows: &RecordBatch) -> bool {
+pub fn fits_in_delta(rows: &RecordBatch) -> bool {
     rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
 }
 
 /// Whether a plan may return few enough rows for the delta, according to its statistics. False for a table whose design
 /// prescribes encodings: its rows go straight to blocks, which check whether the rows fit the encodings.
-pub(super) fn may_be_few(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
+pub(super) fn may_fit_in_delta(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
     let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
     table.design.encodings.is_empty() && rows.is_none_or(|rows| rows <= ROWS_MAX)
 }
 
 /// Reads the rows of a plan until they are too many for the delta. Keeps the partitions apart.
-pub(super) async fn gather(
+pub(super) async fn buffer_input(
     input: &Arc<dyn ExecutionPlan>,
     table: &Table,
     context: &Arc<TaskContext>,
 ) -> Result<BufferedInput> {
-    let conform = Coercion::of_table(&input.schema(), table)?;
-    let mut parts = Parts::of(input, context)?;
-    let mut conformed = Vec::new();
+    let coercion = Coercion::for_table(&input.schema(), table)?;
+    let mut parts = PartitionReaders::open(input, context)?;
+    let mut coerced = Vec::new();
     let (mut rows, mut bytes) = (0, 0);
     while let Some((part, batch)) = parts.next().await {
         let batch = batch?;
         rows += batch.num_rows();
         bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
-        let is_many = rows > ROWS_MAX || bytes > BYTES_MAX;
-        if !is_many {
-            conformed.push(conform.batch(&batch)?);
+        let is_too_large = rows > ROWS_MAX || bytes > BYTES_MAX;
+        if !is_too_large {
+            coerced.push(coercion.coerce(&batch)?);
         }
-        parts.0[part].seen.push(batch);
-        if is_many {
+        parts.0[part].buffered.push(batch);
+        if is_too_large {
             let schema = input.schema();
-            let once = parts.0.into_iter().map(|part| part.whole(&schema)).collect();
-            return Ok(BufferedInput::Many(Arc::new(StreamingTableExec::try_new(
+            let partitions = parts.0.into_iter().map(|part| part.into_partition_stream(&schema)).collect();
+            return Ok(BufferedInput::TooLarge(Arc::new(StreamingTableExec::try_new(
                 schema,
-                once,
+                partitions,
                 None,
                 [],
                 false,
@@ -81,37 +81,37 @@ pub(super) async fn gather(
             )?)));
         }
     }
-    conformed.retain(|batch| batch.num_rows() > 0);
-    Ok(BufferedInput::Few(conformed))
+    coerced.retain(|batch| batch.num_rows() > 0);
+    Ok(BufferedInput::FitsInDelta(coerced))
 }
 
 /// A partition that is being read.
 struct PartitionReader {
-    seen: Vec<RecordBatch>,
-    /// Rows after those in `seen`.
+    buffered: Vec<RecordBatch>,
+    /// Rows after those in `buffered`.
     rest: Fuse<SendableRecordBatchStream>,
 }
 
 impl PartitionReader {
     /// All rows of the partition.
-    fn whole(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
-        let all = futures::stream::iter(self.seen.into_iter().map(Ok)).chain(self.rest);
+    fn into_partition_stream(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
+        let all = futures::stream::iter(self.buffered.into_iter().map(Ok)).chain(self.rest);
         let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
         Arc::new(OneShotPartition { schema: Arc::clone(schema), rows: Mutex::new(Some(rows)) })
     }
 }
 
 /// All partitions of a plan.
-struct Parts(Vec<PartitionReader>);
+struct PartitionReaders(Vec<PartitionReader>);
 
-impl Parts {
-    fn of(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Self> {
+impl PartitionReaders {
+    fn open(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Self> {
         let count = input.output_partitioning().partition_count();
         let part = |partition| {
             let rows = input.execute(partition, Arc::clone(context))?;
             // Several partitions run in parallel.
             let rows = if count > 1 { spawn_buffered(rows, BUFFERED_BATCHES) } else { rows };
-            Ok(PartitionReader { seen: Vec::new(), rest: rows.fuse() })
+            Ok(PartitionReader { buffered: Vec::new(), rest: rows.fuse() })
         };
         Ok(Self((0..count).map(part).collect::<Result<_>>()?))
     }

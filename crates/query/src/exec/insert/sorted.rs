@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 use taut_store::Table;
 use taut_types::SortColumn;
 
-use super::{Rows, Target, with_config};
+use super::{LoadInput, Target, with_config};
 use crate::exec::scan::ScanSource;
 use crate::write::blocks::CoercedStream;
 
@@ -66,20 +66,20 @@ pub(super) enum InputOrder {
     /// partition, or several that follow one another.
     Required(SortKey),
     /// Rows are written as they arrive. If they turn out not to be in order, they are sorted instead.
-    Watched(SortKey),
+    Checked(SortKey),
     /// Rows are sorted after conversion to the types of the table.
     Sorted(SortKey),
 }
 
 impl InputOrder {
-    pub fn of(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
-        let Some(key) = SortKey::of(&target.design().sort_by) else { return Self::Any };
+    pub fn for_input(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
+        let Some(key) = SortKey::new(&target.design().sort_by) else { return Self::Any };
         let (from, to) = (input.schema(), target.schema().arrow());
         let type_of = |schema: &SchemaRef, index: usize| schema.fields().get(index).map(|f| f.data_type().clone());
         // Text has another order than the numbers that it is cast to.
         let is_cast = key.0.iter().any(|(index, _)| type_of(&from, *index) != type_of(&to, *index));
         if can_rerun(input) {
-            Self::Watched(key)
+            Self::Checked(key)
         } else if is_cast || reads_files(input) {
             // The order that a file declares may be only the order within each of its parts.
             Self::Sorted(key)
@@ -88,14 +88,14 @@ impl InputOrder {
         }
     }
 
-    /// The order of a plan from [`in_order`].
+    /// The order of a plan from [`with_table_order`].
     pub fn required(target: &Target) -> Self {
-        SortKey::of(&target.design().sort_by).map_or(Self::Any, Self::Required)
+        SortKey::new(&target.design().sort_by).map_or(Self::Any, Self::Required)
     }
 
-    /// As [`InputOrder::of`], for an input that is not optimized further.
-    pub fn of_planned(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
-        match Self::of(target, input) {
+    /// As [`InputOrder::for_input`], for an input that is not optimized further.
+    pub fn for_physical_plan(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
+        match Self::for_input(target, input) {
             Self::Required(key) => Self::Sorted(key),
             other => other,
         }
@@ -108,7 +108,7 @@ pub(super) struct SortKey(Vec<(usize, SortOptions)>);
 
 impl SortKey {
     /// Sort key of a design; `None` if it has no sort order.
-    fn of(sort_by: &[SortColumn]) -> Option<Self> {
+    fn new(sort_by: &[SortColumn]) -> Option<Self> {
         let options = |sort: &SortColumn| SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
         let columns: Vec<_> = sort_by.iter().map(|sort| (sort.column.index(), options(sort))).collect();
         (!columns.is_empty()).then_some(Self(columns))
@@ -116,35 +116,35 @@ impl SortKey {
 
     /// The sort order for rows with these columns.
     pub fn ordering(&self, schema: &SchemaRef) -> Option<LexOrdering> {
-        self.ordering_behind(0, schema)
+        self.ordering_with_offset(0, schema)
     }
 
-    /// The sort order for rows whose columns are preceded by `others` other columns.
-    fn ordering_behind(&self, others: usize, schema: &SchemaRef) -> Option<LexOrdering> {
+    /// The sort order for rows that have `offset` other columns before these.
+    fn ordering_with_offset(&self, offset: usize, schema: &SchemaRef) -> Option<LexOrdering> {
         LexOrdering::new(self.0.iter().map(|(index, options)| {
-            let index = others + index;
+            let index = offset + index;
             let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(index).name(), index));
             PhysicalSortExpr { expr, options: *options }
         }))
     }
 
     /// Whether each row of a batch sorts at or after the row before it.
-    fn ascends(&self, batch: &RecordBatch) -> Result<bool> {
+    fn is_ascending(&self, batch: &RecordBatch) -> Result<bool> {
         let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
         // Pairs of neighbours that are equal in the columns so far.
         let mut tied = BooleanBuffer::new_set(pairs);
         for (index, options) in &self.0 {
             let column = batch.column(*index);
             let (before, after) = (column.slice(0, pairs), column.slice(1, pairs));
-            let (wrong, same) = if column.logical_null_count() == 0 {
-                let wrong = if options.descending { cmp::lt(&before, &after) } else { cmp::gt(&before, &after) };
-                (wrong?.values().clone(), cmp::eq(&before, &after)?.values().clone())
+            let (descends, same) = if column.logical_null_count() == 0 {
+                let descends = if options.descending { cmp::lt(&before, &after) } else { cmp::gt(&before, &after) };
+                (descends?.values().clone(), cmp::eq(&before, &after)?.values().clone())
             } else {
                 let compare = make_comparator(&before, &after, *options)?;
-                let is = |wanted| BooleanBuffer::collect_bool(pairs, |pair| compare(pair, pair) == wanted);
-                (is(Ordering::Greater), is(Ordering::Equal))
+                let pairs_with = |wanted| BooleanBuffer::collect_bool(pairs, |pair| compare(pair, pair) == wanted);
+                (pairs_with(Ordering::Greater), pairs_with(Ordering::Equal))
             };
-            if (&wrong & &tied).count_set_bits() > 0 {
+            if (&descends & &tied).count_set_bits() > 0 {
                 return Ok(false);
             }
             tied = &same & &tied;
@@ -160,7 +160,7 @@ impl SortKey {
     }
 
     /// Whether a row sorts at or after another.
-    fn follows(&self, row: &[ArrayRef], before: &[ArrayRef]) -> Result<bool> {
+    fn is_at_or_after(&self, row: &[ArrayRef], before: &[ArrayRef]) -> Result<bool> {
         for ((before, row), (_, options)) in before.iter().zip(row).zip(&self.0) {
             match make_comparator(before, row, *options)?(0, 0) {
                 Ordering::Less => return Ok(true),
@@ -211,49 +211,49 @@ impl PartitionEnds {
     }
 
     /// Wraps the rows of a partition. The stream ends with an error at the first batch that is not in order.
-    pub fn watch(self: &Arc<Self>, partition: usize, rows: CoercedStream) -> CoercedStream {
-        Box::pin(Watched { ends: Arc::clone(self), partition, rows })
+    pub fn check_order(self: &Arc<Self>, partition: usize, rows: CoercedStream) -> CoercedStream {
+        Box::pin(OrderCheckedStream { ends: Arc::clone(self), partition, rows })
     }
 
     fn check(&self, partition: usize, batch: &RecordBatch) -> Result<()> {
-        if self.has_failed.load(atomic::Ordering::Relaxed) || !self.continues(partition, batch)? {
+        if self.has_failed.load(atomic::Ordering::Relaxed) || !self.is_in_order_after(partition, batch)? {
             self.has_failed.store(true, atomic::Ordering::Relaxed);
             return Err(out_of_order());
         }
         Ok(())
     }
 
-    fn continues(&self, partition: usize, batch: &RecordBatch) -> Result<bool> {
+    fn is_in_order_after(&self, partition: usize, batch: &RecordBatch) -> Result<bool> {
         let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(true) };
-        if !self.key.ascends(batch)? {
+        if !self.key.is_ascending(batch)? {
             return Ok(false);
         }
         let (first, last) = (self.key.row(batch, 0), self.key.row(batch, last));
         let mut rows = self.rows.lock();
-        let (begin, follows) = match rows[partition].take() {
-            Some((begin, before)) => (begin, self.key.follows(&first, &before)?),
+        let (begin, is_in_order) = match rows[partition].take() {
+            Some((begin, before)) => (begin, self.key.is_at_or_after(&first, &before)?),
             None => (first, true),
         };
         rows[partition] = Some((begin, last));
-        Ok(follows)
+        Ok(is_in_order)
     }
 
     /// Concatenates the results of the partitions, in the order of their rows.
     ///
     /// # Errors
     /// If rows of one partition sort between rows of another.
-    pub fn in_order<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
+    pub fn concatenate<T>(&self, mut parts: Vec<Vec<T>>) -> Result<Vec<T>> {
         let rows = self.rows.lock();
         let mut order: Vec<(usize, &(KeyRow, KeyRow))> = Vec::with_capacity(parts.len());
         for (partition, ends) in rows.iter().enumerate().filter_map(|(index, ends)| Some((index, ends.as_ref()?))) {
             let mut at = order.len();
-            while at > 0 && !self.key.follows(&ends.0, &order[at - 1].1.0)? {
+            while at > 0 && !self.key.is_at_or_after(&ends.0, &order[at - 1].1.0)? {
                 at -= 1;
             }
             order.insert(at, (partition, ends));
         }
         for pair in order.windows(2) {
-            if !self.key.follows(&pair[1].1.0, &pair[0].1.1)? {
+            if !self.key.is_at_or_after(&pair[1].1.0, &pair[0].1.1)? {
                 return Err(out_of_order());
             }
         }
@@ -261,13 +261,13 @@ impl PartitionEnds {
     }
 }
 
-struct Watched {
+struct OrderCheckedStream {
     ends: Arc<PartitionEnds>,
     partition: usize,
     rows: CoercedStream,
 }
 
-impl Stream for Watched {
+impl Stream for OrderCheckedStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -287,26 +287,26 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return source.downcast_ref::<FileScanConfig>().is_some()
             || source.downcast_ref::<MemorySourceConfig>().is_some();
     }
-    let passes = plan.downcast_ref::<ProjectionExec>().is_some()
+    let is_row_wise = plan.downcast_ref::<ProjectionExec>().is_some()
         || plan.downcast_ref::<FilterExec>().is_some()
         || plan.downcast_ref::<CooperativeExec>().is_some();
-    passes && plan.children().into_iter().all(can_rerun)
+    is_row_wise && plan.children().into_iter().all(can_rerun)
 }
 
 /// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
-/// another. `others` other columns precede the columns of the table. Returns `None` if a scan of the whole table cannot
+/// another. The columns of the table start at ordinal `offset`. Returns `None` if a scan of the whole table cannot
 /// provide the order.
 ///
 /// # Errors
 /// If DataFusion cannot compute the plan.
-pub(crate) fn in_order(
+pub(crate) fn with_table_order(
     plan: &Arc<dyn ExecutionPlan>,
     table: &Table,
-    others: usize,
+    offset: usize,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let key = SortKey::of(&table.design.sort_by);
-    let Some(ordering) = key.and_then(|key| key.ordering_behind(others, &plan.schema())) else { return Ok(None) };
-    let Some(stored) = scanned_whole(plan) else { return Ok(None) };
+    let key = SortKey::new(&table.design.sort_by);
+    let Some(ordering) = key.and_then(|key| key.ordering_with_offset(offset, &plan.schema())) else { return Ok(None) };
+    let Some(stored) = fully_scanned_table(plan) else { return Ok(None) };
     let SortOrderPushdownResult::Exact { inner } = plan.try_pushdown_sort(&ordering)? else { return Ok(None) };
     // A single sort run is divided between partitions at block boundaries; several sort runs overlap.
     let is_one_run = stored.runs.len() <= 1;
@@ -316,16 +316,16 @@ pub(crate) fn in_order(
 /// Returns the table if a plan reads all its rows, partition by partition. Returns `None` if an operator redistributes
 /// rows, which would break up the order. Also returns `None` for a scan with conditions, which may leave few rows:
 /// threads then share the work better without an order.
-fn scanned_whole(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
+fn fully_scanned_table(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
             let source = scan.data_source().downcast_ref::<ScanSource>()?;
             (!source.has_conditions()).then(|| Arc::clone(source.table().stored()))
         }
         (None, [input]) => {
-            let passes =
+            let is_row_wise =
                 plan.downcast_ref::<ProjectionExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
-            if passes { scanned_whole(input) } else { None }
+            if is_row_wise { fully_scanned_table(input) } else { None }
         }
         (None, _) => None,
     }
@@ -338,12 +338,13 @@ fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Returns all rows sorted, in one stream.
-pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>) -> Result<CoercedStream> {
-    let schema = &rows.moving.schema;
+pub(super) fn sort_rows(key: &SortKey, rows: &Arc<LoadInput>, context: Arc<TaskContext>) -> Result<CoercedStream> {
+    let schema = &rows.coercion.schema;
     let Some(ordering) = key.ordering(schema) else {
         return datafusion::common::internal_err!("a sort key has a column");
     };
-    let partition = |partition| Arc::new(Partition { rows: Arc::clone(rows), partition }) as Arc<dyn PartitionStream>;
+    let partition =
+        |partition| Arc::new(LoadPartition { rows: Arc::clone(rows), partition }) as Arc<dyn PartitionStream>;
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
     let mut config = context.session_config().clone();
@@ -358,7 +359,7 @@ pub(super) fn sorted(key: &SortKey, rows: &Arc<Rows>, context: Arc<TaskContext>)
     Ok(Box::pin(merged.execute(0, context)?))
 }
 
-fn batch_rows(rows: &Rows, pool: &MemoryLimit) -> usize {
+fn batch_rows(rows: &LoadInput, pool: &MemoryLimit) -> usize {
     let widths = rows.schema.columns().iter().map(|column| column.logical_type.plain_bytes());
     let Some(row_bytes) = widths.sum::<Option<usize>>() else { return 0 };
     let partitions = rows.input.output_partitioning().partition_count();
@@ -370,20 +371,20 @@ fn batch_rows(rows: &Rows, pool: &MemoryLimit) -> usize {
 }
 
 /// A partition of the rows of a load, in the types of the table.
-struct Partition {
-    rows: Arc<Rows>,
+struct LoadPartition {
+    rows: Arc<LoadInput>,
     partition: usize,
 }
 
-impl Debug for Partition {
+impl Debug for LoadPartition {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "Partition({})", self.partition)
     }
 }
 
-impl PartitionStream for Partition {
+impl PartitionStream for LoadPartition {
     fn schema(&self) -> &SchemaRef {
-        &self.rows.moving.schema
+        &self.rows.coercion.schema
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {

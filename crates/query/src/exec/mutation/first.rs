@@ -30,7 +30,7 @@ impl FirstRows {
     ///
     /// # Errors
     /// If a column has a type that cannot be compared.
-    pub fn of(
+    pub fn new(
         keys: &[Vec<usize>],
         schema: &datafusion::arrow::datatypes::Schema,
         context: &TaskContext,
@@ -49,7 +49,7 @@ impl FirstRows {
     ///
     /// # Errors
     /// If the keys exceed the memory limit.
-    pub fn of_batch(&mut self, batch: &RecordBatch) -> Result<BooleanArray> {
+    pub fn select_first(&mut self, batch: &RecordBatch) -> Result<BooleanArray> {
         let mut keys = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let columns: Vec<ArrayRef> = key.columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
@@ -60,12 +60,12 @@ impl FirstRows {
             let key_of = |(rows, columns): &(Rows, Vec<ArrayRef>)| {
                 columns.iter().all(|column| column.is_valid(index)).then(|| rows.row(index).owned())
             };
-            let of_row: Vec<Option<OwnedRow>> = keys.iter().map(key_of).collect();
-            let mut known = self.keys.iter().zip(&of_row);
-            let is_new = !known.any(|(key, row)| row.as_ref().is_some_and(|row| key.seen.contains(row)));
+            let row_keys: Vec<Option<OwnedRow>> = keys.iter().map(key_of).collect();
+            let mut seen = self.keys.iter().zip(&row_keys);
+            let is_new = !seen.any(|(key, row)| row.as_ref().is_some_and(|row| key.seen.contains(row)));
             is_first.push(is_new);
             // Later rows do not conflict with a row that is left out.
-            for (key, row) in self.keys.iter_mut().zip(of_row).filter(|_| is_new) {
+            for (key, row) in self.keys.iter_mut().zip(row_keys).filter(|_| is_new) {
                 if let Some(row) = row {
                     bytes += row.as_ref().len() + size_of::<OwnedRow>() * 2;
                     key.seen.insert(row);

@@ -29,8 +29,8 @@ pub(super) fn with_checked_filter(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         let filter = match join.filter() {
-            Some(filter) => checked(filter, interrupt),
-            None if !join.null_aware && drops_pairs(*join.join_type()) => always_true(interrupt),
+            Some(filter) => with_cancellation_check(filter, interrupt),
+            None if !join.null_aware && returns_rows_at_most_once(*join.join_type()) => always_true(interrupt),
             None => return Ok(plan),
         };
         return Ok(Arc::new(join.builder().with_filter(Some(filter)).build()?));
@@ -38,7 +38,7 @@ pub(super) fn with_checked_filter(
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>()
         && let Some(filter) = join.filter()
     {
-        let filter = checked(filter, interrupt);
+        let filter = with_cancellation_check(filter, interrupt);
         return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?));
     }
     if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>()
@@ -48,7 +48,7 @@ pub(super) fn with_checked_filter(
             Arc::clone(join.left()),
             Arc::clone(join.right()),
             join.on().to_vec(),
-            Some(checked(filter, interrupt)),
+            Some(with_cancellation_check(filter, interrupt)),
             join.join_type(),
             join.sort_options().to_vec(),
             join.null_equality(),
@@ -60,7 +60,7 @@ pub(super) fn with_checked_filter(
 
 /// Whether a join returns each row of a side at most once, however many rows match it. Such a join may visit any number
 /// of pairs without returning a batch.
-fn drops_pairs(join_type: JoinType) -> bool {
+fn returns_rows_at_most_once(join_type: JoinType) -> bool {
     match join_type {
         JoinType::LeftSemi
         | JoinType::RightSemi
@@ -72,7 +72,7 @@ fn drops_pairs(join_type: JoinType) -> bool {
     }
 }
 
-fn checked(filter: &JoinFilter, interrupt: &Interrupt) -> JoinFilter {
+fn with_cancellation_check(filter: &JoinFilter, interrupt: &Interrupt) -> JoinFilter {
     let condition = Arc::new(CheckedExpr { inner: Arc::clone(filter.expression()), interrupt: interrupt.clone() });
     JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }

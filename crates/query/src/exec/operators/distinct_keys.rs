@@ -54,22 +54,22 @@ impl DistinctKeys {
     /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins and for conditions
     /// that give different results for the same values. Also returns `None` for types whose equality in joins and in
     /// groups may differ.
-    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<(JoinSide, Arc<Self>)> {
+    pub fn from_join(plan: &Arc<dyn ExecutionPlan>) -> Option<(JoinSide, Arc<Self>)> {
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
             let side = inner_side(*join.join_type())?;
             let (input, keys) = match side {
                 JoinSide::Left => (join.left(), join.on().iter().map(|(left, _)| Arc::clone(left)).collect()),
                 _ => (join.right(), join.on().iter().map(|(_, right)| Arc::clone(right)).collect()),
             };
-            return Some((side, Self::on(&input.schema(), keys, join.filter(), side)?));
+            return Some((side, Self::for_side(&input.schema(), keys, join.filter(), side)?));
         }
         let join = plan.downcast_ref::<NestedLoopJoinExec>()?;
         let side = inner_side(*join.join_type())?;
         let input = if side == JoinSide::Left { join.left() } else { join.right() };
-        Some((side, Self::on(&input.schema(), Vec::new(), join.filter(), side)?))
+        Some((side, Self::for_side(&input.schema(), Vec::new(), join.filter(), side)?))
     }
 
-    fn on(
+    fn for_side(
         schema: &SchemaRef,
         mut keys: Vec<Arc<dyn PhysicalExpr>>,
         filter: Option<&JoinFilter>,
@@ -80,7 +80,7 @@ impl DistinctKeys {
                 return None;
             }
             let columns = filter.column_indices().iter().filter(|column| column.side == side);
-            keys.extend(columns.map(|column| column_of(schema, column.index)));
+            keys.extend(columns.map(|column| column_at(schema, column.index)));
         }
         let fields = keys.iter().map(|key| {
             let data_type = key.data_type(schema).ok().filter(is_exact)?;
@@ -91,7 +91,7 @@ impl DistinctKeys {
     }
 
     /// Drops most duplicates from the rows of one partition of the inner side.
-    pub fn without_duplicates(
+    pub fn drop_duplicates(
         self: &Arc<Self>,
         rows: SendableRecordBatchStream,
         pool: &Arc<dyn MemoryPool>,
@@ -99,12 +99,12 @@ impl DistinctKeys {
         let reservation = MemoryConsumer::new("DistinctJoinKeys").register(pool);
         Box::pin(DistinctStream {
             rows,
-            filter: Filter {
+            filter: DuplicateFilter {
                 keys: Arc::clone(self),
                 seen: None,
                 groups: Vec::new(),
                 sample: Sample::default(),
-                unchecked: 0,
+                unchecked_left: 0,
                 unchecked_next: UNCHECKED_MIN,
                 reservation,
             },
@@ -116,7 +116,7 @@ impl DistinctKeys {
     }
 }
 
-fn column_of(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
+fn column_at(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(index).name(), index))
 }
 
@@ -154,22 +154,22 @@ struct Sample {
 }
 
 /// Drops the rows of a partition whose key is already in the set.
-struct Filter {
+struct DuplicateFilter {
     keys: Arc<DistinctKeys>,
     seen: Option<Box<dyn GroupValues>>,
     /// For each row of a batch, the number of its key in `seen`.
     groups: Vec<usize>,
     sample: Sample,
     /// Batches that still pass unchecked.
-    unchecked: usize,
+    unchecked_left: usize,
     unchecked_next: usize,
     reservation: MemoryReservation,
 }
 
-impl Filter {
+impl DuplicateFilter {
     fn apply(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        if self.unchecked > 0 {
-            self.unchecked -= 1;
+        if self.unchecked_left > 0 {
+            self.unchecked_left -= 1;
             return Ok(batch);
         }
         let keys = self.keys.evaluate(&batch)?;
@@ -177,15 +177,15 @@ impl Filter {
             Some(seen) => seen,
             None => self.seen.insert(new_group_values(Arc::clone(&self.keys.schema), &GroupOrdering::None)?),
         };
-        let known = seen.len();
+        let known_count = seen.len();
         seen.intern(&keys, &mut self.groups)?;
-        let (new, bytes) = (seen.len() - known, seen.size());
+        let (new, bytes) = (seen.len() - known_count, seen.size());
         self.sample.rows += batch.num_rows();
         self.sample.duplicates += batch.num_rows() - new;
-        // New keys have the numbers from `known` on, in any order.
+        // New keys have the numbers from `known_count` on, in any order.
         let mut is_found = vec![false; new];
         let is_first = |group: &usize| {
-            let found = group.checked_sub(known).and_then(|number| is_found.get_mut(number));
+            let found = group.checked_sub(known_count).and_then(|number| is_found.get_mut(number));
             found.is_some_and(|found| !std::mem::replace(found, true))
         };
         let batch = match new == batch.num_rows() {
@@ -195,14 +195,14 @@ impl Filter {
                 filter_record_batch(&batch, &BooleanArray::new(is_first, None))?
             }
         };
-        if self.reservation.try_resize(bytes).is_err() || known + new >= KEYS_MAX || bytes >= SET_BYTES_MAX {
-            self.forget();
+        if self.reservation.try_resize(bytes).is_err() || known_count + new >= KEYS_MAX || bytes >= SET_BYTES_MAX {
+            self.clear_set();
         }
         if self.sample.rows >= SAMPLE_ROWS {
             let sample = std::mem::take(&mut self.sample);
             if sample.duplicates < sample.rows / ROWS_PER_DUPLICATE {
-                self.forget();
-                self.unchecked = self.unchecked_next;
+                self.clear_set();
+                self.unchecked_left = self.unchecked_next;
                 self.unchecked_next = (2 * self.unchecked_next).min(UNCHECKED_MAX);
             } else {
                 self.unchecked_next = UNCHECKED_MIN;
@@ -211,7 +211,7 @@ impl Filter {
         Ok(batch)
     }
 
-    fn forget(&mut self) {
+    fn clear_set(&mut self) {
         self.seen = None;
         self.reservation.free();
     }
@@ -219,7 +219,7 @@ impl Filter {
 
 struct DistinctStream {
     rows: SendableRecordBatchStream,
-    filter: Filter,
+    filter: DuplicateFilter,
 }
 
 impl Stream for DistinctStream {
@@ -266,7 +266,7 @@ mod tests {
             .collect();
         let rows = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter(batches));
         let keys = DistinctKeys { expressions: vec![Arc::new(Column::new("k", 0))], schema };
-        block_on(Arc::new(keys).without_duplicates(Box::pin(rows), &pool).try_collect()).unwrap()
+        block_on(Arc::new(keys).drop_duplicates(Box::pin(rows), &pool).try_collect()).unwrap()
     }
 
     fn integers(batches: &[RecordBatch]) -> Vec<Option<i64>> {
@@ -308,7 +308,7 @@ mod tests {
         let keys = ["a", "b", "c"].iter().enumerate().map(|(index, name)| Arc::new(Column::new(name, index)) as _);
         let keys = Arc::new(DistinctKeys { expressions: keys.collect(), schema: Arc::clone(&schema) });
         let rows = RecordBatchStreamAdapter::new(schema, futures::stream::iter([Ok(batch)]));
-        let found: Vec<_> = block_on(keys.without_duplicates(Box::pin(rows), &unbounded()).try_collect()).unwrap();
+        let found: Vec<_> = block_on(keys.drop_duplicates(Box::pin(rows), &unbounded()).try_collect()).unwrap();
         let found = found.iter().map(|batch: &RecordBatch| batch.num_rows()).collect::<Vec<_>>();
         assert_eq!(found, [3]);
     }

@@ -1,8 +1,8 @@
 //! Operators that end when their statement is cancelled.
 //!
-//! The engine's operators yield only where a task awaits something that is not ready. A join that finds batch after
-//! batch of matches, a merge of sorted runs or an aggregation over either never does. Therefore each operator of a plan
-//! is wrapped before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time
+//! The engine's operators yield only where a task awaits something that is not ready. Joins, merges of sorted runs and
+//! aggregations over them may compute for long without such an await. Therefore each operator of a plan is wrapped
+//! before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time
 //! to time it yields to other tasks of the runtime. A join may compute for long without returning a batch if its
 //! condition holds for few pairs of rows, so join conditions check too.
 //!
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checked_filter::with_checked_filter;
 use super::distinct_keys::DistinctKeys;
-use super::join_keys::{Collector, JoinKeys};
+use super::join_keys::{JoinKeys, KeyCollector};
 use super::string_views;
 use crate::runtime::cancellation::Cancellation;
 
@@ -49,12 +49,12 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Ends a statement when `token` is cancelled. `is_settled` becomes true when the statement begins to commit.
-    pub fn new(token: CancellationToken, is_settled: Arc<AtomicBool>) -> Self {
-        Self { cancellation: Cancellation::new(token, is_settled), ..Self::default() }
+    /// Ends a statement when `token` is cancelled. `is_committing` becomes true when the statement begins to commit.
+    pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
+        Self { cancellation: Cancellation::new(token, is_committing), ..Self::default() }
     }
 
-    /// Whether the statement was cancelled.
+    /// The cancellation state of the statement.
     pub fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
@@ -91,12 +91,12 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
         let mut collector = None;
         if let Some(join) = node.downcast_ref::<HashJoinExec>() {
             interrupt.has_hash_join.store(true, Ordering::Relaxed);
-            collector = Collector::of(join, interrupt.join_keys())?;
+            collector = KeyCollector::for_join(join, interrupt.join_keys())?;
         }
         let node = with_wrapped_sides(node, collector.as_ref(), interrupt)?;
         let node = with_checked_filter(node, interrupt)?;
         let wrapped =
-            InterruptibleExec { keys: collector.map(KeysRole::Held), ..InterruptibleExec::around(node, interrupt) };
+            InterruptibleExec { keys: collector.map(KeysRole::Join), ..InterruptibleExec::wrap(node, interrupt) };
         Ok(Transformed::yes(Arc::new(wrapped) as _))
     })?;
     Ok(plan.data)
@@ -106,24 +106,23 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
 /// Other operators are returned unchanged.
 fn with_wrapped_sides(
     node: Arc<dyn ExecutionPlan>,
-    collector: Option<&Arc<Collector>>,
+    collector: Option<&Arc<KeyCollector>>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let distinct = DistinctKeys::of(&node);
+    let distinct = DistinctKeys::from_join(&node);
     if collector.is_none() && distinct.is_none() {
         return Ok(node);
     }
     let (distinct_side, distinct_keys) = distinct.unzip();
     let wrapped = |input: &Arc<dyn ExecutionPlan>, side: JoinSide| {
-        let keys = collector
-            .filter(|_| side == JoinSide::Left)
-            .map(|collector| KeysRole::KeyCollectingStream(Arc::clone(collector)));
+        let keys =
+            collector.filter(|_| side == JoinSide::Left).map(|collector| KeysRole::BuildSide(Arc::clone(collector)));
         let distinct_keys = distinct_keys.clone().filter(|_| distinct_side == Some(side));
         if keys.is_none() && distinct_keys.is_none() {
             return Arc::clone(input);
         }
-        let around = InterruptibleExec::around(Arc::clone(input), interrupt);
-        Arc::new(InterruptibleExec { keys, distinct_keys, ..around }) as _
+        let unkeyed = InterruptibleExec::wrap(Arc::clone(input), interrupt);
+        Arc::new(InterruptibleExec { keys, distinct_keys, ..unkeyed }) as _
     };
     let sides = [JoinSide::Left, JoinSide::Right];
     let children = node.children().into_iter().zip(sides).map(|(input, side)| wrapped(input, side)).collect();
@@ -134,9 +133,9 @@ fn with_wrapped_sides(
 #[derive(Clone, Debug)]
 enum KeysRole {
     /// The operator is the build side.
-    KeyCollectingStream(Arc<Collector>),
+    BuildSide(Arc<KeyCollector>),
     /// The operator is the join. Scans use its keys until its rows are read.
-    Held(Arc<Collector>),
+    Join(Arc<KeyCollector>),
 }
 
 /// Wrapper that checks before each batch whether its statement was cancelled.
@@ -150,11 +149,11 @@ struct InterruptibleExec {
 }
 
 impl InterruptibleExec {
-    fn around(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
+    fn wrap(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
         Self { inner, interrupt: interrupt.clone(), keys: None, distinct_keys: None }
     }
 
-    fn around_other(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    fn rewrap(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let (keys, distinct_keys) = (self.keys.clone(), self.distinct_keys.clone());
         Arc::new(Self { inner, interrupt: self.interrupt.clone(), keys, distinct_keys })
     }
@@ -223,7 +222,7 @@ impl ExecutionPlan for InterruptibleExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self.around_other(Arc::clone(&self.inner).replace_children(children, options)?))
+        Ok(self.rewrap(Arc::clone(&self.inner).replace_children(children, options)?))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -231,21 +230,22 @@ impl ExecutionPlan for InterruptibleExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self.around_other(Arc::clone(&self.inner).reset_state()?))
+        Ok(self.rewrap(Arc::clone(&self.inner).reset_state()?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pool = Arc::clone(context.memory_pool());
         let mut inner = self.inner.execute(partition, context)?;
         if let Some(keys) = &self.distinct_keys {
-            inner = keys.without_duplicates(inner, &pool);
+            inner = keys.drop_duplicates(inner, &pool);
         }
-        let (inner, held) = match &self.keys {
-            Some(KeysRole::KeyCollectingStream(collector)) => (collector.collecting(inner, &pool), None),
-            Some(KeysRole::Held(collector)) => (inner, Some(Arc::clone(collector))),
+        let (inner, join_keys) = match &self.keys {
+            Some(KeysRole::BuildSide(collector)) => (collector.collect_from(inner, &pool), None),
+            Some(KeysRole::Join(collector)) => (inner, Some(Arc::clone(collector))),
             None => (inner, None),
         };
-        let stream = InterruptibleStream { inner, interrupt: self.interrupt.clone(), is_over: false, _held: held };
+        let stream =
+            InterruptibleStream { inner, interrupt: self.interrupt.clone(), has_ended: false, _join_keys: join_keys };
         Ok(Box::pin(stream))
     }
 
@@ -278,26 +278,26 @@ impl ExecutionPlan for InterruptibleExec {
     }
 
     fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(self.around_other(self.inner.with_new_state(state)?))
+        Some(self.rewrap(self.inner.with_new_state(state)?))
     }
 }
 
 struct InterruptibleStream {
     inner: SendableRecordBatchStream,
     interrupt: Interrupt,
-    is_over: bool,
-    _held: Option<Arc<Collector>>,
+    has_ended: bool,
+    _join_keys: Option<Arc<KeyCollector>>,
 }
 
 impl Stream for InterruptibleStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.is_over {
+        if self.has_ended {
             return Poll::Ready(None);
         }
         if let Err(cancelled) = self.interrupt.check() {
-            self.is_over = true;
+            self.has_ended = true;
             return Poll::Ready(Some(Err(cancelled)));
         }
         let budget = ready!(coop::poll_proceed(context));

@@ -49,13 +49,13 @@ pub struct KeySet {
     words: Vec<u64>,
     /// Share of the integers between the least and the greatest that are in the set.
     density: f64,
-    _reserved: Option<MemoryReservation>,
+    _reservation: Option<MemoryReservation>,
 }
 
 impl KeySet {
     /// Builds the set of these integers, with memory from a pool. Returns `None` if they are too sparse or the pool has
     /// no memory left.
-    fn of(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
+    fn build(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
         let all = || keys.iter().flatten().copied();
         let (least, greatest) = (all().min()?, all().max()?);
         let count: usize = keys.iter().map(Vec::len).sum();
@@ -64,15 +64,20 @@ impl KeySet {
             return None;
         }
         let words = (range / 64 + 1) as usize;
-        let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
-        reserved.try_grow(8 * words).ok()?;
+        let reservation = MemoryConsumer::new("HashJoinKeys").register(pool);
+        reservation.try_grow(8 * words).ok()?;
         let mut words = vec![0_u64; words];
         for key in all() {
             let bit = key.wrapping_sub(least) as u64;
             words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
-        let held: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        Some(Self { base: least, words, density: held as f64 / (range + 1) as f64, _reserved: Some(reserved) })
+        let set_bits: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        Some(Self {
+            base: least,
+            words,
+            density: set_bits as f64 / (range + 1) as f64,
+            _reservation: Some(reservation),
+        })
     }
 
     /// Share of the integers between the least and the greatest that are in the set.
@@ -133,42 +138,42 @@ pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
 impl JoinKeys {
     /// Keys of the join that filled a dynamic filter.
-    pub fn of(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
+    pub fn get(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
         self.0.lock().get(&filter.expression_id()?)?.upgrade()
     }
 }
 
 /// Collects and holds the keys of one join.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct KeyCollector {
     filter: u64,
     /// Indexes of the build side's columns that make up the key.
     columns: Vec<usize>,
-    joins: Arc<JoinKeys>,
-    collected: Mutex<KeyCollectingStream>,
+    join_keys: Arc<JoinKeys>,
+    collected: Mutex<CollectedKeys>,
     keys: OnceLock<Arc<BuildKeys>>,
 }
 
 #[derive(Debug)]
-struct KeyCollectingStream {
+struct CollectedKeys {
     /// Partitions that are not yet read completely.
     partitions: usize,
     /// Integers of each partition, one entry per column of the key. `None` for a column without a bitmap.
     keys: Vec<Option<Vec<Vec<i64>>>>,
-    reserved: Vec<MemoryReservation>,
+    reservation: Vec<MemoryReservation>,
 }
 
 /// Keys of one partition of a build side.
 struct PartitionKeys {
     keys: Vec<Option<Vec<i64>>>,
-    reserved: MemoryReservation,
+    reservation: MemoryReservation,
 }
 
 impl PartitionKeys {
     fn add(&mut self, batch: &RecordBatch, columns: &[usize]) {
         for (keys, column) in self.keys.iter_mut().zip(columns) {
             let is_kept = keys.as_mut().is_some_and(|keys| {
-                let has_room = self.reserved.try_grow(8 * batch.num_rows()).is_ok();
+                let has_room = self.reservation.try_grow(8 * batch.num_rows()).is_ok();
                 has_room && add_integers(batch.column(*column), keys)
             });
             if !is_kept {
@@ -178,12 +183,12 @@ impl PartitionKeys {
     }
 }
 
-impl Collector {
+impl KeyCollector {
     /// Returns the collector of a join if a scan uses the join's dynamic filter and its keys are integers.
     ///
     /// # Errors
     /// If the expressions of the probe side cannot be visited.
-    pub fn of(join: &HashJoinExec, joins: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
+    pub fn for_join(join: &HashJoinExec, join_keys: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
         // If nulls match or matter, the filter depends on more than the set of keys.
         if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
             return Ok(None);
@@ -193,30 +198,30 @@ impl Collector {
         let columns = join.on().iter().map(|(key, _)| Some(key.downcast_ref::<Column>()?.index()));
         let Some(columns) = columns.collect::<Option<Vec<_>>>() else { return Ok(None) };
         let schema = join.left().schema();
-        if !columns.iter().any(|column| is_integer(&schema, *column)) || !uses(join.right(), filter)? {
+        if !columns.iter().any(|column| is_integer(&schema, *column)) || !has_expression(join.right(), filter)? {
             return Ok(None);
         }
         let partitions = join.left().output_partitioning().partition_count();
         let keys = columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
-        let collected = Mutex::new(KeyCollectingStream { partitions, keys, reserved: Vec::new() });
-        Ok(Some(Arc::new(Self { filter, columns, joins: Arc::clone(joins), collected, keys: OnceLock::new() })))
+        let collected = Mutex::new(CollectedKeys { partitions, keys, reservation: Vec::new() });
+        Ok(Some(Arc::new(Self { filter, columns, join_keys: Arc::clone(join_keys), collected, keys: OnceLock::new() })))
     }
 
     /// Wraps a partition of the build side to collect its keys while it is read.
-    pub fn collecting(
+    pub fn collect_from(
         self: &Arc<Self>,
         rows: SendableRecordBatchStream,
         pool: &Arc<dyn MemoryPool>,
     ) -> SendableRecordBatchStream {
-        let reserved = MemoryConsumer::new("HashJoinKeys").register(pool);
+        let reservation = MemoryConsumer::new("HashJoinKeys").register(pool);
         let schema = rows.schema();
         let keys = self.columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
-        let keys = Some(PartitionKeys { keys, reserved });
-        Box::pin(Collecting { rows, keys, collector: Arc::clone(self), pool: Arc::clone(pool) })
+        let keys = Some(PartitionKeys { keys, reservation });
+        Box::pin(KeyCollectingStream { rows, keys, collector: Arc::clone(self), pool: Arc::clone(pool) })
     }
 
     /// Adds the keys of a partition that has been read completely.
-    fn take(&self, partition: PartitionKeys, pool: &Arc<dyn MemoryPool>) {
+    fn finish_partition(&self, partition: PartitionKeys, pool: &Arc<dyn MemoryPool>) {
         let mut collected = self.collected.lock();
         let Some(partitions) = collected.partitions.checked_sub(1) else { return };
         collected.partitions = partitions;
@@ -226,7 +231,7 @@ impl Collector {
                 _ => *all = None,
             }
         }
-        collected.reserved.push(partition.reserved);
+        collected.reservation.push(partition.reservation);
         if partitions > 0 {
             return;
         }
@@ -234,16 +239,16 @@ impl Collector {
         let set = |keys: Option<Vec<Vec<i64>>>| {
             // With fewer keys, the dynamic filter of the join is a list of them.
             let keys = keys.filter(|keys| keys.iter().map(Vec::len).sum::<usize>() > JOIN_VALUES_MAX)?;
-            KeySet::of(&keys, pool).map(Arc::new)
+            KeySet::build(&keys, pool).map(Arc::new)
         };
         let keys = self.keys.get_or_init(|| Arc::new(columns.into_iter().map(set).collect()));
-        collected.reserved.clear();
-        self.joins.0.lock().insert(self.filter, Arc::downgrade(keys));
+        collected.reservation.clear();
+        self.join_keys.0.lock().insert(self.filter, Arc::downgrade(keys));
     }
 }
 
 /// Whether an operator of a plan has an expression with this identifier.
-fn uses(plan: &Arc<dyn ExecutionPlan>, expression: u64) -> Result<bool> {
+fn has_expression(plan: &Arc<dyn ExecutionPlan>, expression: u64) -> Result<bool> {
     plan.exists(|node| {
         let mut is_used = false;
         node.apply_expressions(&mut |root| {
@@ -258,15 +263,15 @@ fn is_integer(schema: &Schema, column: usize) -> bool {
     matches!(schema.field(column).data_type(), DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32)
 }
 
-struct Collecting {
+struct KeyCollectingStream {
     rows: SendableRecordBatchStream,
     /// Collected keys. `None` after the last row.
     keys: Option<PartitionKeys>,
-    collector: Arc<Collector>,
+    collector: Arc<KeyCollector>,
     pool: Arc<dyn MemoryPool>,
 }
 
-impl Stream for Collecting {
+impl Stream for KeyCollectingStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -280,7 +285,7 @@ impl Stream for Collecting {
             }
             Poll::Ready(None) => {
                 if let Some(keys) = keys.take() {
-                    collector.take(keys, pool);
+                    collector.finish_partition(keys, pool);
                 }
             }
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
@@ -293,7 +298,7 @@ impl Stream for Collecting {
     }
 }
 
-impl RecordBatchStream for Collecting {
+impl RecordBatchStream for KeyCollectingStream {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }
@@ -310,7 +315,7 @@ mod tests {
 
     fn set(keys: &[Vec<i64>]) -> Option<KeySet> {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        KeySet::of(keys, &pool)
+        KeySet::build(keys, &pool)
     }
 
     fn has(set: &KeySet, values: &[i64]) -> Vec<bool> {
@@ -343,7 +348,7 @@ mod tests {
         assert!(set(&[vec![0, 512]]).is_none() && set(&[vec![0, 511]]).is_some());
         assert!(set(&[]).is_none() && set(&[vec![]]).is_none());
         let little: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(7));
-        assert!(KeySet::of(&[vec![1, 2]], &little).is_none());
+        assert!(KeySet::build(&[vec![1, 2]], &little).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Compaction of string views, so that batches hold only the memory that they need.
 //!
-//! An array of string views refers to the buffers with its longer strings. So does every array that is gathered from
+//! An array of string views refers to the buffers with its longer strings. So does every array that is copied from
 //! it:
 //!
 //! ```text
@@ -25,33 +25,33 @@ const BUFFERS_MAX: usize = 4;
 /// Maximum bytes in the buffers of an array that is never compacted.
 const BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes in buffers for each byte that the array needs.
-const BYTES_PER_BYTE: usize = 4;
+const BUFFER_BYTES_PER_USED_BYTE: usize = 4;
 
 /// Copies the strings of columns that refer to too many buffers or bytes into new buffers.
 ///
 /// # Errors
 /// If the batch with the new columns is invalid, which does not happen.
 pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    if !batch.columns().iter().any(is_scattered) {
+    if !batch.columns().iter().any(needs_compaction) {
         return Ok(batch);
     }
-    let columns = batch.columns().iter().map(|column| match is_scattered(column) {
-        true => gathered(column),
+    let columns = batch.columns().iter().map(|column| match needs_compaction(column) {
+        true => copy_strings(column),
         false => Arc::clone(column),
     });
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)?)
 }
 
-fn is_scattered(column: &ArrayRef) -> bool {
+fn needs_compaction(column: &ArrayRef) -> bool {
     match column.data_type() {
-        DataType::Utf8View => refers_to_much(column.as_string_view()),
-        DataType::BinaryView => refers_to_much(column.as_binary_view()),
+        DataType::Utf8View => wastes_memory(column.as_string_view()),
+        DataType::BinaryView => wastes_memory(column.as_binary_view()),
         _ => false,
     }
 }
 
-fn refers_to_much<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> bool {
+fn wastes_memory<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> bool {
     let buffers = views.data_buffers();
     let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     if buffers.len() <= BUFFERS_MAX && bytes <= BYTES_MAX {
@@ -62,11 +62,11 @@ fn refers_to_much<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> 
     let needed = views.total_buffer_bytes_used();
     match buffers.len() > BUFFERS_MAX {
         true => needed <= bytes.max(BYTES_MAX),
-        false => needed < bytes / BYTES_PER_BYTE,
+        false => needed < bytes / BUFFER_BYTES_PER_USED_BYTE,
     }
 }
 
-fn gathered(column: &ArrayRef) -> ArrayRef {
+fn copy_strings(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_byte_view::<StringViewType>().gc()),
         DataType::BinaryView => Arc::new(column.as_byte_view::<BinaryViewType>().gc()),

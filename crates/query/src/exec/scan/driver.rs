@@ -36,7 +36,7 @@ impl TimeSlice {
     /// Time slice of a plan that only returns the rows of a scan, so that its partitions do not wait for each other.
     /// Yielding has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a
     /// processor from others and finds nothing to do.
-    pub const ALONE: Self = Self(Duration::from_millis(2));
+    pub const SCAN_ONLY: Self = Self(Duration::from_millis(2));
 }
 
 /// Time at which a partition yields next. Many morsels in a row may have no matching row. Yielding in between lets
@@ -74,7 +74,7 @@ pub(super) struct Conditions<'a> {
     tracking: Option<DynamicFilterTracking>,
     pub predicate: Predicate,
     /// For each partition of the table, whether rows in it may pass. `None` if the table is not partitioned.
-    admitted: Option<Vec<bool>>,
+    admitted_partitions: Option<Vec<bool>>,
     /// Selectivity of the predicates so far.
     pub history: PredicateHistory,
 }
@@ -88,7 +88,7 @@ impl<'a> Conditions<'a> {
             join_keys,
             tracking,
             predicate: Predicate::default(),
-            admitted: None,
+            admitted_partitions: None,
             history: PredicateHistory::default(),
         };
         conditions.translate()?;
@@ -100,13 +100,13 @@ impl<'a> Conditions<'a> {
         self.history = PredicateHistory::default();
         self.predicate =
             translate(&self.source.filters, &table.stored().schema, &table.arrow(), self.join_keys.as_deref())?;
-        self.admitted = table.admitted_partitions(&self.predicate);
+        self.admitted_partitions = table.admitted_partitions(&self.predicate);
         Ok(())
     }
 
     /// Whether rows of a table partition may pass.
-    fn admits(&self, partition: u32) -> bool {
-        self.admitted.as_ref().and_then(|admitted| admitted.get(partition as usize)).copied().unwrap_or(true)
+    fn may_match_partition(&self, partition: u32) -> bool {
+        self.admitted_partitions.as_ref().and_then(|admitted| admitted.get(partition as usize)).copied().unwrap_or(true)
     }
 
     /// Translates the predicate again if a dynamic filter has changed.
@@ -166,7 +166,7 @@ impl<'a> ScanDriver<'a> {
         config: &SessionConfig,
     ) -> Result<Self> {
         if let Some(workers) = config.get_extension::<Workers>() {
-            workers.make_way();
+            workers.migrate_queued_workers();
         }
         let table = source.table().stored();
         // Keys of the hash joins of the query.
@@ -191,7 +191,7 @@ impl<'a> ScanDriver<'a> {
     /// If a block or an index cannot be read.
     pub fn step(&mut self) -> Result<Option<ScanStep<'_, 'a>>> {
         self.publish();
-        let Some(morsel) = self.morsels.take() else { return Ok(None) };
+        let Some(morsel) = self.morsels.next() else { return Ok(None) };
         self.conditions.refresh()?;
         let rows = match morsel {
             Morsel::Segment(address) => {
@@ -237,7 +237,7 @@ impl<'a> ScanDriver<'a> {
         let is_first = address.segment == 0;
         metrics.blocks.add(usize::from(is_first));
         if let Some(partition) = table.partition_of(address.block) {
-            let admits = conditions.admits(partition);
+            let admits = conditions.may_match_partition(partition);
             metrics.count_partition(partition, admits);
             if !admits {
                 metrics.blocks_skipped_by_partition.add(usize::from(is_first));

@@ -13,7 +13,7 @@ use taut_block::{AccessPaths, ScanReport};
 use taut_store::{DeltaPage, ReadCounters, Table};
 
 /// Value of a counter in a report.
-type Shown = fn(&ScanReport) -> u64;
+type ReportValue = fn(&ScanReport) -> u64;
 
 /// Metrics of one partition.
 pub struct ScanMetrics {
@@ -28,11 +28,11 @@ pub struct ScanMetrics {
     delta_rows: Option<Count>,
     report: ScanReport,
     published: ScanReport,
-    shown: [(Count, Shown); 15],
+    report_counters: [(Count, ReportValue); 15],
     /// Access paths of each block.
     paths: Arc<BlockPaths>,
     /// Partitions of the table that were read or ruled out, if the table is partitioned.
-    partitions: Option<Arc<PartitionsMet>>,
+    partitions: Option<Arc<PartitionCounts>>,
     disk_bytes: Count,
     cache_bytes: Count,
     read_before: (u64, u64),
@@ -42,7 +42,7 @@ impl ScanMetrics {
     /// Registers the metrics of one partition of a table scan, starting at zero.
     pub fn new(metrics: &ExecutionPlanMetricsSet, table: &Table, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
-        let shown: [(&'static str, Shown); 15] = [
+        let report_counters: [(&'static str, ReportValue); 15] = [
             ("segments", |report| report.segments),
             ("segments_skipped_by_zone_map", |report| report.segments_skipped),
             ("segments_skipped_by_bloom", |report| report.segments_skipped_by_bloom),
@@ -62,9 +62,9 @@ impl ScanMetrics {
         let paths = Arc::new(BlockPaths::default());
         let value = MetricValue::Custom { name: "paths".into(), value: Arc::clone(&paths) as _ };
         metrics.register(Arc::new(Metric::new(value, Some(partition))));
-        let partitions = table.partitions.as_ref().map(|_| Arc::new(PartitionsMet::default()));
-        if let Some(met) = &partitions {
-            let value = MetricValue::Custom { name: "partitions".into(), value: Arc::clone(met) as _ };
+        let partitions = table.partitions.as_ref().map(|_| Arc::new(PartitionCounts::default()));
+        if let Some(counts) = &partitions {
+            let value = MetricValue::Custom { name: "partitions".into(), value: Arc::clone(counts) as _ };
             metrics.register(Arc::new(Metric::new(value, Some(partition))));
         }
         Self {
@@ -78,7 +78,7 @@ impl ScanMetrics {
             delta_rows: (!table.delta.has_no_pages()).then(|| count("delta_rows")),
             report: ScanReport::default(),
             published: ScanReport::default(),
-            shown: shown.map(|(name, value)| (count(name), value)),
+            report_counters: report_counters.map(|(name, value)| (count(name), value)),
             disk_bytes: count("bytes_read_from_disk"),
             cache_bytes: count("bytes_read_from_cache"),
             read_before: (0, 0),
@@ -100,7 +100,7 @@ impl ScanMetrics {
     /// Counts a partition of the table as read or as ruled out.
     pub fn count_partition(&self, partition: u32, is_read: bool) {
         if let Some(partitions) = &self.partitions {
-            *partitions.met.lock().entry(partition).or_default() |= is_read;
+            *partitions.was_read.lock().entry(partition).or_default() |= is_read;
         }
     }
 
@@ -110,7 +110,7 @@ impl ScanMetrics {
         if !paths.is_empty() {
             *self.paths.blocks.lock().entry(block).or_default() |= paths;
         }
-        for (count, value) in &self.shown {
+        for (count, value) in &self.report_counters {
             count.add((value(&self.report) - value(&self.published)) as usize);
         }
         self.published = self.report.clone();
@@ -133,20 +133,20 @@ const LISTED_MAX: usize = 12;
 
 impl Display for BlockPaths {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let mut stretches: Vec<(usize, usize, AccessPaths)> = Vec::new();
+        let mut ranges: Vec<(usize, usize, AccessPaths)> = Vec::new();
         for (block, paths) in self.blocks.lock().iter() {
-            match stretches.last_mut() {
+            match ranges.last_mut() {
                 Some((_, last, same)) if *last + 1 == *block && same == paths => *last = *block,
-                _ => stretches.push((*block, *block, *paths)),
+                _ => ranges.push((*block, *block, *paths)),
             }
         }
         let text = |(first, last, paths): &(usize, usize, AccessPaths)| {
             let blocks = if first == last { first.to_string() } else { format!("{first}-{last}") };
             format!("{blocks} {}", paths.names().collect::<Vec<_>>().join("+"))
         };
-        let listed: Vec<_> = stretches.iter().take(LISTED_MAX).map(text).collect();
+        let listed: Vec<_> = ranges.iter().take(LISTED_MAX).map(text).collect();
         write!(formatter, "{}", listed.join("; "))?;
-        match stretches.len().checked_sub(LISTED_MAX) {
+        match ranges.len().checked_sub(LISTED_MAX) {
             Some(more @ 1..) => write!(formatter, "; {more} more"),
             _ => Ok(()),
         }
@@ -178,29 +178,29 @@ impl CustomMetricValue for BlockPaths {
 
 /// Number of partitions of the table that were read and that were ruled out: `2 read, 6 pruned`.
 #[derive(Debug, Default)]
-struct PartitionsMet {
+struct PartitionCounts {
     /// For each partition number, whether it was read.
-    met: Mutex<BTreeMap<u32, bool>>,
+    was_read: Mutex<BTreeMap<u32, bool>>,
 }
 
-impl Display for PartitionsMet {
+impl Display for PartitionCounts {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let met = self.met.lock();
-        let read = met.values().filter(|is_read| **is_read).count();
-        write!(formatter, "{read} read, {} pruned", met.len() - read)
+        let was_read = self.was_read.lock();
+        let read = was_read.values().filter(|is_read| **is_read).count();
+        write!(formatter, "{read} read, {} pruned", was_read.len() - read)
     }
 }
 
-impl CustomMetricValue for PartitionsMet {
+impl CustomMetricValue for PartitionCounts {
     fn new_empty(&self) -> Arc<dyn CustomMetricValue> {
         Arc::new(Self::default())
     }
 
     fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
         if let Some(other) = other.as_any().downcast_ref::<Self>() {
-            let others = other.met.lock().clone();
-            let mut met = self.met.lock();
-            others.into_iter().for_each(|(partition, is_read)| *met.entry(partition).or_default() |= is_read);
+            let others = other.was_read.lock().clone();
+            let mut was_read = self.was_read.lock();
+            others.into_iter().for_each(|(partition, is_read)| *was_read.entry(partition).or_default() |= is_read);
         }
     }
 
@@ -210,6 +210,6 @@ impl CustomMetricValue for PartitionsMet {
 
     fn is_eq(&self, other: &Arc<dyn CustomMetricValue>) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| *self.met.lock() == *other.met.lock())
+        other.is_some_and(|other| *self.was_read.lock() == *other.was_read.lock())
     }
 }

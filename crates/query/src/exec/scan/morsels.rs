@@ -42,7 +42,7 @@ pub struct WorkQueue {
 impl WorkQueue {
     /// Queue of the segments of some of a table's blocks.
     pub fn new(table: &Table, blocks: Range<usize>) -> Self {
-        Self::of(segments(table, blocks).collect())
+        Self::from_morsels(segments(table, blocks).collect())
     }
 
     /// Queue of the segments of all of a table's blocks.
@@ -52,21 +52,21 @@ impl WorkQueue {
 
     /// Queue of the delta pages of a table.
     pub fn pages(table: &Table) -> Self {
-        Self::of(pages(table).collect())
+        Self::from_morsels(pages(table).collect())
     }
 
     /// Queue of all segments and pages of a table. Pages come last: they are small, so that partitions end at about the
     /// same time.
     pub fn all(table: &Table) -> Self {
-        Self::of(segments(table, 0..table.blocks.len()).chain(pages(table)).collect())
+        Self::from_morsels(segments(table, 0..table.blocks.len()).chain(pages(table)).collect())
     }
 
     /// An empty queue.
     pub fn empty() -> Self {
-        Self::of(Vec::new())
+        Self::from_morsels(Vec::new())
     }
 
-    fn of(morsels: Vec<Morsel>) -> Self {
+    fn from_morsels(morsels: Vec<Morsel>) -> Self {
         Self { morsels, next: AtomicUsize::new(0) }
     }
 
@@ -79,21 +79,21 @@ impl WorkQueue {
         self.morsels.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 
-    /// Takes the next morsels as long as they are segments of `block`, at most `most`.
-    fn take_of_block(&self, block: usize, most: usize) -> &[Morsel] {
+    /// Takes the next morsels as long as they are segments of `block`, at most `count_max`.
+    fn take_from_block(&self, block: usize, count_max: usize) -> &[Morsel] {
         let is_of_block = |morsel: &&Morsel| matches!(morsel, Morsel::Segment(index) if index.block == block);
-        let taken = |next: usize| {
+        let segments_from = |next: usize| {
             let following = self.morsels.get(next..).unwrap_or_default();
-            &following[..following.iter().take(most).take_while(is_of_block).count()]
+            &following[..following.iter().take(count_max).take_while(is_of_block).count()]
         };
         let before =
-            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some(next + taken(next).len()));
-        before.map_or(&[], taken)
+            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some(next + segments_from(next).len()));
+        before.map_or(&[], segments_from)
     }
 }
 
 /// Number of segments for which indexes are first checked together.
-const BATCH_SIZE_AT_FIRST: usize = 2;
+const PROBE_BATCH_INITIAL: usize = 2;
 
 /// Morsels that one partition takes from a queue.
 pub(super) struct Morsels {
@@ -111,17 +111,17 @@ pub(super) struct Morsels {
 
 impl Morsels {
     pub fn new(queue: Arc<WorkQueue>, table: Arc<Table>, progress: Option<Arc<ScanProgress>>) -> Self {
-        Self { queue, table, progress, remaining: VecDeque::new(), is_probed: false, batch_size: BATCH_SIZE_AT_FIRST }
+        Self { queue, table, progress, remaining: VecDeque::new(), is_probed: false, batch_size: PROBE_BATCH_INITIAL }
     }
 
-    pub fn take(&mut self) -> Option<Morsel> {
+    pub fn next(&mut self) -> Option<Morsel> {
         let next = self.remaining.pop_front();
         self.is_probed = next.is_some();
         if let Some(address) = next {
             return Some(Morsel::Segment(address));
         }
         let morsel = self.queue.take()?;
-        self.count(&[morsel]);
+        self.report_progress(&[morsel]);
         Some(morsel)
     }
 
@@ -131,7 +131,7 @@ impl Morsels {
     }
 
     /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The
-    /// same search covers the following segments, which this partition takes from the queue. [`Morsels::take`] then
+    /// same search covers the following segments, which this partition takes from the queue. [`Morsels::next`] then
     /// returns those that are not ruled out before all others.
     ///
     /// # Errors
@@ -143,19 +143,20 @@ impl Morsels {
         predicates: &[ColumnPredicate],
         report: &mut ScanReport,
     ) -> Result<bool> {
-        let failed = |error| block_error(open, error);
-        let probes = if self.is_probed { None } else { open.block().index_probes(open, predicates).map_err(failed)? };
+        let locate_error = |error| block_error(open, error);
+        let probes =
+            if self.is_probed { None } else { open.block().index_probes(open, predicates).map_err(locate_error)? };
         let Some(probes) = probes.filter(|probes| probes.may_prune(address.segment)) else {
             return Ok(false);
         };
-        let following = self.queue.take_of_block(address.block, self.batch_size - 1);
-        self.count(following);
+        let following = self.queue.take_from_block(address.block, self.batch_size - 1);
+        self.report_progress(following);
         let following_segments = following.iter().filter_map(|morsel| match morsel {
             Morsel::Segment(following) => Some(following.segment),
             Morsel::Page(_) => None,
         });
         let segments = std::iter::once(address.segment).chain(following_segments);
-        let pruned = probes.prune(segments).map_err(failed)?;
+        let pruned = probes.prune(segments).map_err(locate_error)?;
         pruned.report(report);
         self.batch_size = match pruned.is_majority() {
             true => PrunedSegments::SEGMENTS_MAX.min(self.batch_size * 4),
@@ -167,9 +168,9 @@ impl Morsels {
         Ok(!remains)
     }
 
-    fn count(&self, morsels: &[Morsel]) {
+    fn report_progress(&self, morsels: &[Morsel]) {
         if let Some(progress) = self.progress.as_ref().filter(|_| !morsels.is_empty()) {
-            progress.0.add(morsels.iter().map(|morsel| rows_of(&self.table, *morsel)).sum());
+            progress.0.add(morsels.iter().map(|morsel| morsel_rows(&self.table, *morsel)).sum());
         }
     }
 }
@@ -188,7 +189,7 @@ fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
 
 /// Rows of a morsel, deleted rows included. For a segment the rows of its block are divided evenly, because they are
 /// counted before the block is opened.
-fn rows_of(table: &Table, morsel: Morsel) -> u64 {
+fn morsel_rows(table: &Table, morsel: Morsel) -> u64 {
     match morsel {
         Morsel::Segment(SegmentAddress { block, segment }) => {
             let entry = table.blocks[block].entry();
@@ -201,6 +202,6 @@ fn rows_of(table: &Table, morsel: Morsel) -> u64 {
 }
 
 /// Rows of all morsels of a table.
-pub(super) fn rows_of_all(table: &Table) -> u64 {
+pub(super) fn table_rows(table: &Table) -> u64 {
     table.block_rows() + table.delta.pages().iter().map(|page| page.rows() as u64).sum::<u64>()
 }

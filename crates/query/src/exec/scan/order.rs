@@ -20,7 +20,7 @@ pub struct SortedBlocks {
 
 impl SortedBlocks {
     /// The sort runs of a table. `None` if the table has no sort order.
-    pub fn of(table: &Table) -> Option<Self> {
+    pub fn from_table(table: &Table) -> Option<Self> {
         if table.design.sort_by.is_empty() {
             return None;
         }
@@ -50,12 +50,12 @@ impl SortedBlocks {
 }
 
 /// Whether the sort order of a design satisfies a requested order: the request must be a prefix of it.
-pub fn satisfies(sort_by: &[SortColumn], requested: &[PhysicalSortExpr], table_columns: &[usize]) -> bool {
+pub fn satisfies_order(sort_by: &[SortColumn], requested: &[PhysicalSortExpr], table_columns: &[usize]) -> bool {
     requested.len() <= sort_by.len()
-        && requested.iter().zip(sort_by).all(|(wanted, kept)| {
-            let column = wanted.expr.downcast_ref::<Column>().and_then(|column| table_columns.get(column.index()));
-            column == Some(&kept.column.index())
-                && wanted.options == SortOptions { descending: kept.descending, nulls_first: kept.nulls_first }
+        && requested.iter().zip(sort_by).all(|(request, stored)| {
+            let column = request.expr.downcast_ref::<Column>().and_then(|column| table_columns.get(column.index()));
+            column == Some(&stored.column.index())
+                && request.options == SortOptions { descending: stored.descending, nulls_first: stored.nulls_first }
         })
 }
 

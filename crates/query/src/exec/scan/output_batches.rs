@@ -1,8 +1,8 @@
 //! Output batches of a scan: rows of several segments are combined if a segment has few.
 //!
-//! Handing over a batch, often to another thread and then to another library, costs more than decoding some thousand
-//! numbers. Numbers of columns that are stored alone are decoded to the end of the current batch, up to the maximum
-//! rows of a batch. Other rows are copied together as long as that is cheaper than handing them over separately.
+//! Passing on a batch, often to another thread and then to another library, costs more than decoding some thousand
+//! numbers. Columns of numbers that are each a column group of their own are decoded to the end of the current batch,
+//! up to the maximum rows of a batch. Other rows are copied together as long as that is cheaper than separate batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct OutputBatches {
     /// Rows in `arrays`.
     rows: usize,
     /// Capacity of `arrays` in rows.
-    room: usize,
+    capacity: usize,
     /// Current maximum capacity in rows. The first batches are small, so that the consumer gets them early.
     rows_max: usize,
     batch_rows: usize,
@@ -53,7 +53,7 @@ impl OutputBatches {
             types: types.filter(can_append),
             arrays: Vec::new(),
             rows: 0,
-            room: 0,
+            capacity: 0,
             rows_max: batch_rows.min(SEGMENT_ROWS),
             batch_rows,
             coalescer: (!schema.fields().is_empty()).then_some(coalescer),
@@ -62,26 +62,27 @@ impl OutputBatches {
         }
     }
 
-    /// Calls `read` to append `rows` rows. Returns false if it appended none. `more` estimates the rows still to come.
+    /// Calls `read` to append `rows` rows. Returns false if it appended none. `remaining_estimate` estimates
+    /// the rows still to come.
     ///
     /// # Errors
     /// If `read` fails.
     pub fn append(
         &mut self,
         rows: usize,
-        more: usize,
+        remaining_estimate: usize,
         read: impl FnOnce(&mut [ArrayBuilder]) -> Result<bool>,
     ) -> Result<bool> {
-        if self.rows + rows > self.room {
+        if self.rows + rows > self.capacity {
             // Growing arrays would copy them.
             self.finish_arrays()?;
         }
         let Some(types) = &self.types else { return Ok(false) };
-        if rows > self.room {
+        if rows > self.capacity {
             // Capacities have few sizes, so that memory freed with a result fits the next one.
-            let room = rows.saturating_add(more).checked_next_power_of_two().unwrap_or(usize::MAX);
-            self.room = rows.max(room.min(self.rows_max));
-            self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, self.room)).collect();
+            let capacity = rows.saturating_add(remaining_estimate).checked_next_power_of_two().unwrap_or(usize::MAX);
+            self.capacity = rows.max(capacity.min(self.rows_max));
+            self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, self.capacity)).collect();
         }
         if !read(&mut self.arrays)? {
             return Ok(false);
@@ -124,7 +125,7 @@ impl OutputBatches {
         }
         let arrays = std::mem::take(&mut self.arrays).into_iter().map(ArrayBuilder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
-        self.room = 0;
+        self.capacity = 0;
         self.rows_max = self.rows_max.saturating_mul(2).min(self.batch_rows);
         self.ready.push_back(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?);
         Ok(())

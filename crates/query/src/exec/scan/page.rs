@@ -18,7 +18,7 @@ use taut_block::Selection;
 use taut_store::{DeltaPage, Table};
 use taut_types::{ColumnIndex, Predicate, RowPredicate};
 
-use self::passing::passing;
+use self::passing::passing_rows;
 
 /// Number of consecutive rows of a page that can be copied in the time of one lookup of a row.
 const COPIED_ROWS_PER_ROW: usize = 16;
@@ -47,23 +47,23 @@ impl<'a> PageReader<'a> {
     /// # Errors
     /// If a row predicate returns an error for a row that is not deleted and passes all predicates before it.
     pub fn filter(&mut self, predicate: &Predicate) -> Result<Selection> {
-        let mut left = self.live();
-        if !predicate.column_predicates.is_empty() && left.has_true() {
-            self.open(predicate.column_predicates.iter().map(|conjunct| conjunct.column));
+        let mut candidates = self.live_rows();
+        if !predicate.column_predicates.is_empty() && candidates.has_true() {
+            self.open_columns(predicate.column_predicates.iter().map(|conjunct| conjunct.column));
         }
         for conjunct in &predicate.column_predicates {
-            if !left.has_true() {
+            if !candidates.has_true() {
                 break;
             }
             let logical_type = self.table.schema.column(conjunct.column).logical_type;
-            left = passing(&self.column(conjunct.column), logical_type, conjunct, left);
+            candidates = passing_rows(&self.column(conjunct.column), logical_type, conjunct, candidates);
         }
-        let mut selection = selected(&left);
+        let mut selection = selection_of(&candidates);
         for conjunct in &predicate.row_predicates {
             if selection.is_empty() {
                 break;
             }
-            selection = self.pass_rows(conjunct.as_ref(), &selection)?;
+            selection = self.filter_rows(conjunct.as_ref(), &selection)?;
         }
         Ok(selection)
     }
@@ -84,9 +84,9 @@ impl<'a> PageReader<'a> {
             let rows: Vec<u32> = rows.map(|row| selection.position(row)).collect();
             return Ok(self.page.rows_at(&ordinals, &rows)?);
         }
-        self.open(columns.iter().copied());
+        self.open_columns(columns.iter().copied());
         let arrays = columns.iter().map(|column| self.column(*column));
-        match consecutive(selection, &rows) {
+        match consecutive_start(selection, &rows) {
             Some(first) => Ok(arrays.map(|array| array.slice(first, rows.len())).collect()),
             None => {
                 let positions = UInt32Array::from_iter_values(rows.map(|row| selection.position(row)));
@@ -96,7 +96,7 @@ impl<'a> PageReader<'a> {
     }
 
     /// Rows that are not deleted, as bits.
-    fn live(&self) -> BooleanBuffer {
+    fn live_rows(&self) -> BooleanBuffer {
         let rows = self.page.rows();
         let mut live = BooleanBufferBuilder::new(rows);
         live.append_n(rows, true);
@@ -108,24 +108,24 @@ impl<'a> PageReader<'a> {
         live.finish()
     }
 
-    fn pass_rows(&mut self, predicate: &dyn RowPredicate, selection: &Selection) -> Result<Selection> {
+    fn filter_rows(&mut self, predicate: &dyn RowPredicate, selection: &Selection) -> Result<Selection> {
         let rows = selection.len();
         let arrays = self.project(selection, 0..rows, predicate.columns())?;
         let passes = predicate.evaluate(&arrays, rows)?;
         let passes = |row: &usize| passes.is_valid(*row) && passes.value(*row);
-        let left: Vec<u32> = (0..rows).filter(passes).map(|row| selection.position(row)).collect();
-        Ok(if left.len() == rows { selection.clone() } else { Selection::Positions(left) })
+        let passing: Vec<u32> = (0..rows).filter(passes).map(|row| selection.position(row)).collect();
+        Ok(if passing.len() == rows { selection.clone() } else { Selection::Positions(passing) })
     }
 
     /// Copies columns from the page that are not open yet.
-    fn open(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
-        let mut wanted: Vec<usize> = columns.map(ColumnIndex::index).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted.retain(|ordinal| !self.columns.contains_key(ordinal));
-        if !wanted.is_empty() {
-            let arrays = self.page.columns(&wanted);
-            self.columns.extend(wanted.into_iter().zip(arrays));
+    fn open_columns(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
+        let mut missing: Vec<usize> = columns.map(ColumnIndex::index).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|ordinal| !self.columns.contains_key(ordinal));
+        if !missing.is_empty() {
+            let arrays = self.page.columns(&missing);
+            self.columns.extend(missing.into_iter().zip(arrays));
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a> PageReader<'a> {
 }
 
 /// Selection of the rows whose bits are set.
-fn selected(bits: &BooleanBuffer) -> Selection {
+fn selection_of(bits: &BooleanBuffer) -> Selection {
     let count = bits.count_set_bits();
     if count == bits.len() {
         return Selection::All(count);
@@ -148,7 +148,7 @@ fn selected(bits: &BooleanBuffer) -> Selection {
 }
 
 /// Position in the page of the first row of `rows`, if the positions of all of them are consecutive; else `None`.
-fn consecutive(selection: &Selection, rows: &Range<usize>) -> Option<usize> {
+fn consecutive_start(selection: &Selection, rows: &Range<usize>) -> Option<usize> {
     if rows.is_empty() {
         return Some(0);
     }

@@ -39,7 +39,7 @@ use taut_types::{
     Schema, datum_at, equal_numbers,
 };
 
-use self::implied::{both_of, implied_predicates, non_null_predicate};
+use self::implied::{implied_predicates, intersection, non_null_predicate};
 use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
 
 /// Translates expressions over the columns of a table to the predicate that holds if all of them are true.
@@ -58,7 +58,7 @@ pub fn translate(
     let mut translation =
         Translation { schema, arrow, join_keys, predicate: Predicate::default(), key_predicates: Vec::new() };
     for expression in expressions {
-        translation.add(expression, &ConditionSource::Statement)?;
+        translation.add_condition(expression, &ConditionSource::Statement)?;
     }
     Ok(translation.finish())
 }
@@ -90,20 +90,20 @@ impl Translation<'_> {
         predicate
     }
 
-    fn add(&mut self, expression: &Arc<dyn PhysicalExpr>, origin: &ConditionSource) -> Result<()> {
+    fn add_condition(&mut self, expression: &Arc<dyn PhysicalExpr>, source: &ConditionSource) -> Result<()> {
         if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
             let current = dynamic.current()?;
-            let origin = match comes_from_join(&current)? {
-                true => ConditionSource::Join(self.join_keys.and_then(|keys| keys.of(dynamic))),
+            let source = match comes_from_join(&current)? {
+                true => ConditionSource::Join(self.join_keys.and_then(|keys| keys.get(dynamic))),
                 false => ConditionSource::Statement,
             };
-            return self.add(&current, &origin);
+            return self.add_condition(&current, &source);
         }
         if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
             && *binary.op() == Operator::And
         {
-            self.add(binary.left(), origin)?;
-            return self.add(binary.right(), origin);
+            self.add_condition(binary.left(), source)?;
+            return self.add_condition(binary.right(), source);
         }
         if let Some(literal) = expression.downcast_ref::<Literal>()
             && *literal.value() == ScalarValue::Boolean(Some(true))
@@ -117,9 +117,9 @@ impl Translation<'_> {
         for (column, conjunct) in implied_predicates(expression, self.schema) {
             add_predicate(&mut self.predicate.column_predicates, ColumnPredicate::new(column, conjunct));
         }
-        if let ConditionSource::Join(keys) = origin {
-            let are_tested = keys.as_ref().map(|keys| self.add_keys(expression, keys)).transpose()?;
-            if are_tested == Some(true) || compares_floating_point(expression, self.arrow)? {
+        if let ConditionSource::Join(keys) = source {
+            let are_covered = keys.as_ref().map(|keys| self.add_keys(expression, keys)).transpose()?;
+            if are_covered == Some(true) || compares_floating_point(expression, self.arrow)? {
                 return Ok(());
             }
         }
@@ -139,28 +139,29 @@ impl Translation<'_> {
             let Some(lookup) = node.downcast_ref::<HashTableLookupExpr>() else {
                 return Ok(TreeNodeRecursion::Continue);
             };
-            columns = Some(lookup.children().into_iter().map(|key| compared(key, self.schema)).collect::<Vec<_>>());
+            columns =
+                Some(lookup.children().into_iter().map(|key| compared_column(key, self.schema)).collect::<Vec<_>>());
             Ok(TreeNodeRecursion::Stop)
         })?;
         let Some(columns) = columns.filter(|columns| columns.len() == keys.len()) else { return Ok(false) };
         let is_only = columns.len() == 1;
-        let mut is_tested = true;
+        let mut is_covered = true;
         for (column, set) in columns.into_iter().zip(keys.iter()) {
             match (column, set) {
                 (Some((column, _)), Some(set)) => {
-                    if set.density() < FULL {
+                    if set.density() < CHECKED_DENSITY_MAX {
                         self.key_predicates.push(KeyPredicate { columns: [column], keys: Arc::clone(set) });
                     }
                 }
-                _ => is_tested = false,
+                _ => is_covered = false,
             }
         }
-        Ok(is_tested && is_only)
+        Ok(is_covered && is_only)
     }
 }
 
 /// Density from which a bitmap is not checked: it rules out few rows that the bounds of the keys do not rule out.
-const FULL: f64 = 0.95;
+const CHECKED_DENSITY_MAX: f64 = 0.95;
 
 /// Row predicate: a column has one of the keys of a join's build side.
 #[derive(Debug)]
@@ -218,7 +219,7 @@ pub fn add_predicate(predicates: &mut Vec<ColumnPredicate>, predicate: ColumnPre
     for other in
         predicates.iter_mut().filter(|other| other.column == predicate.column && !other.negated && !predicate.negated)
     {
-        if let Some(both) = both_of(&other.condition, &predicate.condition) {
+        if let Some(both) = intersection(&other.condition, &predicate.condition) {
             other.condition = both;
             return;
         }
@@ -229,11 +230,11 @@ pub fn add_predicate(predicates: &mut Vec<ColumnPredicate>, predicate: ColumnPre
 /// Column predicate that is equivalent to an expression, if there is one.
 fn column_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnPredicate> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        if let (Some(compared), Some(literal)) = (compared(binary.left(), schema), literal_of(binary.right())) {
-            return comparison_as(compared, *binary.op(), literal);
+        if let (Some(compared), Some(literal)) = (compared_column(binary.left(), schema), literal_of(binary.right())) {
+            return typed_comparison(compared, *binary.op(), literal);
         }
-        if let (Some(literal), Some(compared)) = (literal_of(binary.left()), compared(binary.right(), schema)) {
-            return comparison_as(compared, binary.op().swap()?, literal);
+        if let (Some(literal), Some(compared)) = (literal_of(binary.left()), compared_column(binary.right(), schema)) {
+            return typed_comparison(compared, binary.op().swap()?, literal);
         }
         return None;
     }
@@ -253,7 +254,7 @@ fn column_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Opti
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>() {
         let literals = list.list().iter().map(literal_of);
-        return list_predicate_as(compared(list.expr(), schema)?, literals, list.negated());
+        return typed_list_predicate(compared_column(list.expr(), schema)?, literals, list.negated());
     }
     if let Some(like) = expression.downcast_ref::<LikeExpr>() {
         return like_predicate(like, schema);
@@ -269,7 +270,7 @@ fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
 
 /// A column, and the type that it is compared as: its own, or a wider integer type with the same numbers. The planner
 /// keeps such a cast if a literal is outside the range of the column's type, or in a join of both types.
-fn compared(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
+fn compared_column(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
     let Some(cast) = expression.downcast_ref::<CastExpr>() else {
         let column = column_of(expression)?;
         return Some((column, schema.column(column).logical_type));
@@ -289,11 +290,11 @@ fn literal_of(expression: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
 }
 
 /// A predicate that no value passes, for comparisons with null.
-fn never(column: ColumnIndex, logical_type: LogicalType) -> ColumnPredicate {
+fn never_true(column: ColumnIndex, logical_type: LogicalType) -> ColumnPredicate {
     ColumnPredicate::one_of(column, logical_type, [])
 }
 
-/// Converts a literal to a comparable datum of a type. The inner `None` is null. The outer `None` is a literal of
+/// Converts a literal to a comparison datum of a type. The inner `None` is null. The outer `None` is a literal of
 /// another type.
 pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Datum>> {
     if let ScalarValue::Dictionary(_, inner) = value {
@@ -302,11 +303,11 @@ pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<D
     if value.is_null() {
         return Some(None);
     }
-    Some(datum_at(&as_keys(&value.to_array().ok()?, logical_type)?, logical_type, 0))
+    Some(datum_at(&cast_for_datums(&value.to_array().ok()?, logical_type)?, logical_type, 0))
 }
 
 /// Casts an array of a type to the representation that datums are read from. `None` if the array has another type.
-fn as_keys(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
+fn cast_for_datums(array: &ArrayRef, logical_type: LogicalType) -> Option<ArrayRef> {
     let wanted = logical_type.arrow();
     let same = LogicalType::from_arrow(array.data_type()) == Some(logical_type);
     match () {
@@ -324,24 +325,24 @@ pub fn comparison(
     literal: &ScalarValue,
     schema: &Schema,
 ) -> Option<ColumnPredicate> {
-    comparison_as((column, schema.column(column).logical_type), operator, literal)
+    typed_comparison((column, schema.column(column).logical_type), operator, literal)
 }
 
 /// Like [`comparison`], with a literal of type `logical_type`.
-fn comparison_as(
+fn typed_comparison(
     (column, logical_type): (ColumnIndex, LogicalType),
     operator: Operator,
     literal: &ScalarValue,
 ) -> Option<ColumnPredicate> {
-    let comparable = matches!(
+    let is_comparison = matches!(
         operator,
         Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
     );
-    if !comparable {
+    if !is_comparison {
         return None;
     }
     let predicate = match key_of(literal, logical_type)? {
-        None => return Some(never(column, logical_type)),
+        None => return Some(never_true(column, logical_type)),
         Some(Datum::Number(number)) => number_predicate(operator, equal_numbers(number, logical_type)),
         Some(Datum::Bytes(bytes)) => bytes_predicate(operator, bytes),
     };
@@ -380,11 +381,11 @@ pub fn list_predicate<'a>(
     negated: bool,
     schema: &Schema,
 ) -> Option<ColumnPredicate> {
-    list_predicate_as((column, schema.column(column).logical_type), literals, negated)
+    typed_list_predicate((column, schema.column(column).logical_type), literals, negated)
 }
 
 /// Like [`list_predicate`], with literals of type `logical_type`.
-fn list_predicate_as<'a>(
+fn typed_list_predicate<'a>(
     (column, logical_type): (ColumnIndex, LogicalType),
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
@@ -392,7 +393,7 @@ fn list_predicate_as<'a>(
     let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
     if negated && keys.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
-        return Some(never(column, logical_type));
+        return Some(never_true(column, logical_type));
     }
     Some(ColumnPredicate { negated, ..ColumnPredicate::one_of(column, logical_type, keys.into_iter().flatten()) })
 }
@@ -441,7 +442,7 @@ struct ExpressionPredicate {
 
 impl ExpressionPredicate {
     fn new(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef) -> Result<Self> {
-        let (expression, positions, schema) = over_own_columns(expression, arrow)?;
+        let (expression, positions, schema) = narrow_to_used_columns(expression, arrow)?;
         let columns = positions.into_iter().map(ColumnIndex::from).collect();
         Ok(Self { columns, expression, schema, non_null_predicate: None })
     }
@@ -475,7 +476,7 @@ impl RowPredicate for ExpressionPredicate {
 
 /// Rewrites an expression over the columns of a table to one over a batch of only the columns that it uses. Returns it
 /// with the indexes of these columns and their schema.
-pub fn over_own_columns(
+pub fn narrow_to_used_columns(
     expression: &Arc<dyn PhysicalExpr>,
     arrow: &SchemaRef,
 ) -> Result<(Arc<dyn PhysicalExpr>, Vec<usize>, SchemaRef)> {

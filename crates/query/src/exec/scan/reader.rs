@@ -22,24 +22,24 @@ pub struct Output {
     /// Stored columns among the output columns, in order.
     stored: Vec<ColumnIndex>,
     /// For each output column, whether it is the row id.
-    are_ids: Vec<bool>,
+    is_row_id: Vec<bool>,
     has_ids: bool,
 }
 
 impl Output {
     /// Output of a scan.
-    pub fn of(source: &ScanSource) -> Self {
+    pub fn for_scan(source: &ScanSource) -> Self {
         Self::new(&source.columns, source.table().stored().schema.len(), Arc::clone(&source.output))
     }
 
     /// Output columns by index in a table with `table_columns` columns. The index after the last column stands for row
     /// ids.
     pub fn new(indexes: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
-        let are_ids: Vec<bool> = indexes.iter().map(|index| *index == table_columns).collect();
-        let stored = indexes.iter().zip(&are_ids).filter(|(_, is_id)| !**is_id);
+        let is_row_id: Vec<bool> = indexes.iter().map(|index| *index == table_columns).collect();
+        let stored = indexes.iter().zip(&is_row_id).filter(|(_, is_id)| !**is_id);
         let stored = stored.map(|(index, _)| ColumnIndex::from(*index)).collect();
-        let has_ids = are_ids.contains(&true);
-        Self { schema, stored, are_ids, has_ids }
+        let has_ids = is_row_id.contains(&true);
+        Self { schema, stored, is_row_id, has_ids }
     }
 
     /// Types of the columns. `None` if row ids are among them.
@@ -140,7 +140,7 @@ impl Reader<'_> {
         let id = |row| RowId::new(container, segment, selection.position(row) as u16).0;
         let ids: ArrayRef = Arc::new(UInt64Array::from_iter_values(rows.map(id)));
         let mut stored = stored.into_iter();
-        let arrays = output.are_ids.iter().map(|is_id| if *is_id { Some(Arc::clone(&ids)) } else { stored.next() });
+        let arrays = output.is_row_id.iter().map(|is_id| if *is_id { Some(Arc::clone(&ids)) } else { stored.next() });
         Ok(arrays.flatten().collect())
     }
 

@@ -24,7 +24,7 @@ use datafusion::physical_plan::{DisplayFormatType, Partitioning, PhysicalExpr};
 use taut_types::ColumnPredicate;
 
 use super::morsels::WorkQueue;
-use super::order::{SortedBlocks, satisfies};
+use super::order::{SortedBlocks, satisfies_order};
 use super::predicate::{map_columns, translate};
 use super::stream;
 use crate::exec::scan::TautTable;
@@ -41,11 +41,11 @@ pub struct ScanSource {
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Number of rows after which a partition may stop.
     pub(super) limit: Option<usize>,
-    pub(super) work: Distribution,
+    pub(super) distribution: Distribution,
     pub(super) metrics: ExecutionPlanMetricsSet,
     partitions: usize,
-    /// Estimated share of rows that pass the conditions known at planning. `None` without conditions.
-    share: Option<f64>,
+    /// Estimated selectivity of rows that pass the conditions known at planning. `None` without conditions.
+    selectivity: Option<f64>,
     ordering: Option<LexOrdering>,
 }
 
@@ -74,7 +74,7 @@ impl ScanSource {
         table: Arc<TautTable>,
         columns: Vec<usize>,
         filters: Vec<Arc<dyn PhysicalExpr>>,
-        share: Option<f64>,
+        selectivity: Option<f64>,
         limit: Option<usize>,
         partitions: usize,
     ) -> Result<Self> {
@@ -85,10 +85,10 @@ impl ScanSource {
             output,
             filters,
             limit,
-            work: Distribution::Shared,
+            distribution: Distribution::Shared,
             metrics: ExecutionPlanMetricsSet::new(),
             partitions: partitions.max(1),
-            share,
+            selectivity,
             ordering: None,
         })
     }
@@ -117,12 +117,12 @@ impl ScanSource {
 
     /// Whether any partition may read any segment, and all segments are read.
     pub(super) fn is_unordered(&self) -> bool {
-        matches!(self.work, Distribution::Shared) && self.limit.is_none() && self.ordering.is_none()
+        matches!(self.distribution, Distribution::Shared) && self.limit.is_none() && self.ordering.is_none()
     }
 
     /// Returns the same scan of only the table's pages.
-    pub(super) fn of_pages(&self) -> Self {
-        Self { work: Distribution::Pages, ..self.clone() }
+    pub(super) fn pages_only(&self) -> Self {
+        Self { distribution: Distribution::Pages, ..self.clone() }
     }
 
     /// Whether the output has row ids.
@@ -137,7 +137,7 @@ impl ScanSource {
     }
 
     /// Whether an expression over the output reads only stored columns.
-    fn reads_stored(&self, expression: &Arc<dyn PhysicalExpr>) -> bool {
+    fn reads_only_stored_columns(&self, expression: &Arc<dyn PhysicalExpr>) -> bool {
         collect_columns(expression).iter().all(|column| self.table_column(column).is_some())
     }
 
@@ -178,7 +178,7 @@ impl DataSource for ScanSource {
 
     fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
         let table = self.table.stored();
-        match self.work {
+        match self.distribution {
             Distribution::Shared => Some(Arc::new(WorkQueue::all(table))),
             Distribution::Pages => Some(Arc::new(WorkQueue::pages(table))),
             Distribution::Ordered(_) => None,
@@ -188,7 +188,7 @@ impl DataSource for ScanSource {
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
         let table = self.table.stored();
         let shared = args.sibling_state.and_then(|state| state.downcast::<WorkQueue>().ok());
-        let queue = match (&self.work, shared) {
+        let queue = match (&self.distribution, shared) {
             (Distribution::Shared | Distribution::Pages, Some(queue)) => queue,
             // Opened without shared state: the first partition does all the work.
             (Distribution::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(table)),
@@ -221,11 +221,11 @@ impl DataSource for ScanSource {
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        let is_of_all = !matches!(self.work, Distribution::Pages);
-        let all_rows = if is_of_all { self.table.rows() } else { self.table.stored().delta.rows() };
-        let is_exact = is_of_all && self.filters.is_empty() && self.limit.is_none() && partition.is_none();
+        let reads_blocks = !matches!(self.distribution, Distribution::Pages);
+        let all_rows = if reads_blocks { self.table.rows() } else { self.table.stored().delta.rows() };
+        let is_exact = reads_blocks && self.filters.is_empty() && self.limit.is_none() && partition.is_none();
         let mut columns: Vec<_> = self.columns.iter().map(|column| self.table.column_statistics(*column)).collect();
-        let mut rows = all_rows as f64 * self.share.unwrap_or(1.0);
+        let mut rows = all_rows as f64 * self.selectivity.unwrap_or(1.0);
         if partition.is_some() {
             rows /= self.partitions as f64;
         }
@@ -279,7 +279,7 @@ impl DataSource for ScanSource {
         let mut source = self.clone();
         let mut answers = Vec::with_capacity(filters.len());
         for filter in &filters {
-            if self.has_row_ids() && !self.reads_stored(filter) {
+            if self.has_row_ids() && !self.reads_only_stored_columns(filter) {
                 answers.push(PushedDown::No);
                 continue;
             }
@@ -289,10 +289,10 @@ impl DataSource for ScanSource {
         }
         // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort above
         // the scan would filter the rows itself, and would compare floating point bit by bit (see `predicate.rs`).
-        let taken = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
-        if taken.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
-            const SHARE_OF_FILTER: f64 = 0.2;
-            source.share = Some(source.share.unwrap_or(1.0) * SHARE_OF_FILTER);
+        let pushed = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
+        if pushed.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
+            const FILTER_SELECTIVITY: f64 = 0.2;
+            source.selectivity = Some(source.selectivity.unwrap_or(1.0) * FILTER_SELECTIVITY);
         }
         let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
         Ok(propagation.with_updated_node(Arc::new(source) as Arc<dyn DataSource>))
@@ -302,13 +302,13 @@ impl DataSource for ScanSource {
         let stored = self.table.stored();
         let partitions = Some(stored)
             .filter(|stored| stored.delta.has_no_pages())
-            .and_then(|stored| SortedBlocks::of(stored))
-            .filter(|_| satisfies(&stored.design.sort_by, order, &self.columns))
+            .and_then(|stored| SortedBlocks::from_table(stored))
+            .filter(|_| satisfies_order(&stored.design.sort_by, order, &self.columns))
             .and_then(|sorted| sorted.partitions(self.partitions));
         let Some(partitions) = partitions else { return Ok(SortOrderPushdownResult::Unsupported) };
         let source = Self {
             partitions: partitions.len(),
-            work: Distribution::Ordered(partitions.into()),
+            distribution: Distribution::Ordered(partitions.into()),
             ordering: LexOrdering::new(order.to_vec()),
             ..self.clone()
         };

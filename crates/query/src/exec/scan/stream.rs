@@ -28,11 +28,11 @@ pub fn open(
         let batch_rows = config.batch_size();
         let mut driver = ScanDriver::new(&source, queue, partition, config)?;
         let baseline = driver.metrics().baseline.clone();
-        let output = Output::of(&source);
-        let mut wanted = source.limit.unwrap_or(usize::MAX);
-        let mut gathered = OutputBatches::new(&source.output, output.types(&table.schema), batch_rows);
+        let output = Output::for_scan(&source);
+        let mut rows_left = source.limit.unwrap_or(usize::MAX);
+        let mut batches = OutputBatches::new(&source.output, output.types(&table.schema), batch_rows);
         let mut pace = SlicePace::new(config);
-        while wanted > 0 {
+        while rows_left > 0 {
             pace.yield_if_over().await;
             let mut running = baseline.elapsed_compute().timer();
             let Some(step) = driver.step()? else { break };
@@ -45,20 +45,20 @@ pub fn open(
             };
             let Conditions { predicate, history, .. } = conditions;
             let selection = reader.filter(predicate, history, metrics.report())?;
-            let selected = selection.len().min(wanted);
-            wanted -= selected;
+            let selected = selection.len().min(rows_left);
+            rows_left -= selected;
             let mut row = 0;
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let more = selected.saturating_mul(remaining).min(wanted);
+                let remaining_estimate = selected.saturating_mul(remaining).min(rows_left);
                 let append = |arrays: &mut _| {
                     reader.append(&selection, rows.clone(), &output, arrays, metrics.report())
                 };
-                if !gathered.append(rows.len(), more, append)? {
-                    gathered.push(reader.batch(&selection, rows, &output, metrics.report())?)?;
+                if !batches.append(rows.len(), remaining_estimate, append)? {
+                    batches.push(reader.batch(&selection, rows, &output, metrics.report())?)?;
                 }
-                while let Some(batch) = gathered.next() {
+                while let Some(batch) = batches.next() {
                     running.stop();
                     yield batch.record_output(&baseline);
                     pace.restart();
@@ -67,8 +67,8 @@ pub fn open(
             }
         }
         driver.publish();
-        gathered.finish()?;
-        while let Some(batch) = gathered.next() {
+        batches.finish()?;
+        while let Some(batch) = batches.next() {
             yield batch.record_output(&baseline);
         }
     };

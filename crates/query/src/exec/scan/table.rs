@@ -151,7 +151,7 @@ impl TautTable {
 
     /// Estimated number of distinct values of a column. Assumes that delta rows bring new values at the same rate as
     /// rows in blocks.
-    pub fn distinct_of(&self, name: &str) -> Option<f64> {
+    pub fn distinct_estimate_of(&self, name: &str) -> Option<f64> {
         let (_, statistics) = self.statistics_of(name)?;
         let is_key = |key: &UniqueKey| self.stored.schema.index_of(name).is_some_and(|column| key.columns == [column]);
         if self.stored.constraints.keys.iter().any(is_key) {

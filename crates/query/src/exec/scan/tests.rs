@@ -110,7 +110,7 @@ pub fn session(store: &Arc<Store>) -> SessionContext {
     context
 }
 
-async fn ask(context: &SessionContext, query: &str) -> Vec<RecordBatch> {
+async fn run_query(context: &SessionContext, query: &str) -> Vec<RecordBatch> {
     let frame = context.sql(query).await.unwrap_or_else(|error| panic!("{query}: {error}"));
     frame.collect().await.unwrap_or_else(|error| panic!("{query}: {error}"))
 }
@@ -129,7 +129,7 @@ pub async fn database(has_pages: bool) -> Arc<Store> {
         transaction.insert_rows(id, &rows(ROWS - 300..ROWS)).unwrap();
     }
     transaction.commit(Synchronous::Off).unwrap();
-    let found = ask(&session(&store), r#"SELECT id, "taut row" FROM t"#).await;
+    let found = run_query(&session(&store), r#"SELECT id, "taut row" FROM t"#).await;
     let mut deleted = Vec::new();
     for batch in &found {
         let (ids, names) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<UInt64Type>());
@@ -172,13 +172,13 @@ const QUERIES: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_are_those_of_blocks() {
+async fn results_are_the_same_as_with_blocks_only() {
     for has_pages in [false, true] {
         let store = database(has_pages).await;
         let context = session(&store);
         for query in QUERIES {
-            let expected = ask(&context, &query.replace("FROM t", "FROM m AS t")).await;
-            let found = ask(&context, query).await;
+            let expected = run_query(&context, &query.replace("FROM t", "FROM m AS t")).await;
+            let found = run_query(&context, query).await;
             let text = |batches: &[RecordBatch]| pretty_format_batches(batches).unwrap().to_string();
             assert_eq!(text(&found), text(&expected), "{query}, with pages: {has_pages}");
         }
@@ -186,10 +186,10 @@ async fn answers_are_those_of_blocks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_have_names_of_their_own() {
+async fn row_ids_address_their_rows() {
     let store = database(true).await;
     let (context, table) = (session(&store), stored(&store, "t"));
-    let found = ask(&context, r#"SELECT "taut row", id, "taut row" AS again FROM t WHERE x IS NOT NULL"#).await;
+    let found = run_query(&context, r#"SELECT "taut row", id, "taut row" AS again FROM t WHERE x IS NOT NULL"#).await;
     let mut names = BTreeSet::new();
     for batch in &found {
         let column = |index: usize| batch.column(index).as_primitive::<UInt64Type>().values();
@@ -211,9 +211,10 @@ async fn rows_have_names_of_their_own() {
     }
     assert_eq!(names.len(), found.iter().map(RecordBatch::num_rows).sum::<usize>());
     let last = names.last().unwrap().0;
-    let one = ask(&context, &format!(r#"SELECT count(*) FROM t WHERE "taut row" >= {last} AND id > 0"#)).await;
+    let one = run_query(&context, &format!(r#"SELECT count(*) FROM t WHERE "taut row" >= {last} AND id > 0"#)).await;
     assert_eq!(one[0].column(0).as_primitive::<Int64Type>().value(0), 1);
-    let grouped = ask(&context, r#"SELECT "taut row", count(*) FROM t WHERE id < 10 GROUP BY 1 ORDER BY 1"#).await;
+    let grouped =
+        run_query(&context, r#"SELECT "taut row", count(*) FROM t WHERE id < 10 GROUP BY 1 ORDER BY 1"#).await;
     assert_eq!(grouped.iter().map(RecordBatch::num_rows).sum::<usize>(), 8);
 }
 
@@ -240,9 +241,9 @@ async fn rows_of_segments_are_joined_in_order() {
         {
             let context = session(&store);
             for setting in [format!("batch_size = {batch_rows}"), "target_partitions = 1".to_owned()] {
-                ask(&context, &format!("SET datafusion.execution.{setting}")).await;
+                run_query(&context, &format!("SET datafusion.execution.{setting}")).await;
             }
-            let found = ask(&context, &format!("SELECT {columns} FROM t WHERE {condition}")).await;
+            let found = run_query(&context, &format!("SELECT {columns} FROM t WHERE {condition}")).await;
             let expected: Vec<i64> = all.clone().filter(|id| passes(*id)).collect();
             let expected = rows(expected.into_iter());
             let names: Vec<usize> = columns.split(", ").map(|name| schema().arrow().index_of(name).unwrap()).collect();
@@ -258,13 +259,13 @@ async fn rows_of_segments_are_joined_in_order() {
 }
 
 #[tokio::test]
-async fn plans_say_what_is_outside_of_blocks() {
+async fn plans_show_delta_and_deleted_rows() {
     let store = database(true).await;
     let context = session(&store);
-    let plan = pretty_format_batches(&ask(&context, "EXPLAIN SELECT sum(id) FROM t WHERE k = 1").await).unwrap();
+    let plan = pretty_format_batches(&run_query(&context, "EXPLAIN SELECT sum(id) FROM t WHERE k = 1").await).unwrap();
     let (plan, delta) = (plan.to_string(), &stored(&store, "t").delta);
     let expected = format!("blocks=2, delta_rows={}, deleted={}", delta.rows(), delta.deleted_block_rows());
     assert!(plan.contains(&expected) && plan.contains("TautAggregate"), "{plan}");
-    let plan = pretty_format_batches(&ask(&context, "EXPLAIN SELECT id FROM m").await).unwrap().to_string();
+    let plan = pretty_format_batches(&run_query(&context, "EXPLAIN SELECT id FROM m").await).unwrap().to_string();
     assert!(!plan.contains("delta_rows") && !plan.contains("deleted"), "{plan}");
 }

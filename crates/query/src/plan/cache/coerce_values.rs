@@ -8,16 +8,16 @@ use crate::plan::parameters::scalar_of;
 
 /// Converts a value to a type if its meaning stays the same. Returns `None` otherwise: the planner would then compare
 /// in another type, so the cached plan does not apply to the value.
-pub fn exact(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
+pub fn convert_exactly(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     if *value == Value::Null {
         return ScalarValue::try_from(wanted).ok();
     }
-    let given = scalar_of(value);
-    let has = given.data_type();
-    if has == *wanted {
-        return Some(given);
+    let scalar = scalar_of(value);
+    let value_type = scalar.data_type();
+    if value_type == *wanted {
+        return Some(scalar);
     }
-    let is_kin = match (&has, wanted) {
+    let is_convertible = match (&value_type, wanted) {
         (DataType::Int64, wanted) => wanted.is_integer() || matches!(wanted, DataType::Decimal128(..)),
         (DataType::Decimal128(..), DataType::Decimal128(..)) => true,
         (DataType::Float64, DataType::Float32) => true,
@@ -25,11 +25,11 @@ pub fn exact(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
         (DataType::BinaryView, wanted) => wanted.is_binary(),
         _ => false,
     };
-    if !is_kin {
+    if !is_convertible {
         return None;
     }
-    let cast = given.cast_to(wanted).ok().filter(|cast| !cast.is_null())?;
-    (cast.cast_to(&has).ok()? == given).then_some(cast)
+    let cast = scalar.cast_to(wanted).ok().filter(|cast| !cast.is_null())?;
+    (cast.cast_to(&value_type).ok()? == scalar).then_some(cast)
 }
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
             (Value::Null, DataType::Date32, ScalarValue::Date32(None)),
         ];
         for (value, wanted, expected) in taken {
-            assert_eq!(exact(&value, &wanted), Some(expected), "{value:?} as {wanted}");
+            assert_eq!(convert_exactly(&value, &wanted), Some(expected), "{value:?} as {wanted}");
         }
         let refused = [
             (int(1 << 40), DataType::Int32),
@@ -65,7 +65,7 @@ mod tests {
             (Value::Date(5), DataType::Int32),
         ];
         for (value, wanted) in refused {
-            assert_eq!(exact(&value, &wanted), None, "{value:?} as {wanted}");
+            assert_eq!(convert_exactly(&value, &wanted), None, "{value:?} as {wanted}");
         }
     }
 }

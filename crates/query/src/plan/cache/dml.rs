@@ -30,7 +30,9 @@ use taut_types::ColumnIndex;
 
 use super::lookup::Lookup;
 use super::returning::Returning;
-use super::{CacheKey, Cached, exact, is_comparison, is_immutable, is_query, relies_on_keys, without_rows};
+use super::{
+    CacheKey, Cached, convert_exactly, is_comparison, is_immutable, is_query, relies_on_keys, replace_tables_by_shapes,
+};
 use crate::plan::assignment_cast::is_assignment;
 use crate::plan::parameters::scalar_of;
 use crate::write::coerce::Coercion;
@@ -73,7 +75,7 @@ impl Parameter {
             Value::Null => self.admits_null,
             value => self.is_compared || scalar_of(value).data_type() == self.data_type,
         };
-        exact(value, &self.data_type).filter(|_| is_admitted)
+        convert_exactly(value, &self.data_type).filter(|_| is_admitted)
     }
 }
 
@@ -81,14 +83,14 @@ impl Parameter {
 #[derive(Debug)]
 struct Update {
     /// One expression per column of the table, over the columns of the lookup.
-    values: Computed,
+    values: CompiledExpressions,
     output: Arc<ArrowSchema>,
-    conform: Coercion,
+    coercion: Coercion,
 }
 
 /// Compiled expressions over some columns and the parameters.
 #[derive(Debug)]
-pub(super) struct Computed {
+pub(super) struct CompiledExpressions {
     /// Schema of the input: the columns, followed by the parameters.
     input: Arc<ArrowSchema>,
     values: Vec<Arc<dyn PhysicalExpr>>,
@@ -104,21 +106,21 @@ pub struct FoundRows {
 }
 
 /// A plan in which all parameters have types.
-pub struct Typed {
+pub struct TypedPlan {
     pub(super) plan: LogicalPlan,
     pub(super) parameters: Vec<Option<Parameter>>,
 }
 
-/// A planned mutation, as input of [`CachedDml::of`].
+/// A planned mutation, as input of [`CachedDml::compile`].
 pub struct PlannedDml<'a> {
     /// The mutation's query.
-    pub query: Typed,
+    pub query: TypedPlan,
     /// Columns of the query.
     pub outputs: &'a Outputs,
     /// Columns whose values the mutation may change; `None` for all.
     pub assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
-    /// Number of leading parameters that belong to the rows to insert, and may be missing in the query.
-    pub given: usize,
+    /// Number of leading parameters that belong to the rows to insert. The query need not use them.
+    pub insert_parameters: usize,
     /// Whether the mutation deletes rows without inserting any.
     pub is_deletion: bool,
     /// Expressions of the `RETURNING`.
@@ -126,31 +128,46 @@ pub struct PlannedDml<'a> {
 }
 
 impl Cached for CachedDml {
-    fn holds(&self, cache_key: CacheKey, _snapshot: &Catalog) -> bool {
+    fn is_valid(&self, cache_key: CacheKey, _snapshot: &Catalog) -> bool {
         self.cache_key == cache_key
     }
 }
 
 impl CachedDml {
     /// Compiles a mutation for the plan cache; `None` if it cannot be cached.
-    pub fn of(planned: PlannedDml<'_>, table: &Table, (state, cache_key): (&SessionState, CacheKey)) -> Option<Self> {
-        let PlannedDml { query: Typed { plan, parameters }, outputs, assigned, given, is_deletion, returning } =
-            planned;
+    pub fn compile(
+        planned: PlannedDml<'_>,
+        table: &Table,
+        (state, cache_key): (&SessionState, CacheKey),
+    ) -> Option<Self> {
+        let PlannedDml {
+            query: TypedPlan { plan, parameters },
+            outputs,
+            assigned,
+            insert_parameters,
+            is_deletion,
+            returning,
+        } = planned;
         if !is_query(&plan) || !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
-        let is_returned = |index: usize| returning.as_ref().is_some_and(|returning| returning.uses(index));
-        if parameters.iter().enumerate().skip(given).any(|(index, use_)| use_.is_none() && !is_returned(index)) {
+        let is_returned = |index: usize| returning.as_ref().is_some_and(|returning| returning.uses_parameter(index));
+        if parameters
+            .iter()
+            .enumerate()
+            .skip(insert_parameters)
+            .any(|(index, use_)| use_.is_none() && !is_returned(index))
+        {
             return None;
         }
         let relies_on_keys = relies_on_keys(&plan);
-        let (plan, tables) = without_rows(state.optimize(&plan).ok()?).ok()?;
+        let (plan, tables) = replace_tables_by_shapes(state.optimize(&plan).ok()?).ok()?;
         let [_] = tables.as_slice() else { return None };
         let (input, expressions) = match &plan {
             LogicalPlan::Projection(projection) => (projection.input.as_ref(), projection.expr.clone()),
             other => (other, other.schema().columns().into_iter().map(Expr::Column).collect()),
         };
-        let lookup = Lookup::of(input)?;
+        let lookup = Lookup::from_plan(input)?;
         let index = |expression: &Expr| match expression.clone().unalias() {
             Expr::Column(column) => input.schema().index_of_column(&column).ok(),
             _ => None,
@@ -159,25 +176,25 @@ impl CachedDml {
         let new = expressions.get(outputs.columns.clone())?;
         let update = match new.is_empty() {
             true => None,
-            false => Some(Update::of(new, (input.schema(), &parameters), (table, is_deletion), state).ok()?),
+            false => Some(Update::compile(new, (input.schema(), &parameters), (table, is_deletion), state).ok()?),
         };
         let lookup = Some((lookup, row));
         Some(Self { cache_key, parameters, lookup, update, returning, assigned, relies_on_keys })
     }
 
     /// Compiles an `INSERT ... VALUES ... RETURNING` that has `parameters` parameters.
-    pub fn inserting(returning: Returning, parameters: usize, cache_key: CacheKey) -> Self {
+    pub fn for_insert(returning: Returning, parameters: usize, cache_key: CacheKey) -> Self {
         let (parameters, returning) = (vec![None; parameters], Some(returning));
         Self { cache_key, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// Evaluates the `RETURNING` for written or deleted rows, given with the columns of the table. Returns `None` if
+    /// Evaluates the `RETURNING` for written or deleted rows, starting with the columns of the table. Returns `None` if
     /// there is no `RETURNING`.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.
-    pub fn returned(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<Option<RecordBatch>> {
-        self.returning.as_ref().map(|returning| returning.rows(rows, values)).transpose()
+    pub fn evaluate_returning(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<Option<RecordBatch>> {
+        self.returning.as_ref().map(|returning| returning.evaluate(rows, values)).transpose()
     }
 
     /// Columns whose values the mutation may change; `None` for all.
@@ -190,7 +207,7 @@ impl CachedDml {
     ///
     /// # Errors
     /// If a block cannot be read, or a new value cannot be computed or does not fit its column.
-    pub fn find(&self, snapshot: &Catalog, values: &[Value]) -> Result<Option<FoundRows>> {
+    pub fn find_rows(&self, snapshot: &Catalog, values: &[Value]) -> Result<Option<FoundRows>> {
         let Some(values) = self.values(values) else { return Ok(None) };
         let (mut rows, mut new) = (RowSet::default(), None);
         let Some((lookup, row)) = &self.lookup else { return Ok(Some(FoundRows { rows, new })) };
@@ -213,18 +230,18 @@ impl CachedDml {
     }
 
     /// Whether the parameters accept these values.
-    pub fn is_for(&self, values: &[Value]) -> bool {
-        self.values(values).is_some() && self.returning.as_ref().is_none_or(|returning| returning.is_for(values))
+    pub fn accepts(&self, values: &[Value]) -> bool {
+        self.values(values).is_some() && self.returning.as_ref().is_none_or(|returning| returning.accepts(values))
     }
 
     fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
-        values_of(&self.parameters, values)
+        convert_values(&self.parameters, values)
     }
 }
 
 /// Converts values to the types of their parameters, and values of unused parameters to nulls. Returns `None` if a
 /// parameter does not accept its value.
-pub(super) fn values_of(parameters: &[Option<Parameter>], values: &[Value]) -> Option<Vec<ScalarValue>> {
+pub(super) fn convert_values(parameters: &[Option<Parameter>], values: &[Value]) -> Option<Vec<ScalarValue>> {
     if values.len() != parameters.len() {
         return None;
     }
@@ -236,34 +253,39 @@ pub(super) fn values_of(parameters: &[Option<Parameter>], values: &[Value]) -> O
 }
 
 impl Update {
-    fn of(
+    fn compile(
         values: &[Expr],
         (columns, parameters): (&DFSchema, &[Option<Parameter>]),
         (table, is_deletion): (&Table, bool),
         state: &SessionState,
     ) -> crate::error::Result<Self> {
         let types: Vec<DataType> = columns.fields().iter().map(|column| column.data_type().clone()).collect();
-        let values = Computed::of(values, (&types, |column| columns.index_of_column(column)), parameters, state)?;
+        let values = CompiledExpressions::compile(
+            values,
+            (&types, |column| columns.index_of_column(column)),
+            parameters,
+            state,
+        )?;
         let output = Arc::new(ArrowSchema::new(values.fields()?));
-        let conform = match is_deletion {
+        let coercion = match is_deletion {
             true => Coercion::new(&output, &table.schema, &table.name)?,
-            false => Coercion::of_table(&output, table)?,
+            false => Coercion::for_table(&output, table)?,
         };
-        Ok(Self { values, output, conform })
+        Ok(Self { values, output, coercion })
     }
 
     fn batch(&self, found: &RecordBatch, values: &[ScalarValue]) -> Result<RecordBatch> {
         let arrays = self.values.arrays(found, values)?;
-        self.conform.batch(&RecordBatch::try_new(Arc::clone(&self.output), arrays)?)
+        self.coercion.coerce(&RecordBatch::try_new(Arc::clone(&self.output), arrays)?)
     }
 }
 
-impl Computed {
+impl CompiledExpressions {
     /// Compiles expressions. `index_of_column` maps the columns in the expressions to ordinals in `columns`.
     ///
     /// # Errors
     /// If an expression refers to an unknown column, or DataFusion cannot compile it.
-    pub fn of(
+    pub fn compile(
         values: &[Expr],
         (columns, index_of_column): (&[DataType], impl Fn(&Column) -> Result<usize>),
         parameters: &[Option<Parameter>],
@@ -328,10 +350,10 @@ fn parameter_index(id: &str) -> Result<usize> {
     taut_sql::parameter_index(id).ok_or_else(|| internal_datafusion_err!("a parameter {id} without a number"))
 }
 
-impl Typed {
+impl TypedPlan {
     /// Assigns types to the parameters of a plan: the type of the column that a parameter is compared with, or else the
     /// type of its value. `None` if a parameter would have several types, or the values do not determine one.
-    pub fn of(plan: LogicalPlan, values: &[Value]) -> Option<Self> {
+    pub fn infer(plan: LogicalPlan, values: &[Value]) -> Option<Self> {
         let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
         let plan = plan.transform_up_with_subqueries(|node| {
             let typed = node.map_expressions(|expression| {

@@ -39,9 +39,9 @@ const SEARCHED_SEGMENTS_MAX: u64 = 64;
 /// that it may open.
 const CHECKED_SEGMENTS_MAX: u64 = 1_024;
 /// Maximum bytes that a lookup may read from disk, on one thread.
-const READ_MAX: u64 = 32 << 20;
+const READ_BYTES_MAX: u64 = 32 << 20;
 /// Maximum bytes of text in the result.
-const BYTES_MAX: u64 = 16 << 20;
+const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Number of failures in a row after which a lookup is tried only in one of [`RETRY_EVERY`] executions.
 const FAILURES_MAX: u32 = 4;
 /// Number of executions per attempt, after too many failures.
@@ -54,7 +54,7 @@ pub struct Lookup {
     output: Output,
     conditions: Vec<Condition>,
     /// Columns of the conditions, if each condition is `column = value` and no column occurs twice.
-    equal: Option<Vec<usize>>,
+    equality_columns: Option<Vec<usize>>,
     limit: usize,
     failures: AtomicU32,
 }
@@ -78,10 +78,10 @@ enum Operand {
 impl Lookup {
     /// Converts a cached plan to a lookup. Returns `None` if the plan does anything but compare columns with values,
     /// select columns and limit the rows.
-    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+    pub fn from_plan(plan: &LogicalPlan) -> Option<Self> {
         let mut limit = usize::MAX;
         let (scan, columns) = projected_scan(plan, &mut limit)?;
-        let shape = TableShape::of(&scan.source)?;
+        let shape = TableShape::from_source(&scan.source)?;
         let schema = DFSchema::try_from(Arc::clone(&shape.schema)).ok()?;
         let conditions = scan.filters.iter().flat_map(split_conjunction);
         let conditions: Vec<_> =
@@ -90,8 +90,8 @@ impl Lookup {
             return None;
         }
         let output = Output::new(&columns, shape.table_columns, Arc::clone(plan.schema().inner()));
-        let equal = equal_columns(&conditions);
-        Some(Self { table: shape.id, output, conditions, equal, limit, failures: AtomicU32::new(0) })
+        let equality_columns = equality_columns_of(&conditions);
+        Some(Self { table: shape.id, output, conditions, equality_columns, limit, failures: AtomicU32::new(0) })
     }
 
     /// Schema of the result.
@@ -117,7 +117,7 @@ impl Lookup {
         }
         let Some(table) = snapshot.table_of(self.table) else { return Ok(None) };
         let Some(column_predicates) = self.predicates(table, values) else { return Ok(None) };
-        let found = self.find(table, &Predicate { column_predicates, row_predicates: Vec::new() }, values)?;
+        let found = self.find_rows(table, &Predicate { column_predicates, row_predicates: Vec::new() }, values)?;
         match found {
             Some(_) => self.failures.store(0, Ordering::Relaxed),
             None => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
@@ -144,15 +144,20 @@ impl Lookup {
     }
 
     /// Returns at most one batch: processing a batch costs more than a row.
-    fn find(&self, table: &Table, predicate: &Predicate, values: &[ScalarValue]) -> Result<Option<Vec<RecordBatch>>> {
-        let Some(batches) = self.batches(table, predicate, values)? else { return Ok(None) };
+    fn find_rows(
+        &self,
+        table: &Table,
+        predicate: &Predicate,
+        values: &[ScalarValue],
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let Some(batches) = self.matching_batches(table, predicate, values)? else { return Ok(None) };
         match batches.len() {
             0 | 1 => Ok(Some(batches)),
             _ => Ok(Some(vec![concat_batches(self.output.schema(), &batches)?])),
         }
     }
 
-    fn batches(
+    fn matching_batches(
         &self,
         table: &Table,
         predicate: &Predicate,
@@ -160,8 +165,8 @@ impl Lookup {
     ) -> Result<Option<Vec<RecordBatch>>> {
         let counters = ReadCounters::new();
         let (mut report, mut history) = (ScanReport::default(), PredicateHistory::default());
-        let (mut given, mut opened, mut passed_over) =
-            (LookupResult { wanted: self.limit, ..LookupResult::default() }, 0, 0);
+        let (mut result, mut opened, mut pruned_segments) =
+            (LookupResult { rows_left: self.limit, ..LookupResult::default() }, 0, 0);
         for index in table.blocks_that_may_match(&predicate.column_predicates) {
             opened += 1;
             if opened > CHECKED_SEGMENTS_MAX {
@@ -172,20 +177,20 @@ impl Lookup {
                 continue;
             };
             let segments: Vec<usize> = (0..block.block().segments()).collect();
-            for together in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
-                let ruled_out = block.block().prune(&block, &predicate.column_predicates, together.iter().copied());
-                let ruled_out = ruled_out.map_err(|error| block_error(&block, error))?;
-                passed_over += ruled_out.count() as u64;
-                if passed_over > CHECKED_SEGMENTS_MAX || counters.disk_bytes() > READ_MAX {
+            for group in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
+                let pruned = block.block().prune(&block, &predicate.column_predicates, group.iter().copied());
+                let pruned = pruned.map_err(|error| block_error(&block, error))?;
+                pruned_segments += pruned.count() as u64;
+                if pruned_segments > CHECKED_SEGMENTS_MAX || counters.disk_bytes() > READ_BYTES_MAX {
                     return Ok(None);
                 }
-                for segment in ruled_out.remaining() {
+                for segment in pruned.remaining() {
                     let reader = Reader::Segment(&block, segment, table.open_segment(&block, segment));
-                    if !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+                    if !self.read_matching(reader, predicate, &mut history, (&mut result, &mut report))? {
                         return Ok(None);
                     }
-                    if given.wanted == 0 {
-                        return Ok(Some(given.batches));
+                    if result.rows_left == 0 {
+                        return Ok(Some(result.batches));
                     }
                 }
             }
@@ -194,31 +199,37 @@ impl Lookup {
             for (page, rows) in rows {
                 let mut reader = Reader::Page(PageReader::new(table, page));
                 let selection = Selection::Positions(rows);
-                let Some(rows) = given.take(&selection, self.output.schema().fields().len()) else { return Ok(None) };
-                if !given.add(reader.batch(&selection, 0..rows, &self.output, &mut report)?) {
+                let Some(rows) = result.reserve_rows(&selection, self.output.schema().fields().len()) else {
+                    return Ok(None);
+                };
+                if !result.add(reader.batch(&selection, 0..rows, &self.output, &mut report)?) {
                     return Ok(None);
                 }
             }
-            return Ok(Some(given.batches));
+            return Ok(Some(result.batches));
         }
         let mut page_rows = 0;
         for page in table.delta.pages() {
-            if given.wanted == 0 {
+            if result.rows_left == 0 {
                 break;
             }
             page_rows += page.rows();
             let reader = Reader::Page(PageReader::new(table, page));
-            if page_rows > PAGE_ROWS_MAX || !self.read(reader, predicate, &mut history, (&mut given, &mut report))? {
+            if page_rows > PAGE_ROWS_MAX
+                || !self.read_matching(reader, predicate, &mut history, (&mut result, &mut report))?
+            {
                 return Ok(None);
             }
         }
-        Ok(Some(given.batches))
+        Ok(Some(result.batches))
     }
 
     /// Delta rows found through a key index in memory, by page. Returns `None` if the conditions are not equalities on
     /// the columns of such an index.
     fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
-        let Some(columns) = self.equal.as_ref().filter(|_| !table.delta.has_no_pages()) else { return Ok(None) };
+        let Some(columns) = self.equality_columns.as_ref().filter(|_| !table.delta.has_no_pages()) else {
+            return Ok(None);
+        };
         let mut keys = Vec::with_capacity(columns.len());
         for (condition, column) in self.conditions.iter().zip(columns) {
             let value = condition.operands.first().and_then(|operand| operand.value(values));
@@ -238,20 +249,21 @@ impl Lookup {
     }
 
     /// Adds the matching rows of one segment or page. Returns false if the lookup must give up.
-    fn read(
+    fn read_matching(
         &self,
         mut reader: Reader<'_>,
         predicate: &Predicate,
         history: &mut PredicateHistory,
-        (given, report): (&mut LookupResult, &mut ScanReport),
+        (result, report): (&mut LookupResult, &mut ScanReport),
     ) -> Result<bool> {
         let selection = reader.filter(predicate, history, report)?;
-        let Some(rows) =
-            given.take(&selection, self.output.schema().fields().len()).filter(|_| !exceeds_planning_cost(report))
+        let Some(rows) = result
+            .reserve_rows(&selection, self.output.schema().fields().len())
+            .filter(|_| !exceeds_planning_cost(report))
         else {
             return Ok(false);
         };
-        Ok(rows == 0 || given.add(reader.batch(&selection, 0..rows, &self.output, report)?))
+        Ok(rows == 0 || result.add(reader.batch(&selection, 0..rows, &self.output, report)?))
     }
 }
 
@@ -262,19 +274,19 @@ type RowsOfPage<'a> = (&'a DeltaPage, Vec<u32>);
 #[derive(Default)]
 struct LookupResult {
     batches: Vec<RecordBatch>,
-    /// Number of rows that are still wanted.
-    wanted: usize,
+    /// Number of rows still to return.
+    rows_left: usize,
     values: u64,
     bytes: u64,
 }
 
 impl LookupResult {
-    /// Counts the selected rows as read and returns their number, at most the number still wanted. Returns `None` if
+    /// Counts the selected rows as read and returns their number, at most `rows_left`. Returns `None` if
     /// the result would be too large.
-    fn take(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
-        let rows = selection.len().min(self.wanted);
+    fn reserve_rows(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
+        let rows = selection.len().min(self.rows_left);
         self.values += (rows * columns) as u64;
-        self.wanted -= rows;
+        self.rows_left -= rows;
         (self.values <= VALUES_MAX).then_some(rows)
     }
 
@@ -282,7 +294,7 @@ impl LookupResult {
     fn add(&mut self, batch: RecordBatch) -> bool {
         self.bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
         self.batches.push(batch);
-        self.bytes <= BYTES_MAX
+        self.bytes <= TEXT_BYTES_MAX
     }
 }
 
@@ -319,7 +331,7 @@ fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a T
     match plan {
         LogicalPlan::TableScan(scan) => {
             *limit = scan.fetch.unwrap_or(usize::MAX).min(*limit);
-            let visible = &TableShape::of(&scan.source)?.visible;
+            let visible = &TableShape::from_source(&scan.source)?.visible;
             let columns = match &scan.projection {
                 Some(indexes) => indexes.iter().map(|index| visible.get(*index).copied()).collect::<Option<_>>()?,
                 None => visible.clone(),
@@ -374,7 +386,7 @@ fn condition_of(condition: &Expr, schema: &DFSchema, shape: &TableShape) -> Opti
 }
 
 /// Columns of conditions, if each condition is `column = value` and no column occurs twice.
-fn equal_columns(conditions: &[Condition]) -> Option<Vec<usize>> {
+fn equality_columns_of(conditions: &[Condition]) -> Option<Vec<usize>> {
     let column = |condition: &Condition| (condition.operator == Some(Operator::Eq)).then(|| condition.column.index());
     let columns: Vec<usize> = conditions.iter().map(column).collect::<Option<_>>()?;
     let distinct: BTreeSet<&usize> = columns.iter().collect();
@@ -416,8 +428,14 @@ mod tests {
         };
         let output = Output::new(&[0], 3, Arc::new(table.schema.arrow().project(&[0]).unwrap()));
         let conditions = vec![column(0, Some(Operator::GtEq)), column(2, Some(Operator::Eq))];
-        let mut lookup =
-            Lookup { table: table.id, output, conditions, equal: None, limit: 3, failures: AtomicU32::new(0) };
+        let mut lookup = Lookup {
+            table: table.id,
+            output,
+            conditions,
+            equality_columns: None,
+            limit: 3,
+            failures: AtomicU32::new(0),
+        };
         let found = |lookup: &Lookup, id: i64, x: f64| {
             let (id, x) = (ScalarValue::Int64(Some(id)), ScalarValue::Float64(Some(x)));
             let batches = lookup.run(&store.snapshot(), &[id, ScalarValue::Null, x]).unwrap().unwrap();
@@ -447,7 +465,7 @@ mod tests {
                 operator: Some(Operator::Eq),
                 operands: vec![Operand::Value(ScalarValue::Int32(Some(3)))],
             }],
-            equal: None,
+            equality_columns: None,
             limit: 1,
             failures: AtomicU32::new(0),
         };

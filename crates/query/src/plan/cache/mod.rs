@@ -3,7 +3,7 @@
 //! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
 //! as placeholders. The plan holds no rows of any table, so the cache keeps no blocks alive. Each execution binds the
 //! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
-//! and without other threads: see [`lookup`]. See `docs/adr/0013-cached-plans.md`.
+//! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
 
 mod coerce_values;
 mod dml;
@@ -29,8 +29,8 @@ use parking_lot::Mutex;
 use taut_sql::Value;
 use taut_store::{Catalog, Store, TableId};
 
-pub use self::coerce_values::exact;
-pub use self::dml::{CachedDml, FoundRows, PlannedDml, Typed};
+pub use self::coerce_values::convert_exactly;
+pub use self::dml::{CachedDml, FoundRows, PlannedDml, TypedPlan};
 use self::lookup::Lookup;
 pub use self::returning::Returning;
 use crate::exec::scan::TautTable;
@@ -56,7 +56,7 @@ impl TableSource for TableShape {
 
 impl TableShape {
     /// Returns the shape behind a table source of a cached plan.
-    fn of(source: &Arc<dyn TableSource>) -> Option<&Self> {
+    fn from_source(source: &Arc<dyn TableSource>) -> Option<&Self> {
         let source: &dyn TableSource = source.as_ref();
         (source as &dyn std::any::Any).downcast_ref()
     }
@@ -76,7 +76,7 @@ pub struct CacheKey {
 /// A plan that a statement can cache.
 pub trait Cached {
     /// Whether the plan is valid for a cache key and for the tables of a snapshot.
-    fn holds(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool;
+    fn is_valid(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool;
 }
 
 /// Plan cache entry of one statement.
@@ -99,9 +99,9 @@ pub enum CacheLookup<P> {
     /// A valid plan.
     Plan(Arc<P>),
     /// No valid plan. The caller should plan the statement and cache the plan.
-    Wanted,
+    ShouldCache,
     /// No plan, and the caller should not cache one.
-    Nothing,
+    NoCache,
 }
 
 impl<P> Clone for CacheEntry<P> {
@@ -120,28 +120,28 @@ impl<P: Cached> CacheEntry<P> {
     /// Returns the cached plan if it is valid.
     pub fn get(&self, cache_key: CacheKey, snapshot: &Catalog) -> Option<Arc<P>> {
         match &*self.0.lock() {
-            EntryState::Cached(plan) if plan.holds(cache_key, snapshot) => Some(Arc::clone(plan)),
+            EntryState::Cached(plan) if plan.is_valid(cache_key, snapshot) => Some(Arc::clone(plan)),
             _ => None,
         }
     }
 
-    /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::Wanted`] only from the second
+    /// Looks up the plan of a statement that is about to run. Returns [`CacheLookup::ShouldCache`] only from the second
     /// execution on, because most statements run once.
     pub fn find(&self, cache_key: CacheKey, snapshot: &Catalog) -> CacheLookup<P> {
         let mut state = self.0.lock();
         match &*state {
             EntryState::New => {
                 *state = EntryState::Seen;
-                CacheLookup::Nothing
+                CacheLookup::NoCache
             }
-            EntryState::Cached(plan) if plan.holds(cache_key, snapshot) => CacheLookup::Plan(Arc::clone(plan)),
-            EntryState::NotCached(found) if *found == cache_key => CacheLookup::Nothing,
-            _ => CacheLookup::Wanted,
+            EntryState::Cached(plan) if plan.is_valid(cache_key, snapshot) => CacheLookup::Plan(Arc::clone(plan)),
+            EntryState::NotCached(found) if *found == cache_key => CacheLookup::NoCache,
+            _ => CacheLookup::ShouldCache,
         }
     }
 
     /// Caches a plan; `None` records that the plan cannot be cached.
-    pub fn keep(&self, cache_key: CacheKey, plan: Option<&Arc<P>>) {
+    pub fn store(&self, cache_key: CacheKey, plan: Option<&Arc<P>>) {
         *self.0.lock() = plan.map_or(EntryState::NotCached(cache_key), |plan| EntryState::Cached(Arc::clone(plan)));
     }
 }
@@ -170,21 +170,21 @@ impl CachedPlan {
     /// - The type of a parameter is unknown.
     /// - A parameter is used for anything but a comparison with a column. Its value may then determine types, and what
     ///   the optimizer does.
-    pub fn of(plan: &LogicalPlan, state: &SessionState, cache_key: CacheKey) -> Option<Self> {
-        if !is_query(plan) || !is_immutable(plan).ok()? || !is_stored(plan).ok()? {
+    pub fn compile(plan: &LogicalPlan, state: &SessionState, cache_key: CacheKey) -> Option<Self> {
+        if !is_query(plan) || !is_immutable(plan).ok()? || !reads_only_stored_tables(plan).ok()? {
             return None;
         }
-        let parameters = parameters_of(plan)?;
+        let parameters = parameter_types(plan)?;
         let optimized = state.optimize(plan).ok()?;
         if !parameters.is_empty() && !compares_parameters(&optimized).ok()? {
             return None;
         }
         let relies_on_keys = relies_on_keys(plan);
-        let (plan, tables) = without_rows(optimized).ok()?;
+        let (plan, tables) = replace_tables_by_shapes(optimized).ok()?;
         if tables.len() > 1 && !parameters.is_empty() {
             return None;
         }
-        let lookup = Lookup::of(&plan);
+        let lookup = Lookup::from_plan(&plan);
         Some(Self { cache_key, plan, parameters, tables, lookup, relies_on_keys })
     }
 
@@ -195,11 +195,11 @@ impl CachedPlan {
 
     /// Converts values to the types of the parameters. Returns `None` if a value would change its meaning, or if the
     /// number of values is wrong.
-    pub fn values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
+    pub fn convert_values(&self, values: &[Value]) -> Option<Vec<ScalarValue>> {
         if values.len() != self.parameters.len() {
             return None;
         }
-        values.iter().zip(&self.parameters).map(|(value, wanted)| exact(value, wanted)).collect()
+        values.iter().zip(&self.parameters).map(|(value, wanted)| convert_exactly(value, wanted)).collect()
     }
 
     /// Binds the rows of a snapshot and the values of the parameters.
@@ -209,11 +209,11 @@ impl CachedPlan {
     pub fn bind(&self, store: &Arc<Store>, snapshot: &Catalog, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let plan = self.plan.clone().transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
-            let shape =
-                TableShape::of(&scan.source).ok_or_else(|| internal_datafusion_err!("a cached plan has rows"))?;
+            let shape = TableShape::from_source(&scan.source)
+                .ok_or_else(|| internal_datafusion_err!("a cached plan has rows"))?;
             let stored = snapshot.table_of(shape.id);
             let stored = stored.ok_or_else(|| internal_datafusion_err!("a cached plan outlives its table"))?;
-            let table = TautTable::of_shape(Arc::clone(store), Arc::clone(stored), shape);
+            let table = TautTable::from_shape(Arc::clone(store), Arc::clone(stored), shape);
             scan.source = provider_as_source(Arc::new(table));
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         })?;
@@ -229,7 +229,7 @@ impl CachedPlan {
     ///
     /// # Errors
     /// If DataFusion refuses the plan, which is a bug.
-    pub fn scan(&self, bound: &LogicalPlan, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    pub fn scan_plan(&self, bound: &LogicalPlan, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some((columns, output)) = self.lookup.as_ref().and_then(Lookup::columns) else { return Ok(None) };
         let mut node = bound;
         while let [input] = node.inputs().as_slice() {
@@ -247,14 +247,14 @@ impl CachedPlan {
 impl Cached for CachedPlan {
     /// A plan of several tables is invalid if one of them has grown or shrunk much, because another join order may be
     /// better.
-    fn holds(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool {
+    fn is_valid(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool {
         const CHANGE_MAX: u64 = 2;
-        let is_like = |(id, rows): &(TableId, u64)| {
-            let now = snapshot.table_of(*id).map(|table| table.rows());
-            now.is_some_and(|now| now <= rows * CHANGE_MAX && *rows <= now * CHANGE_MAX)
+        let has_similar_size = |(id, rows): &(TableId, u64)| {
+            let current = snapshot.table_of(*id).map(|table| table.rows());
+            current.is_some_and(|current| current <= rows * CHANGE_MAX && *rows <= current * CHANGE_MAX)
         };
         // A single table has no order of joins.
-        self.cache_key == cache_key && (self.tables.len() <= 1 || self.tables.iter().all(is_like))
+        self.cache_key == cache_key && (self.tables.len() <= 1 || self.tables.iter().all(has_similar_size))
     }
 }
 
@@ -275,7 +275,7 @@ impl TautTable {
         }
     }
 
-    fn of_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
+    fn from_shape(store: Arc<Store>, stored: Arc<taut_store::Table>, shape: &TableShape) -> Self {
         Self::with_visible(store, stored, shape.visible.clone(), Arc::clone(&shape.schema))
     }
 }
@@ -283,7 +283,7 @@ impl TautTable {
 /// Whether the optimizer may have relied on keys of the rows. Plans that read a single table row by row do not depend
 /// on keys.
 fn relies_on_keys(plan: &LogicalPlan) -> bool {
-    let is_of_rows = |node: &LogicalPlan| {
+    let is_row_wise = |node: &LogicalPlan| {
         matches!(
             node,
             LogicalPlan::TableScan(_)
@@ -294,7 +294,7 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
         )
     };
     // This also visits subqueries in expressions. Their nodes are of other kinds.
-    let reads = plan.apply_with_subqueries(|node| match is_of_rows(node) {
+    let reads = plan.apply_with_subqueries(|node| match is_row_wise(node) {
         true => Ok(TreeNodeRecursion::Continue),
         false => Ok(TreeNodeRecursion::Stop),
     });
@@ -302,7 +302,7 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
 }
 
 /// Replaces the tables of a plan by shapes without rows. Returns the plan, and the tables with their numbers of rows.
-fn without_rows(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)> {
+fn replace_tables_by_shapes(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(TableId, u64)>)> {
     let mut tables = Vec::new();
     let plan = plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
@@ -353,7 +353,7 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
 
 /// Whether all tables of a plan are stored tables, and none returns row ids, which are valid in one snapshot only. Must
 /// see the plan before optimization, because the optimizer removes some tables.
-fn is_stored(plan: &LogicalPlan) -> Result<bool> {
+fn reads_only_stored_tables(plan: &LogicalPlan) -> Result<bool> {
     let mut stored = true;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
@@ -396,7 +396,7 @@ fn is_comparison(expression: &Expr) -> bool {
 }
 
 /// Types of the parameters `$1`, `$2` and so on. `None` unless the type is known wherever a parameter is used.
-fn parameters_of(plan: &LogicalPlan) -> Option<Vec<DataType>> {
+fn parameter_types(plan: &LogicalPlan) -> Option<Vec<DataType>> {
     let mut is_typed = true;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
@@ -437,10 +437,11 @@ mod tests {
         ];
         for (query, is_scan) in cases {
             let plan = state.create_logical_plan(query).await.unwrap();
-            let cached = CachedPlan::of(&plan, &state, cache_key).unwrap_or_else(|| panic!("{query} is not cached"));
+            let cached =
+                CachedPlan::compile(&plan, &state, cache_key).unwrap_or_else(|| panic!("{query} is not cached"));
             let values = [ScalarValue::Int64(Some(5)), ScalarValue::Utf8View(Some("s1".to_owned()))];
             let bound = cached.bind(&store, &snapshot, &values[..cached.parameters.len()]).unwrap();
-            let found = cached.scan(&bound, &state).unwrap();
+            let found = cached.scan_plan(&bound, &state).unwrap();
             assert_eq!(found.is_some(), is_scan, "{query}");
             let planned = state.query_planner().create_physical_plan(&bound, &state).await.unwrap();
             if let Some(found) = found {

@@ -11,22 +11,22 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use taut_sql::Value;
 use taut_store::Table;
 
-use super::dml::{Computed, Parameter, Typed, computes_with_arrays, values_of};
+use super::dml::{CompiledExpressions, Parameter, TypedPlan, computes_with_arrays, convert_values};
 use super::is_immutable;
 
 /// Compiled expressions of a `RETURNING`.
 #[derive(Debug)]
 pub struct Returning {
     parameters: Vec<Option<Parameter>>,
-    values: Computed,
+    values: CompiledExpressions,
     output: SchemaRef,
 }
 
 impl Returning {
     /// Compiles the query of a `RETURNING`. Returns `None` if it does anything but compute expressions over the rows of
     /// the table.
-    pub fn of(query: Typed, table: &Table, state: &SessionState) -> Option<Self> {
-        let Typed { plan, parameters } = query;
+    pub fn compile(query: TypedPlan, table: &Table, state: &SessionState) -> Option<Self> {
+        let TypedPlan { plan, parameters } = query;
         if !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {
             return None;
         }
@@ -44,7 +44,7 @@ impl Returning {
             index.ok_or_else(|| internal_datafusion_err!("no column {}", column.name))
         };
         let types: Vec<DataType> = table.schema.columns().iter().map(|column| column.logical_type.arrow()).collect();
-        let values = Computed::of(&expressions, (&types, index), &parameters, state).ok()?;
+        let values = CompiledExpressions::compile(&expressions, (&types, index), &parameters, state).ok()?;
         let output = Arc::clone(plan.schema().inner());
         let computed = values.fields().ok()?;
         let mut types = output.fields().iter().zip(&computed);
@@ -56,22 +56,22 @@ impl Returning {
     }
 
     /// Whether the expressions use a parameter, given by its index.
-    pub fn uses(&self, parameter: usize) -> bool {
+    pub fn uses_parameter(&self, parameter: usize) -> bool {
         self.parameters.get(parameter).is_some_and(Option::is_some)
     }
 
     /// Whether the parameters accept these values.
-    pub fn is_for(&self, values: &[Value]) -> bool {
-        values_of(&self.parameters, values).is_some()
+    pub fn accepts(&self, values: &[Value]) -> bool {
+        convert_values(&self.parameters, values).is_some()
     }
 
     /// Evaluates the expressions for some rows. Returns an empty batch if `rows` is `None`.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.
-    pub fn rows(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<RecordBatch> {
+    pub fn evaluate(&self, rows: Option<&RecordBatch>, values: &[Value]) -> Result<RecordBatch> {
         let Some(rows) = rows else { return Ok(RecordBatch::new_empty(Arc::clone(&self.output))) };
-        let values = values_of(&self.parameters, values);
+        let values = convert_values(&self.parameters, values);
         let values = values.ok_or_else(|| internal_datafusion_err!("values for other parameters"))?;
         Ok(RecordBatch::try_new(Arc::clone(&self.output), self.values.arrays(rows, &values)?)?)
     }

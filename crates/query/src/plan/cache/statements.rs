@@ -18,40 +18,40 @@ pub struct StatementCache(Mutex<CachedTexts>);
 struct CachedTexts {
     statements: HashMap<String, (Statement, u64)>,
     /// Number of lookups so far, as the clock for the age of entries.
-    uses: u64,
+    lookups: u64,
 }
 
 impl StatementCache {
     /// Returns the statement that a text was parsed to, if it is cached.
     pub fn get(&self, text: &str) -> Option<Statement> {
-        let mut known = self.0.lock();
-        known.uses += 1;
-        let now = known.uses;
-        let (statement, used) = known.statements.get_mut(text)?;
-        *used = now;
+        let mut cache = self.0.lock();
+        cache.lookups += 1;
+        let now = cache.lookups;
+        let (statement, last_use) = cache.statements.get_mut(text)?;
+        *last_use = now;
         Some(statement.clone())
     }
 
     /// Caches the statement of a text if it is a query or may have parameters. Other texts contain literals and are
     /// hardly ever repeated. Replaces the entry whose last use is the oldest.
     pub fn insert(&self, text: &str, statements: &[Statement]) {
-        let [known] = statements else { return };
-        let may_come_again = match known {
+        let [statement] = statements else { return };
+        let is_likely_repeated = match statement {
             Statement::Engine { statement, .. } => is_query(statement) || text.contains(['?', '$']),
             Statement::Mutation { explain: None, .. } => text.contains(['?', '$']),
             _ => false,
         };
-        if text.len() > TEXT_BYTES_MAX || !may_come_again {
+        if text.len() > TEXT_BYTES_MAX || !is_likely_repeated {
             return;
         }
         let mut all = self.0.lock();
         if all.statements.len() >= TEXTS_MAX
-            && let Some(oldest) = all.statements.iter().min_by_key(|(_, (_, used))| *used)
+            && let Some(oldest) = all.statements.iter().min_by_key(|(_, (_, last_use))| *last_use)
         {
             let oldest = oldest.0.clone();
             all.statements.remove(&oldest);
         }
-        let now = all.uses;
-        all.statements.insert(text.to_owned(), (known.clone(), now));
+        let now = all.lookups;
+        all.statements.insert(text.to_owned(), (statement.clone(), now));
     }
 }

@@ -23,7 +23,7 @@ impl PhysicalOptimizerRule for AggregateInScan {
             return Ok(plan);
         }
         let changed = plan.transform_up(|node| {
-            Ok(match TautAggregateExec::replacing(&node)? {
+            Ok(match TautAggregateExec::try_replace(&node)? {
                 Some(replacement) => Transformed::yes(replacement),
                 None => Transformed::no(node),
             })

@@ -16,15 +16,15 @@ use crate::exec::scan::TautTable;
 use crate::exec::scan::key_of;
 
 /// Share of rows that pass a condition without statistics.
-const UNKNOWN: f64 = 0.25;
+const UNKNOWN_SELECTIVITY: f64 = 0.25;
 /// Share of rows that pass a `LIKE` pattern.
-const PATTERN: f64 = 0.05;
+const LIKE_SELECTIVITY: f64 = 0.05;
 /// Share of rows that pass an inequality of two columns.
-const INEQUALITY: f64 = 1.0 / 3.0;
+const INEQUALITY_SELECTIVITY: f64 = 1.0 / 3.0;
 /// Minimum share of rows between two bounds.
 const RANGE_MIN: f64 = 0.001;
 /// Share of groups that pass a condition on an aggregate. Such conditions usually select exceptional groups.
-const HAVING: f64 = 0.05;
+const HAVING_SELECTIVITY: f64 = 0.05;
 
 /// Estimated size of a plan's output.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct RelationEstimate {
 }
 
 impl RelationEstimate {
-    fn filtered(mut self, share: f64) -> Self {
+    fn with_selectivity(mut self, share: f64) -> Self {
         self.rows = (self.rows * share).max(1.0);
         self
     }
@@ -50,18 +50,18 @@ impl RelationEstimate {
 
     /// Distinct values of a join key, before conditions. A key without statistics counts as unique among the rows that
     /// pass the conditions.
-    pub fn distinct_of(&self, key: &Expr) -> f64 {
-        let known = match key {
+    pub fn distinct_estimate_of(&self, key: &Expr) -> f64 {
+        let distinct_values = match key {
             Expr::Column(column) => self.distinct.get(column).copied(),
-            Expr::Cast(cast) => return self.distinct_of(&cast.expr),
+            Expr::Cast(cast) => return self.distinct_estimate_of(&cast.expr),
             _ => None,
         };
-        known.unwrap_or(self.rows).max(1.0)
+        distinct_values.unwrap_or(self.rows).max(1.0)
     }
 }
 
 /// Estimates a plan. Returns `None` if it reads a table without statistics.
-pub fn relation(plan: &LogicalPlan) -> Option<RelationEstimate> {
+pub fn estimate(plan: &LogicalPlan) -> Option<RelationEstimate> {
     match plan {
         LogicalPlan::TableScan(scan) => {
             let provider = source_as_provider(&scan.source).ok()?;
@@ -69,19 +69,19 @@ pub fn relation(plan: &LogicalPlan) -> Option<RelationEstimate> {
             let rows = (table.rows() as f64).max(1.0);
             let share = table.selectivity(&scan.filters);
             // By name: a statement may see only some columns of the table.
-            let count = |column: &Column| table.distinct_of(column.name());
+            let count = |column: &Column| table.distinct_estimate_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
             let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
-            Some(RelationEstimate { rows, base_rows: rows, distinct }.filtered(share))
+            Some(RelationEstimate { rows, base_rows: rows, distinct }.with_selectivity(share))
         }
         LogicalPlan::SubqueryAlias(alias) => {
-            let inner = relation(&alias.input)?;
+            let inner = estimate(&alias.input)?;
             let renamed = alias.input.schema().columns().into_iter().zip(alias.schema.columns());
             let distinct = renamed.filter_map(|(old, new)| Some((new, *inner.distinct.get(&old)?))).collect();
             Some(RelationEstimate { distinct, ..inner })
         }
         LogicalPlan::Projection(projection) => {
-            let inner = relation(&projection.input)?;
+            let inner = estimate(&projection.input)?;
             let named = projection.expr.iter().zip(projection.schema.columns());
             let distinct = named
                 .filter_map(|(expression, new)| match expression.clone().unalias() {
@@ -92,45 +92,45 @@ pub fn relation(plan: &LogicalPlan) -> Option<RelationEstimate> {
             Some(RelationEstimate { distinct, ..inner })
         }
         LogicalPlan::Filter(filter) => {
-            let inner = relation(&filter.input)?;
+            let inner = estimate(&filter.input)?;
             let share = if above_aggregate(&filter.input) {
-                HAVING
+                HAVING_SELECTIVITY
             } else {
                 filter_selectivity(&filter.predicate, &filter.input)
             };
-            Some(inner.filtered(share))
+            Some(inner.with_selectivity(share))
         }
         LogicalPlan::Aggregate(aggregate) => {
-            let inner = relation(&aggregate.input)?;
-            let groups: f64 = aggregate.group_expr.iter().map(|group| inner.distinct_of(group)).product();
+            let inner = estimate(&aggregate.input)?;
+            let groups: f64 = aggregate.group_expr.iter().map(|group| inner.distinct_estimate_of(group)).product();
             let rows = groups.min(inner.rows).max(1.0);
             let distinct = inner.distinct.into_iter().map(|(column, count)| (column, count.min(rows))).collect();
             Some(RelationEstimate { rows, base_rows: rows, distinct })
         }
         LogicalPlan::Join(join) => {
-            let (left, right) = (relation(&join.left)?, relation(&join.right)?);
-            let share = join.filter.as_ref().map_or(1.0, |_| INEQUALITY);
+            let (left, right) = (estimate(&join.left)?, estimate(&join.right)?);
+            let share = join.filter.as_ref().map_or(1.0, |_| INEQUALITY_SELECTIVITY);
             Some(match join.join_type {
                 JoinType::LeftSemi => {
-                    let share = semi_share(&left, &right, &join.on);
-                    left.filtered(share)
+                    let share = semi_join_selectivity(&left, &right, &join.on);
+                    left.with_selectivity(share)
                 }
                 JoinType::LeftAnti => {
-                    let share = 1.0 - semi_share(&left, &right, &join.on);
-                    left.filtered(share.max(0.1))
+                    let share = 1.0 - semi_join_selectivity(&left, &right, &join.on);
+                    left.with_selectivity(share.max(0.1))
                 }
                 JoinType::RightSemi | JoinType::RightAnti => right,
                 JoinType::LeftMark | JoinType::RightMark => left,
-                JoinType::Inner => joined(&left, &right, &join.on).filtered(share),
-                JoinType::Left => at_least(joined(&left, &right, &join.on), left.rows),
-                JoinType::Right => at_least(joined(&left, &right, &join.on), right.rows),
-                JoinType::Full => at_least(joined(&left, &right, &join.on), left.rows + right.rows),
+                JoinType::Inner => join_estimates(&left, &right, &join.on).with_selectivity(share),
+                JoinType::Left => at_least(join_estimates(&left, &right, &join.on), left.rows),
+                JoinType::Right => at_least(join_estimates(&left, &right, &join.on), right.rows),
+                JoinType::Full => at_least(join_estimates(&left, &right, &join.on), left.rows + right.rows),
             })
         }
-        LogicalPlan::Limit(limit) => relation(&limit.input),
-        LogicalPlan::Sort(sort) => relation(&sort.input),
-        LogicalPlan::Distinct(distinct) => relation(distinct.input()),
-        LogicalPlan::Repartition(repartition) => relation(&repartition.input),
+        LogicalPlan::Limit(limit) => estimate(&limit.input),
+        LogicalPlan::Sort(sort) => estimate(&sort.input),
+        LogicalPlan::Distinct(distinct) => estimate(distinct.input()),
+        LogicalPlan::Repartition(repartition) => estimate(&repartition.input),
         _ => None,
     }
 }
@@ -179,7 +179,7 @@ impl Cardinality {
     ///
     /// For a single key, the larger side contains the smaller. For several keys, each side has at most one combination
     /// per row. The combinations of one side are contained in those of the other, so the smaller count bounds them.
-    pub fn joined(self, other: Self, keys: &[(f64, f64)]) -> Self {
+    pub fn join(self, other: Self, keys: &[(f64, f64)]) -> Self {
         let key_count = match keys {
             [] => 1.0,
             [(left, right)] => left.max(*right),
@@ -195,20 +195,23 @@ impl Cardinality {
 }
 
 /// The join of two relations on pairs of keys.
-fn joined(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> RelationEstimate {
-    let keys: Vec<_> =
-        on.iter().map(|(left_key, right_key)| (left.distinct_of(left_key), right.distinct_of(right_key))).collect();
-    let Cardinality { rows, base_rows } = left.size().joined(right.size(), &keys);
+fn join_estimates(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> RelationEstimate {
+    let keys: Vec<_> = on
+        .iter()
+        .map(|(left_key, right_key)| (left.distinct_estimate_of(left_key), right.distinct_estimate_of(right_key)))
+        .collect();
+    let Cardinality { rows, base_rows } = left.size().join(right.size(), &keys);
     let mut distinct = left.distinct.clone();
     distinct.extend(right.distinct.iter().map(|(column, count)| (column.clone(), *count)));
     RelationEstimate { rows, base_rows, distinct }
 }
 
 /// Share of left rows that have a partner.
-pub fn semi_share(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> f64 {
+pub fn semi_join_selectivity(left: &RelationEstimate, right: &RelationEstimate, on: &[(Expr, Expr)]) -> f64 {
     on.iter()
         .map(|(left_key, right_key)| {
-            (right.distinct_of(right_key).min(right.rows) / left.distinct_of(left_key)).clamp(0.0, 1.0)
+            (right.distinct_estimate_of(right_key).min(right.rows) / left.distinct_estimate_of(left_key))
+                .clamp(0.0, 1.0)
         })
         .fold(1.0, f64::min)
 }
@@ -218,12 +221,12 @@ pub type KnownColumn<'a> = (LogicalType, &'a ColumnStatistics);
 
 /// Share of rows that pass all conditions, by the statistics of their columns. It is 1 without conditions. Columns
 /// count as independent, but two bounds of one column make a range.
-pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+pub fn selectivity<'a>(conditions: &[Expr], statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     let mut share = 1.0;
     let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();
     for condition in conditions.iter().flat_map(split_conjunction) {
-        let passing = selectivity_of(condition, known);
-        let Some((column, is_upper)) = bound(condition) else {
+        let passing = selectivity_of(condition, statistics_of);
+        let Some((column, is_upper)) = bounded_column(condition) else {
             share *= passing;
             continue;
         };
@@ -236,7 +239,7 @@ pub fn selectivity<'a>(conditions: &[Expr], known: &dyn Fn(&Column) -> Option<Kn
 }
 
 /// Column that a condition bounds, and whether it is an upper bound.
-fn bound(condition: &Expr) -> Option<(&Column, bool)> {
+fn bounded_column(condition: &Expr) -> Option<(&Column, bool)> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
     let (column, is_upper) = match (column_of(left), column_of(right), op) {
         (Some(column), None, Operator::Lt | Operator::LtEq) => (column, true),
@@ -249,46 +252,48 @@ fn bound(condition: &Expr) -> Option<(&Column, bool)> {
 }
 
 /// Share of rows that pass a condition.
-fn selectivity_of<'a>(condition: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+fn selectivity_of<'a>(condition: &Expr, statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     match condition {
-        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => selectivity(std::slice::from_ref(condition), known),
-        Expr::BinaryExpr(binary) => binary_share(binary, known),
-        Expr::Not(inner) => 1.0 - selectivity_of(inner, known),
-        Expr::IsNull(inner) => null_share(inner, known),
-        Expr::IsNotNull(inner) => 1.0 - null_share(inner, known),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => {
+            selectivity(std::slice::from_ref(condition), statistics_of)
+        }
+        Expr::BinaryExpr(binary) => binary_share(binary, statistics_of),
+        Expr::Not(inner) => 1.0 - selectivity_of(inner, statistics_of),
+        Expr::IsNull(inner) => null_share(inner, statistics_of),
+        Expr::IsNotNull(inner) => 1.0 - null_share(inner, statistics_of),
         Expr::Between(between) => {
-            let column = column_of(&between.expr).and_then(known);
+            let column = column_of(&between.expr).and_then(statistics_of);
             let (low, high) = (literal_of(&between.low), literal_of(&between.high));
             let inside = match (column, low, high) {
-                (Some(column), Some(low), Some(high)) => {
-                    (below(column, high) - below(column, low)).max(equal(column)).clamp(0.0, 1.0)
-                }
-                _ => UNKNOWN,
+                (Some(column), Some(low), Some(high)) => (fraction_below(column, high) - fraction_below(column, low))
+                    .max(equality_selectivity(column))
+                    .clamp(0.0, 1.0),
+                _ => UNKNOWN_SELECTIVITY,
             };
             if between.negated { 1.0 - inside } else { inside }
         }
         Expr::InList(list) => {
-            let inside = match column_of(&list.expr).and_then(known) {
-                Some(column) => (list.list.len() as f64 * equal(column)).min(1.0),
-                None => UNKNOWN,
+            let inside = match column_of(&list.expr).and_then(statistics_of) {
+                Some(column) => (list.list.len() as f64 * equality_selectivity(column)).min(1.0),
+                None => UNKNOWN_SELECTIVITY,
             };
             if list.negated { 1.0 - inside } else { inside }
         }
         Expr::Like(like) => {
             if like.negated {
-                1.0 - PATTERN
+                1.0 - LIKE_SELECTIVITY
             } else {
-                PATTERN
+                LIKE_SELECTIVITY
             }
         }
         Expr::Literal(ScalarValue::Boolean(Some(flag)), _) => f64::from(u8::from(*flag)),
-        _ => UNKNOWN,
+        _ => UNKNOWN_SELECTIVITY,
     }
 }
 
-fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+fn binary_share<'a>(binary: &BinaryExpr, statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     if binary.op == Operator::Or {
-        let (left, right) = (selectivity_of(&binary.left, known), selectivity_of(&binary.right, known));
+        let (left, right) = (selectivity_of(&binary.left, statistics_of), selectivity_of(&binary.right, statistics_of));
         return left + right - left * right;
     }
     let (column, operator, literal) = match (column_of(&binary.left), literal_of(&binary.right)) {
@@ -296,17 +301,17 @@ fn binary_share<'a>(binary: &BinaryExpr, known: &dyn Fn(&Column) -> Option<Known
         _ => match (literal_of(&binary.left), column_of(&binary.right), binary.op.swap()) {
             (Some(literal), Some(column), Some(operator)) => (column, operator, literal),
             _ if binary.op == Operator::Eq => return 0.05,
-            _ => return INEQUALITY,
+            _ => return INEQUALITY_SELECTIVITY,
         },
     };
-    let Some(column) = known(column) else { return UNKNOWN };
+    let Some(column) = statistics_of(column) else { return UNKNOWN_SELECTIVITY };
     match operator {
-        Operator::Eq => equal(column),
-        Operator::NotEq => 1.0 - equal(column),
-        Operator::Lt | Operator::LtEq => below(column, literal),
-        Operator::Gt | Operator::GtEq => 1.0 - below(column, literal),
-        Operator::LikeMatch => PATTERN,
-        _ => UNKNOWN,
+        Operator::Eq => equality_selectivity(column),
+        Operator::NotEq => 1.0 - equality_selectivity(column),
+        Operator::Lt | Operator::LtEq => fraction_below(column, literal),
+        Operator::Gt | Operator::GtEq => 1.0 - fraction_below(column, literal),
+        Operator::LikeMatch => LIKE_SELECTIVITY,
+        _ => UNKNOWN_SELECTIVITY,
     }
 }
 
@@ -325,19 +330,19 @@ fn literal_of(expression: &Expr) -> Option<&ScalarValue> {
     }
 }
 
-fn null_share<'a>(expression: &Expr, known: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
-    match column_of(expression).and_then(known) {
+fn null_share<'a>(expression: &Expr, statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
+    match column_of(expression).and_then(statistics_of) {
         Some((_, statistics)) => statistics.nulls as f64 / (statistics.rows as f64).max(1.0),
         None => 0.1,
     }
 }
 
-fn equal((_, statistics): KnownColumn<'_>) -> f64 {
+fn equality_selectivity((_, statistics): KnownColumn<'_>) -> f64 {
     1.0 / (statistics.distinct_estimate() as f64).max(1.0)
 }
 
 /// Share of values below a literal, by its position between the minimum and the maximum.
-fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
+fn fraction_below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
     let index = |key: &Datum| match (key, logical_type) {
         (Datum::Number(number), LogicalType::Double) => f64_from_ordered(*number as i64),
         (Datum::Number(number), LogicalType::Real) => f64::from(f32_from_ordered(*number as i32)),
@@ -348,9 +353,9 @@ fn below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> 
         (Some(key), Some(min), Some(max)) => {
             let (low, high, at) = (index(min), index(max), index(&key));
             let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };
-            if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN }
+            if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN_SELECTIVITY }
         }
-        _ => INEQUALITY,
+        _ => INEQUALITY_SELECTIVITY,
     }
 }
 

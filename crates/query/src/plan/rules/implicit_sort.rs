@@ -11,7 +11,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, JoinType, LogicalPlan, Operator
 use taut_store::ForeignKey;
 use taut_types::ColumnIndex;
 
-use super::lineage::{Origin, foreign_key_of, origin, rows_of};
+use super::lineage::{Origin, foreign_key_of, origin, scanned_table_rows};
 
 /// Returns the indexes of the output columns by which the rows of a plan should be sorted. For each *one* side of its
 /// joins these are the key, or else all its columns. The side with the fewest rows comes first: its runs are the
@@ -23,19 +23,20 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
     // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two nodes.
     let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
     let output: Vec<Option<Origin<'_>>> = plan.schema().columns().iter().map(|column| origin(plan, column)).collect();
-    let mut sides = one_sides(plan);
-    sides.sort_by_key(|side| rows_of(side.one));
+    let mut sides = foreign_key_joins(plan);
+    sides.sort_by_key(|side| scanned_table_rows(side.one_side));
     let mut sorted = Vec::new();
-    for ForeignKeyJoin { many, one, key } in sides {
+    for ForeignKeyJoin { many_side, one_side, key } in sides {
         let index_of = |scan: &TableScan, column: ColumnIndex| {
             output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
         };
         // A column of the foreign key serves as well as the column that it references.
         let pairs = key.columns.iter().zip(&key.referenced);
-        let of_key: Option<Vec<usize>> =
-            pairs.map(|(own, referenced)| index_of(one, *referenced).or_else(|| index_of(many, *own))).collect();
-        let columns = of_key.unwrap_or_else(|| {
-            let is_of_side = |index: &usize| output[*index].is_some_and(|at| std::ptr::eq(at.scan, one));
+        let key_columns: Option<Vec<usize>> = pairs
+            .map(|(own, referenced)| index_of(one_side, *referenced).or_else(|| index_of(many_side, *own)))
+            .collect();
+        let columns = key_columns.unwrap_or_else(|| {
+            let is_of_side = |index: &usize| output[*index].is_some_and(|at| std::ptr::eq(at.scan, one_side));
             (0..output.len()).filter(is_of_side).collect()
         });
         for column in columns {
@@ -49,13 +50,13 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
 
 /// A join on a foreign key.
 struct ForeignKeyJoin<'a> {
-    many: &'a TableScan,
-    one: &'a TableScan,
+    many_side: &'a TableScan,
+    one_side: &'a TableScan,
     key: ForeignKey,
 }
 
 /// Finds the tables of a plan that are referenced by another table of the plan and joined to it by that foreign key.
-fn one_sides(plan: &LogicalPlan) -> Vec<ForeignKeyJoin<'_>> {
+fn foreign_key_joins(plan: &LogicalPlan) -> Vec<ForeignKeyJoin<'_>> {
     let mut equalities = Vec::new();
     // The closure cannot fail.
     let _ = plan.apply(|node| {
@@ -68,15 +69,16 @@ fn one_sides(plan: &LogicalPlan) -> Vec<ForeignKeyJoin<'_>> {
             let equal: Vec<_> = equalities
                 .iter()
                 .flat_map(|(left, right)| [(left, right), (right, left)])
-                .filter(|(own, other)| own.is_beside(many) && other.is_beside(one))
+                .filter(|(own, other)| own.is_in_same_scan(many) && other.is_in_same_scan(one))
                 .map(|(own, other)| (own.column, other.column))
                 .collect();
-            let is_known =
-                |side: &ForeignKeyJoin<'_>| std::ptr::eq(side.one, one.scan) && std::ptr::eq(side.many, many.scan);
+            let is_known = |side: &ForeignKeyJoin<'_>| {
+                std::ptr::eq(side.one_side, one.scan) && std::ptr::eq(side.many_side, many.scan)
+            };
             if !sides.iter().any(is_known)
                 && let Some(key) = foreign_key_of(many.scan, one.scan, &equal)
             {
-                sides.push(ForeignKeyJoin { many: many.scan, one: one.scan, key });
+                sides.push(ForeignKeyJoin { many_side: many.scan, one_side: one.scan, key });
             }
         }
     }
@@ -87,7 +89,7 @@ fn one_sides(plan: &LogicalPlan) -> Vec<ForeignKeyJoin<'_>> {
 fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, Origin<'a>)>) {
     let mut conditions: Vec<&'a Expr> = Vec::new();
     match node {
-        LogicalPlan::Join(join) if is_of_rows(join.join_type) => {
+        LogicalPlan::Join(join) if returns_both_sides(join.join_type) => {
             conditions.extend(join.filter.iter());
             let on = join.on.iter().map(|(left, right)| (left, right));
             equalities.extend(on.filter_map(|(left, right)| {
@@ -98,14 +100,14 @@ fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, 
         _ => return,
     }
     let inputs = node.inputs();
-    let found = |column: &Column| {
+    let origin_of = |column: &Column| {
         let input = inputs.iter().find(|input| input.schema().has_column(column))?;
         origin(input, column)
     };
     for condition in conditions.into_iter().flat_map(split_conjunction) {
         if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition
             && let (Some(left), Some(right)) = (column_in(left), column_in(right))
-            && let (Some(left), Some(right)) = (found(left), found(right))
+            && let (Some(left), Some(right)) = (origin_of(left), origin_of(right))
         {
             equalities.push((left, right));
         }
@@ -113,7 +115,7 @@ fn find_equalities<'a>(node: &'a LogicalPlan, equalities: &mut Vec<(Origin<'a>, 
 }
 
 /// Whether a join returns the columns of both sides.
-fn is_of_rows(join: JoinType) -> bool {
+fn returns_both_sides(join: JoinType) -> bool {
     matches!(join, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full)
 }
 

@@ -36,7 +36,7 @@ impl OptimizerRule for JoinElimination {
         loop {
             let step = result.data.transform_up_with_subqueries(|node| match &node {
                 LogicalPlan::Join(join) => {
-                    Ok(without_join(join)?.map_or_else(|| Transformed::no(node), Transformed::yes))
+                    Ok(eliminate_join(join)?.map_or_else(|| Transformed::no(node), Transformed::yes))
                 }
                 _ => Ok(Transformed::no(node)),
             })?;
@@ -44,14 +44,14 @@ impl OptimizerRule for JoinElimination {
                 return Ok(Transformed { data: step.data, ..result });
             }
             // Columns of the foreign key replace those of the other table, and may be nullable in its schema.
-            let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(with_schema(node)?)))?;
+            let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(recompute_schema(node)?)))?;
             result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
         }
     }
 }
 
 /// Returns a node with the schema that its inputs imply.
-fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
+fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
     // The engine does not recompute the schema of a union. A column is nullable if it is nullable in any input.
     let is_nullable = |index: usize| {
@@ -69,36 +69,36 @@ fn with_schema(node: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Builds a plan with the rows and columns of a join that does not read one of its sides. Returns `None` if both sides
 /// must be read.
-fn without_join(join: &Join) -> Result<Option<LogicalPlan>> {
+fn eliminate_join(join: &Join) -> Result<Option<LogicalPlan>> {
     if join.filter.is_some() || join.null_equality != NullEquality::NullEqualsNothing || join.on.is_empty() {
         return Ok(None);
     }
     let (left, right) = (&join.left, &join.right);
-    let turned = || join.on.iter().map(|(left, right)| (right, left));
-    let straight = || join.on.iter().map(|(left, right)| (left, right));
+    let swapped_keys = || join.on.iter().map(|(left, right)| (right, left));
+    let keys = || join.on.iter().map(|(left, right)| (left, right));
     match join.join_type {
         JoinType::Inner => {
-            if let Some(joined) = ReferencedSide::of(left, right, straight()) {
-                return joined.replacing(join, left, OnNull::DropRow).map(Some);
+            if let Some(joined) = ReferencedSide::try_new(left, right, keys()) {
+                return joined.replace_join(join, left, OnNull::DropRow).map(Some);
             }
-            let joined = ReferencedSide::of(right, left, turned());
-            joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
+            let joined = ReferencedSide::try_new(right, left, swapped_keys());
+            joined.map(|joined| joined.replace_join(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::LeftSemi if !join.null_aware => {
-            let joined = ReferencedSide::of(left, right, straight());
-            joined.map(|joined| joined.replacing(join, left, OnNull::DropRow)).transpose()
+            let joined = ReferencedSide::try_new(left, right, keys());
+            joined.map(|joined| joined.replace_join(join, left, OnNull::DropRow)).transpose()
         }
         JoinType::RightSemi if !join.null_aware => {
-            let joined = ReferencedSide::of(right, left, turned());
-            joined.map(|joined| joined.replacing(join, right, OnNull::DropRow)).transpose()
+            let joined = ReferencedSide::try_new(right, left, swapped_keys());
+            joined.map(|joined| joined.replace_join(join, right, OnNull::DropRow)).transpose()
         }
         JoinType::Left | JoinType::Right => {
-            let (kept, joined) = match join.join_type {
-                JoinType::Left => (left, ReferencedSide::of(left, right, straight())),
-                _ => (right, ReferencedSide::of(right, left, turned())),
+            let (remaining, joined) = match join.join_type {
+                JoinType::Left => (left, ReferencedSide::try_new(left, right, keys())),
+                _ => (right, ReferencedSide::try_new(right, left, swapped_keys())),
             };
-            let joined = joined.filter(|joined| joined.is_outer_neutral(kept));
-            joined.map(|joined| joined.replacing(join, kept, OnNull::KeepRow)).transpose()
+            let joined = joined.filter(|joined| joined.preserves_outer_keys(remaining));
+            joined.map(|joined| joined.replace_join(join, remaining, OnNull::KeepRow)).transpose()
         }
         _ => Ok(None),
     }
@@ -122,8 +122,12 @@ struct ReferencedSide {
 }
 
 impl ReferencedSide {
-    fn of<'a>(from: &LogicalPlan, to: &LogicalPlan, on: impl Iterator<Item = (&'a Expr, &'a Expr)>) -> Option<Self> {
-        let scan = scan_of(to)?;
+    fn try_new<'a>(
+        from: &LogicalPlan,
+        to: &LogicalPlan,
+        on: impl Iterator<Item = (&'a Expr, &'a Expr)>,
+    ) -> Option<Self> {
+        let scan = renamed_scan(to)?;
         let (mut indexes, mut equal, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         for (own, other) in on {
             let (Expr::Column(own), Expr::Column(other)) = (own, other) else { return None };
@@ -133,8 +137,10 @@ impl ReferencedSide {
             columns.push((other.clone(), own.clone()));
         }
         let first = indexes.first()?;
-        let key =
-            indexes.iter().all(|index| index.is_beside(first)).then(|| foreign_key_of(first.scan, scan, &equal))??;
+        let key = indexes
+            .iter()
+            .all(|index| index.is_in_same_scan(first))
+            .then(|| foreign_key_of(first.scan, scan, &equal))??;
         let is_of_key = |(own, referenced): &(ColumnIndex, ColumnIndex)| {
             key.columns.iter().zip(&key.referenced).any(|pair| pair == (own, referenced))
         };
@@ -148,32 +154,33 @@ impl ReferencedSide {
             let index = equal.iter().position(|(_, referenced)| *referenced == column)?;
             Some(Expr::Column(columns[index].1.clone()))
         };
-        let conditions = scan.filters.iter().map(|filter| with_columns(filter, &own)).collect::<Option<_>>()?;
+        let conditions = scan.filters.iter().map(|filter| replace_columns(filter, &own)).collect::<Option<_>>()?;
         Some(Self { columns, conditions })
     }
 
     /// Whether the key columns of an outer join's result always equal the foreign key's own values. A foreign key of
     /// several columns may be null in only some of them.
-    fn is_outer_neutral(&self, kept: &LogicalPlan) -> bool {
-        self.conditions.is_empty() && (self.columns.len() == 1 || self.nullable(kept).next().is_none())
+    fn preserves_outer_keys(&self, remaining: &LogicalPlan) -> bool {
+        self.conditions.is_empty() && (self.columns.len() == 1 || self.nullable_columns(remaining).next().is_none())
     }
 
-    fn nullable(&self, kept: &LogicalPlan) -> impl Iterator<Item = &Column> {
+    fn nullable_columns(&self, remaining: &LogicalPlan) -> impl Iterator<Item = &Column> {
         let is_nullable = |column: &Column| {
-            kept.schema().maybe_index_of_column(column).is_none_or(|at| kept.schema().field(at).is_nullable())
+            remaining.schema().maybe_index_of_column(column).is_none_or(|at| remaining.schema().field(at).is_nullable())
         };
         self.columns.iter().map(|(_, own)| own).filter(move |own| is_nullable(own))
     }
 
     /// Builds a plan with the rows of the kept side and the columns of the join.
-    fn replacing(&self, join: &Join, kept: &Arc<LogicalPlan>, on_null: OnNull) -> Result<LogicalPlan> {
+    fn replace_join(&self, join: &Join, remaining: &Arc<LogicalPlan>, on_null: OnNull) -> Result<LogicalPlan> {
         let mut conditions = self.conditions.clone();
         if on_null == OnNull::DropRow {
-            conditions.extend(self.nullable(kept).map(|column| Expr::Column(column.clone()).is_not_null()));
+            conditions
+                .extend(self.nullable_columns(remaining).map(|column| Expr::Column(column.clone()).is_not_null()));
         }
         let rows = match conjunction(conditions) {
-            Some(condition) => Arc::new(LogicalPlan::Filter(Filter::try_new(condition, Arc::clone(kept))?)),
-            None => Arc::clone(kept),
+            Some(condition) => Arc::new(LogicalPlan::Filter(Filter::try_new(condition, Arc::clone(remaining))?)),
+            None => Arc::clone(remaining),
         };
         let expressions = join.schema.columns().into_iter().map(|column| {
             match self.columns.iter().find(|(other, _)| *other == column) {
@@ -186,34 +193,34 @@ impl ReferencedSide {
 }
 
 /// Returns the scan of a plan that only renames columns. `None` for other plans.
-fn scan_of(plan: &LogicalPlan) -> Option<&TableScan> {
+fn renamed_scan(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => scan.fetch.is_none().then_some(scan),
-        LogicalPlan::SubqueryAlias(alias) => scan_of(&alias.input),
-        LogicalPlan::Projection(projection) => scan_of(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => renamed_scan(&alias.input),
+        LogicalPlan::Projection(projection) => renamed_scan(&projection.input),
         _ => None,
     }
 }
 
 /// Replaces the columns of an expression. Returns `None` if a column has no replacement or the expression has a
 /// subquery.
-fn with_columns(expression: &Expr, other: &dyn Fn(&str) -> Option<Expr>) -> Option<Expr> {
-    let mut is_whole = true;
+fn replace_columns(expression: &Expr, other: &dyn Fn(&str) -> Option<Expr>) -> Option<Expr> {
+    let mut is_complete = true;
     let changed = expression.clone().transform(|node| {
         Ok(match &node {
             Expr::Column(column) => match other(column.name()) {
                 Some(other) => Transformed::new(other, true, TreeNodeRecursion::Jump),
                 None => {
-                    is_whole = false;
+                    is_complete = false;
                     Transformed::no(node)
                 }
             },
             Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::OuterReferenceColumn(..) => {
-                is_whole = false;
+                is_complete = false;
                 Transformed::no(node)
             }
             _ => Transformed::no(node),
         })
     });
-    changed.ok().filter(|_| is_whole).map(|changed| changed.data)
+    changed.ok().filter(|_| is_complete).map(|changed| changed.data)
 }

@@ -15,12 +15,12 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, Projection};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use super::estimate::{Cardinality, RelationEstimate, relation, semi_share};
+use super::estimate::{Cardinality, RelationEstimate, estimate, semi_join_selectivity};
 
 /// Maximum relations of a region that is ordered. The search visits every split of every set: 3^10 = 59,049 steps.
 const RELATIONS_MAX: usize = 10;
 /// Maximum share of a relation's rows that a semi-join keeps if it moves down to the relation.
-const SEMI_SHARE_MAX: f64 = 0.2;
+const SEMI_JOIN_SELECTIVITY_MAX: f64 = 0.2;
 /// Cost of a row that is inserted into a hash table, relative to a row that probes it or is returned.
 const BUILD_COST: f64 = 2.0;
 
@@ -49,7 +49,7 @@ impl OptimizerRule for JoinOrder {
             if !is_region(&node) {
                 return Ok(Transformed::no(node));
             }
-            Ok(match order(&node)? {
+            Ok(match order_region(&node)? {
                 Some(ordered) => Transformed::new(ordered, true, TreeNodeRecursion::Jump),
                 None => Transformed::no(node),
             })
@@ -63,7 +63,7 @@ fn order_below(plan: LogicalPlan) -> Result<LogicalPlan> {
         if !is_region(&node) {
             return Ok(Transformed::no(node));
         }
-        Ok(match order(&node)? {
+        Ok(match order_region(&node)? {
             Some(ordered) => Transformed::new(ordered, true, TreeNodeRecursion::Jump),
             None => Transformed::no(node),
         })
@@ -114,11 +114,11 @@ impl Region {
     }
 }
 
-fn collect(plan: &LogicalPlan, region: &mut Region) {
+fn collect_region(plan: &LogicalPlan, region: &mut Region) {
     match plan {
         LogicalPlan::Join(join) if is_region(plan) => {
-            collect(&join.left, region);
-            collect(&join.right, region);
+            collect_region(&join.left, region);
+            collect_region(&join.right, region);
             region.equalities.extend(join.on.iter().cloned());
             region.conditions.extend(join.filter.iter().cloned().flat_map(split_conjunction_owned));
         }
@@ -130,7 +130,7 @@ fn collect(plan: &LogicalPlan, region: &mut Region) {
 /// sets of relations therefore needs only one equality of each class that has expressions on both sides. This requires
 /// that no relation has two expressions of the class and that each expression returns the same value each time. Every
 /// other equality is a separate class.
-fn classes(region: &Region) -> Vec<EquivalenceClass> {
+fn equivalence_classes(region: &Region) -> Vec<EquivalenceClass> {
     let is_volatile = |(left, right): &&(Expr, Expr)| left.is_volatile() || right.is_volatile();
     let (alone, stable): (Vec<_>, Vec<_>) = region.equalities.iter().partition(is_volatile);
     let mut merged: Vec<Vec<&(Expr, Expr)>> = Vec::new();
@@ -190,21 +190,21 @@ struct Tree {
 }
 
 /// Orders the joins of a region. Returns `None` if there is nothing to order or statistics are missing.
-fn order(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+fn order_region(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut region = Region::default();
-    collect(plan, &mut region);
+    collect_region(plan, &mut region);
     region.find_equalities();
     let count = region.leaves.len();
     if !(2..=RELATIONS_MAX).contains(&count) {
         return Ok(None);
     }
-    let classes = classes(&region);
+    let classes = equivalence_classes(&region);
     let Some(graph) = Graph::new(&region, &classes) else { return Ok(None) };
-    let Some(trees) = search(&graph) else { return Ok(None) };
+    let Some(trees) = find_cheapest_trees(&graph) else { return Ok(None) };
     // Joins below a leaf, such as in a derived table, are separate regions.
     let leaves = region.leaves.iter().cloned().map(order_below).collect::<Result<Vec<_>>>()?;
-    let mut used = vec![false; region.conditions.len()];
-    let ordered = build((1 << count) - 1, &trees, &leaves, &region, &graph, &mut used)?;
+    let mut applied = vec![false; region.conditions.len()];
+    let ordered = build_plan((1 << count) - 1, &trees, &leaves, &region, &graph, &mut applied)?;
     if *ordered.schema() == *plan.schema() {
         return Ok(Some(ordered));
     }
@@ -229,10 +229,10 @@ struct ClassExpression<'a> {
 impl<'a> Graph<'a> {
     fn new(region: &Region, classes: &'a [EquivalenceClass]) -> Option<Self> {
         let leaves = &region.leaves;
-        let relations = leaves.iter().map(relation).collect::<Option<Vec<_>>>()?;
+        let relations = leaves.iter().map(estimate).collect::<Option<Vec<_>>>()?;
         let side = |expression: &'a Expr| {
             let set = relations_of(expression, leaves)?;
-            let distinct = relations[set.trailing_zeros() as usize].distinct_of(expression);
+            let distinct = relations[set.trailing_zeros() as usize].distinct_estimate_of(expression);
             Some(ClassExpression { expression, relations: set, distinct })
         };
         let classes = classes.iter().map(|class| class.iter().map(side).collect()).collect::<Option<Vec<_>>>()?;
@@ -242,7 +242,7 @@ impl<'a> Graph<'a> {
 
     /// Equalities that join two disjoint sets of relations. Each class that has expressions over both gives one,
     /// between the expressions with the fewest distinct values.
-    fn between(
+    fn join_equalities(
         &self,
         left: RelationSet,
         right: RelationSet,
@@ -257,7 +257,7 @@ impl<'a> Graph<'a> {
 
 /// Finds the cheapest tree of every connected set, indexed by set. Returns `None` if the relations are not all
 /// connected.
-fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
+fn find_cheapest_trees(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
     let count = graph.relations.len();
     let all: RelationSet = (1 << count) - 1;
     let mut trees: Vec<Option<Tree>> = vec![None; 1 << count];
@@ -271,61 +271,63 @@ fn search(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
         let mut best: Option<Tree> = None;
         // Visits every split once: `part` is the half with the lowest relation.
         let lowest = set & set.wrapping_neg();
-        let mut part = (set - 1) & set;
-        while part != 0 {
-            let rest = set & !part;
-            if part & lowest != 0
-                && let (Some(left), Some(right)) = (trees[part as usize], trees[rest as usize])
-                && graph.between(part, rest).next().is_some()
+        let mut half = (set - 1) & set;
+        while half != 0 {
+            let rest = set & !half;
+            if half & lowest != 0
+                && let (Some(left), Some(right)) = (trees[half as usize], trees[rest as usize])
+                && graph.join_equalities(half, rest).next().is_some()
             {
-                let candidate = join_trees((part, left), (rest, right), graph);
+                let candidate = join_trees((half, left), (rest, right), graph);
                 if best.as_ref().is_none_or(|best| candidate.cost < best.cost) {
                     best = Some(candidate);
                 }
             }
-            part = (part - 1) & set;
+            half = (half - 1) & set;
         }
         trees[set as usize] = best;
     }
     trees[all as usize].is_some().then_some(trees)
 }
 
-fn join_trees((part, left): (RelationSet, Tree), (rest, right): (RelationSet, Tree), graph: &Graph<'_>) -> Tree {
-    let keys: Vec<_> = graph.between(part, rest).map(|(left, right)| (left.distinct, right.distinct)).collect();
-    let mut size = left.size.joined(right.size, &keys);
-    let whole = part | rest;
+fn join_trees((half, left): (RelationSet, Tree), (rest, right): (RelationSet, Tree), graph: &Graph<'_>) -> Tree {
+    let keys: Vec<_> = graph.join_equalities(half, rest).map(|(left, right)| (left.distinct, right.distinct)).collect();
+    let mut size = left.size.join(right.size, &keys);
+    let whole = half | rest;
     for condition in &graph.conditions {
-        if condition & !whole == 0 && condition & !part != 0 && condition & !rest != 0 {
+        if condition & !whole == 0 && condition & !half != 0 && condition & !rest != 0 {
             size.rows = (size.rows / 3.0).max(1.0);
         }
     }
     let (build, probe) = (left.size.rows.min(right.size.rows), left.size.rows.max(right.size.rows));
     let cost = left.cost + right.cost + size.rows + BUILD_COST * build + probe;
-    let halves = if left.size.rows <= right.size.rows { (part, rest) } else { (rest, part) };
+    let halves = if left.size.rows <= right.size.rows { (half, rest) } else { (rest, half) };
     Tree { size, cost, halves: Some(halves) }
 }
 
 /// Builds the plan of a set's tree. Each condition is attached to the lowest join that has all its columns.
-fn build(
+fn build_plan(
     set: RelationSet,
     trees: &[Option<Tree>],
     leaves: &[LogicalPlan],
     region: &Region,
     graph: &Graph<'_>,
-    used: &mut [bool],
+    applied: &mut [bool],
 ) -> Result<LogicalPlan> {
     let halves = trees[set as usize].and_then(|tree| tree.halves);
     let Some((left, right)) = halves else { return Ok(leaves[set.trailing_zeros() as usize].clone()) };
-    let left_plan = build(left, trees, leaves, region, graph, used)?;
-    let right_plan = build(right, trees, leaves, region, graph, used)?;
+    let left_plan = build_plan(left, trees, leaves, region, graph, applied)?;
+    let right_plan = build_plan(right, trees, leaves, region, graph, applied)?;
     let mut filters = Vec::new();
     for (index, condition) in graph.conditions.iter().enumerate() {
-        if condition & !set == 0 && !std::mem::replace(&mut used[index], true) {
+        if condition & !set == 0 && !std::mem::replace(&mut applied[index], true) {
             filters.push(region.conditions[index].clone());
         }
     }
-    let on =
-        graph.between(left, right).map(|(left, right)| (left.expression.clone(), right.expression.clone())).collect();
+    let on = graph
+        .join_equalities(left, right)
+        .map(|(left, right)| (left.expression.clone(), right.expression.clone()))
+        .collect();
     Ok(LogicalPlan::Join(Join::try_new(
         Arc::new(left_plan),
         Arc::new(right_plan),
@@ -352,7 +354,7 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
         return Ok(None);
     }
     let mut region = Region::default();
-    collect(inner, &mut region);
+    collect_region(inner, &mut region);
     let mut target: RelationSet = 0;
     for (key, _) in &join.on {
         let Some(set) = relations_of(key, &region.leaves) else { return Ok(None) };
@@ -363,8 +365,8 @@ fn push_semi_join(join: &Join) -> Result<Option<LogicalPlan>> {
     }
     let index = target.trailing_zeros() as usize;
     let leaf = &region.leaves[index];
-    let (Some(left), Some(right)) = (relation(leaf), relation(&join.right)) else { return Ok(None) };
-    if semi_share(&left, &right, &join.on) > SEMI_SHARE_MAX {
+    let (Some(left), Some(right)) = (estimate(leaf), estimate(&join.right)) else { return Ok(None) };
+    if semi_join_selectivity(&left, &right, &join.on) > SEMI_JOIN_SELECTIVITY_MAX {
         return Ok(None);
     }
     let reduced =

@@ -20,7 +20,7 @@ pub struct Origin<'a> {
 impl Origin<'_> {
     /// Whether both columns come from the same scan. In one output row they are then values of one row of the table, or
     /// all null below an outer join.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn is_in_same_scan(&self, other: &Self) -> bool {
         std::ptr::eq(self.scan, other.scan)
     }
 }
@@ -33,7 +33,7 @@ pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> 
     match plan {
         LogicalPlan::TableScan(scan) => Some(Origin { scan, column: column_of(scan, column.name())? }),
         LogicalPlan::SubqueryAlias(alias) => at(&alias.input, index),
-        LogicalPlan::Projection(projection) => match unaliased(projection.expr.get(index)?) {
+        LogicalPlan::Projection(projection) => match without_alias(projection.expr.get(index)?) {
             Expr::Column(inner) => origin(&projection.input, inner),
             _ => None,
         },
@@ -79,18 +79,18 @@ pub fn column_of(scan: &TableScan, name: &str) -> Option<ColumnIndex> {
 }
 
 /// Number of rows of the table that a scan reads.
-pub fn rows_of(scan: &TableScan) -> Option<u64> {
+pub fn scanned_table_rows(scan: &TableScan) -> Option<u64> {
     with_table(scan, TautTable::rows)
 }
 
-fn with_table<T>(scan: &TableScan, see: impl FnOnce(&TautTable) -> T) -> Option<T> {
+fn with_table<T>(scan: &TableScan, visit: impl FnOnce(&TautTable) -> T) -> Option<T> {
     let provider = source_as_provider(&scan.source).ok()?;
-    provider.downcast_ref::<TautTable>().map(see)
+    provider.downcast_ref::<TautTable>().map(visit)
 }
 
-fn unaliased(expression: &Expr) -> &Expr {
+fn without_alias(expression: &Expr) -> &Expr {
     match expression {
-        Expr::Alias(alias) => unaliased(&alias.expr),
+        Expr::Alias(alias) => without_alias(&alias.expr),
         other => other,
     }
 }

@@ -8,8 +8,9 @@
 //!   (((a + b) + c) + d) + e        (CAST((a + b) + c AS int) + d) + e
 //! ```
 //!
-//! With the type of a function the engine finds its name, which contains the names of all arguments, at every level.
-//! Therefore this rule adds a function with a short name, which returns its argument, every few levels:
+//! When the engine infers the type of a function, it also builds the name of the function, which contains the names of
+//! all arguments. It does so at every level. Therefore this rule adds, every few levels, a function with a short name
+//! that returns its argument:
 //!
 //! ```text
 //!   f(f(f(f(a))))                  f(f(short_name(f(f(a)))))
@@ -78,7 +79,7 @@ fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
     let mut level = expression;
     for _ in 0..LEVELS_PER_CAST {
         level = match level {
-            Expr::BinaryExpr(binary) if computes(level) => side(binary),
+            Expr::BinaryExpr(binary) if is_computation(level) => side(binary),
             Expr::Negative(inner) => inner,
             _ => return false,
         };
@@ -98,7 +99,7 @@ fn function_levels(expression: &Expr) -> Result<usize> {
 
 /// Whether an expression is an operator that computes a value. Conditions do not count: other rules split them, and
 /// their type is always the same.
-fn computes(expression: &Expr) -> bool {
+fn is_computation(expression: &Expr) -> bool {
     let operator = match expression {
         Expr::Negative(_) => return true,
         Expr::BinaryExpr(binary) => binary.op,
@@ -124,7 +125,7 @@ struct SubexpressionState {
     /// Functions down to the next name.
     functions: usize,
     /// Whether the type depends on a parameter whose type is not known yet.
-    is_open: bool,
+    has_untyped_parameter: bool,
 }
 
 /// Adds a cast or a name every few levels of an expression.
@@ -136,32 +137,32 @@ fn with_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             children += 1;
             Ok(TreeNodeRecursion::Continue)
         })?;
-        let mut below = SubexpressionState::default();
+        let mut state = SubexpressionState::default();
         for child in visited.drain(visited.len().saturating_sub(children)..) {
-            below = SubexpressionState {
-                levels: below.levels.max(child.levels),
-                functions: below.functions.max(child.functions),
-                is_open: below.is_open || child.is_open,
+            state = SubexpressionState {
+                levels: state.levels.max(child.levels),
+                functions: state.functions.max(child.functions),
+                has_untyped_parameter: state.has_untyped_parameter || child.has_untyped_parameter,
             };
         }
-        below.levels += 1;
-        below.functions += usize::from(matches!(part, Expr::ScalarFunction(_)));
-        below.is_open |= matches!(&part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
-        let is_due = below.levels >= LEVELS_PER_CAST && !below.is_open;
+        state.levels += 1;
+        state.functions += usize::from(matches!(part, Expr::ScalarFunction(_)));
+        state.has_untyped_parameter |= matches!(&part, Expr::Placeholder(placeholder) if placeholder.field.is_none());
+        let is_due = state.levels >= LEVELS_PER_CAST && !state.has_untyped_parameter;
         if is_due
-            && computes(&part)
+            && is_computation(&part)
             && let Ok(data_type) = part.get_type(schema)
             && data_type != DataType::Null
         {
             visited.push(SubexpressionState::default());
             return Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(part), data_type))));
         }
-        if below.functions >= LEVELS_PER_CAST && matches!(part, Expr::ScalarFunction(_)) {
-            visited.push(SubexpressionState { functions: 0, ..below });
-            let short = ScalarUDF::new_from_impl(ShortName::of(&part));
+        if state.functions >= LEVELS_PER_CAST && matches!(part, Expr::ScalarFunction(_)) {
+            visited.push(SubexpressionState { functions: 0, ..state });
+            let short = ScalarUDF::new_from_impl(ShortName::for_argument(&part));
             return Ok(Transformed::yes(short.call(vec![part])));
         }
-        visited.push(below);
+        visited.push(state);
         Ok(Transformed::no(part))
     })?;
     Ok(cast.data)
@@ -176,7 +177,7 @@ struct ShortName {
 }
 
 impl ShortName {
-    fn of(argument: &Expr) -> Self {
+    fn for_argument(argument: &Expr) -> Self {
         let mut hasher = DefaultHasher::new();
         argument.hash(&mut hasher);
         let schema_name = format!("short_name_{:x}", hasher.finish());

@@ -38,7 +38,7 @@ impl AnalyzerRule for NestedCoalesce {
         let changed = plan.transform_up_with_subqueries(|node| {
             let mut is_nested = false;
             node.apply_expressions(|expression| {
-                is_nested |= expression.exists(|part| Ok(arguments(part).is_some_and(has_call)))?;
+                is_nested |= expression.exists(|part| Ok(coalesce_arguments(part).is_some_and(contains_coalesce)))?;
                 Ok(if is_nested { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
             })?;
             if !is_nested {
@@ -47,7 +47,7 @@ impl AnalyzerRule for NestedCoalesce {
             let names = NamePreserver::new(&node);
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                let joined = expression.transform_up(|part| Ok(joined(part)))?.data;
+                let joined = expression.transform_up(|part| Ok(flatten(part)))?.data;
                 check_size(&joined)?;
                 Ok(Transformed::yes(name.restore(joined)))
             })
@@ -57,7 +57,7 @@ impl AnalyzerRule for NestedCoalesce {
 }
 
 /// Arguments of a call of `coalesce`, `nvl` or `ifnull`.
-fn arguments(expression: &Expr) -> Option<&[Expr]> {
+fn coalesce_arguments(expression: &Expr) -> Option<&[Expr]> {
     match expression {
         Expr::ScalarFunction(call) if matches!(call.func.name(), "coalesce" | "nvl") => Some(&call.args),
         _ => None,
@@ -65,14 +65,14 @@ fn arguments(expression: &Expr) -> Option<&[Expr]> {
 }
 
 /// Whether a call is anywhere in these arguments.
-fn has_call(arguments_of_call: &[Expr]) -> bool {
-    let is_call = |part: &Expr| Ok(arguments(part).is_some());
+fn contains_coalesce(arguments_of_call: &[Expr]) -> bool {
+    let is_call = |part: &Expr| Ok(coalesce_arguments(part).is_some());
     arguments_of_call.iter().any(|argument| argument.exists(is_call).unwrap_or(true))
 }
 
 /// Joins a call with the calls that are its arguments.
-fn joined(expression: Expr) -> Transformed<Expr> {
-    if !arguments(&expression).is_some_and(|arguments_of_call| arguments_of_call.iter().any(is_call)) {
+fn flatten(expression: Expr) -> Transformed<Expr> {
+    if !coalesce_arguments(&expression).is_some_and(|arguments_of_call| arguments_of_call.iter().any(is_call)) {
         return Transformed::no(expression);
     }
     let Expr::ScalarFunction(outer) = expression else { return Transformed::no(expression) };
@@ -87,12 +87,12 @@ fn joined(expression: Expr) -> Transformed<Expr> {
 }
 
 fn is_call(expression: &Expr) -> bool {
-    arguments(expression).is_some()
+    coalesce_arguments(expression).is_some()
 }
 
 /// Refuses an expression whose arguments of `coalesce` would be copied too often.
 fn check_size(expression: &Expr) -> Result<()> {
-    let (parts, with_copies) = sizes(expression)?;
+    let (parts, with_copies) = count_parts(expression)?;
     if with_copies <= PARTS_MAX || with_copies / parts < COPIES_MAX {
         return Ok(());
     }
@@ -103,11 +103,12 @@ fn check_size(expression: &Expr) -> Result<()> {
 }
 
 /// Number of parts of an expression, and of those after the simplifier has copied arguments.
-fn sizes(expression: &Expr) -> Result<(u64, u64)> {
-    let copied = arguments(expression).map_or(0, |arguments_of_call| arguments_of_call.len().saturating_sub(1));
+fn count_parts(expression: &Expr) -> Result<(u64, u64)> {
+    let copied =
+        coalesce_arguments(expression).map_or(0, |arguments_of_call| arguments_of_call.len().saturating_sub(1));
     let (mut parts, mut with_copies, mut position) = (1_u64, 1_u64, 0);
     expression.apply_children(|child| {
-        let (of_child, copies_of_child) = sizes(child)?;
+        let (of_child, copies_of_child) = count_parts(child)?;
         let copies = if position < copied { 2 } else { 1 };
         parts = parts.saturating_add(of_child);
         with_copies = with_copies.saturating_add(copies_of_child.saturating_mul(copies));

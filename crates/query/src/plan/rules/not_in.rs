@@ -36,8 +36,10 @@ impl PhysicalOptimizerRule for NotIn {
             let Some(join) = node.downcast_ref::<HashJoinExec>().filter(|join| join.null_aware) else {
                 return Ok(Transformed::no(node));
             };
-            let has_nulls =
-                join.on().iter().any(|(left, right)| !is_full(join.left(), left) || !is_full(join.right(), right));
+            let has_nulls = join
+                .on()
+                .iter()
+                .any(|(left, right)| !is_never_null(join.left(), left) || !is_never_null(join.right(), right));
             match has_nulls {
                 true => Ok(Transformed::no(node)),
                 false => Ok(Transformed::yes(Arc::new(join.builder().with_null_aware(false).build()?))),
@@ -56,10 +58,10 @@ impl PhysicalOptimizerRule for NotIn {
 }
 
 /// Whether an expression is known to be null in no row of a plan.
-fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) -> bool {
+fn is_never_null(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(cast) = expression.downcast_ref::<CastExpr>() {
         // Such a cast fails on a value that it cannot convert, instead of returning null.
-        return !cast.cast_options().safe && is_full(plan, cast.expr());
+        return !cast.cast_options().safe && is_never_null(plan, cast.expr());
     }
     let Some(column) = expression.downcast_ref::<Column>() else { return false };
     if !plan.schema().field(column.index()).is_nullable() {
@@ -72,31 +74,31 @@ fn is_full(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExpr>) ->
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let projected = projection.expr().get(column.index());
-        return projected.is_some_and(|projected| is_full(projection.input(), &projected.expr));
+        return projected.is_some_and(|projected| is_never_null(projection.input(), &projected.expr));
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let index =
             filter.projection().as_ref().map_or(Some(column.index()), |indexes| indexes.get(column.index()).copied());
-        return index.is_some_and(|index| is_full(filter.input(), &at(filter.input(), index)));
+        return index.is_some_and(|index| is_never_null(filter.input(), &column_at(filter.input(), index)));
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        return is_full_in_join(join, column.index());
+        return is_never_null_in_join(join, column.index());
     }
     false
 }
 
-/// Like [`is_full`], for a column of a join. Only joins that add no nulls to that side qualify.
-fn is_full_in_join(join: &HashJoinExec, column: usize) -> bool {
+/// Like [`is_never_null`], for a column of a join. Only joins that add no nulls to that side qualify.
+fn is_never_null_in_join(join: &HashJoinExec, column: usize) -> bool {
     let index = join.projection.as_ref().map_or(Some(column), |indexes| indexes.get(column).copied());
     let (Some(index), left) = (index, join.left().schema().fields().len()) else { return false };
     match join.join_type() {
-        JoinType::Inner if index < left => is_full(join.left(), &at(join.left(), index)),
-        JoinType::Inner => is_full(join.right(), &at(join.right(), index - left)),
-        JoinType::LeftSemi | JoinType::LeftAnti => is_full(join.left(), &at(join.left(), index)),
+        JoinType::Inner if index < left => is_never_null(join.left(), &column_at(join.left(), index)),
+        JoinType::Inner => is_never_null(join.right(), &column_at(join.right(), index - left)),
+        JoinType::LeftSemi | JoinType::LeftAnti => is_never_null(join.left(), &column_at(join.left(), index)),
         _ => false,
     }
 }
 
-fn at(plan: &Arc<dyn ExecutionPlan>, index: usize) -> Arc<dyn PhysicalExpr> {
+fn column_at(plan: &Arc<dyn ExecutionPlan>, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(plan.schema().field(index).name(), index))
 }

@@ -38,21 +38,27 @@ impl AnalyzerRule for Subqueries {
             let names = NamePreserver::new(&node);
             let mapped = node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                let changed = if is_filter { condition(expression, &schema)? } else { value(expression, &schema)? };
+                let changed = if is_filter {
+                    rewrite_condition(expression, &schema)?
+                } else {
+                    rewrite_value(expression, &schema)?
+                };
                 Ok(Transformed::yes(name.restore(changed)))
             })?;
             mapped.map_data(LogicalPlan::recompute_schema)
         })?;
         match changed.transformed {
             // Nodes above store the nullability of their columns, which must be recomputed.
-            true => Ok(changed.data.transform_up_with_subqueries(|node| recomputed(node).map(Transformed::yes))?.data),
+            true => {
+                Ok(changed.data.transform_up_with_subqueries(|node| recompute_schema(node).map(Transformed::yes))?.data)
+            }
             false => Ok(changed.data),
         }
     }
 }
 
 /// Returns a node with the schema that its inputs imply. The engine does not recompute the schema of a union.
-fn recomputed(node: LogicalPlan) -> Result<LogicalPlan> {
+fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |index: usize| inputs.iter().any(|input| input.schema().field(index).is_nullable());
     let fields = schema.iter().enumerate().map(|(index, (qualifier, field))| {
@@ -74,7 +80,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
 }
 
 /// Rewrites a condition on rows, where null and false are the same.
-fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let parts = split_conjunction_owned(expression).into_iter().map(|part| {
         let (inner, is_not) = match &part {
             Expr::Not(inner) => (inner.as_ref(), true),
@@ -86,17 +92,17 @@ fn condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             Expr::InSubquery(inner) => inner.negated == is_not || inner.subquery.outer_ref_columns.is_empty(),
             _ => false,
         };
-        if is_join { Ok(part) } else { alternatives(part, schema) }
+        if is_join { Ok(part) } else { rewrite_conjunct(part, schema) }
     });
     let parts = parts.collect::<Result<Vec<_>>>()?;
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
 /// Rewrites a conjunct that is not itself a subquery join, or an operand of its `AND` and `OR`.
-fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
-            let (left, right) = (alternatives(*left, schema)?, alternatives(*right, schema)?);
+            let (left, right) = (rewrite_conjunct(*left, schema)?, rewrite_conjunct(*right, schema)?);
             Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
         }
         Expr::InSubquery(InSubquery { negated: false, .. }) => Ok(expression),
@@ -104,9 +110,9 @@ fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             .transform_up(|part| match part {
                 Expr::InSubquery(part) => {
                     let is_found = Expr::InSubquery(InSubquery { negated: false, ..part.clone() });
-                    three_valued(part, is_found, schema, any).map(Transformed::yes)
+                    three_valued_in(part, is_found, schema, exists_condition).map(Transformed::yes)
                 }
-                Expr::ScalarSubquery(part) => scalar(part),
+                Expr::ScalarSubquery(part) => rewrite_scalar(part),
                 part => Ok(Transformed::no(part)),
             })?
             .data),
@@ -115,18 +121,18 @@ fn alternatives(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 
 /// Rewrites an expression whose value is used, which the engine computes without joins. Subqueries that cannot be
 /// rewritten stay, and the engine refuses them by name.
-fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let changed = expression.transform_up(|part| match part {
-        Expr::Exists(Exists { subquery, negated }) if is_plain(&subquery) => {
+        Expr::Exists(Exists { subquery, negated }) if can_count_rows(&subquery) => {
             let is_found = match has_one_row(&subquery.subquery) {
                 true => lit(true),
-                false => counted(rows_of(&subquery)?, &subquery, &[])?,
+                false => count_condition(subquery_rows(&subquery)?, &subquery, &[])?,
             };
             Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_found)) } else { is_found }))
         }
-        Expr::InSubquery(part) if is_plain(&part.subquery) && !is_taken(&part.expr, &part.subquery) => {
+        Expr::InSubquery(part) if can_count_rows(&part.subquery) && !is_name_ambiguous(&part.expr, &part.subquery) => {
             let mut outer = Vec::new();
-            let wanted = part.expr.as_ref().clone().transform_up(|part| match part {
+            let operand = part.expr.as_ref().clone().transform_up(|part| match part {
                 Expr::Column(column) => {
                     let (qualifier, field) = schema.qualified_field_from_column(&column)?;
                     let column = Column::new(qualifier.cloned(), field.name());
@@ -135,19 +141,20 @@ fn value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
                 }
                 part => Ok(Transformed::no(part)),
             })?;
-            let rows = rows_of(&part.subquery)?;
-            let rows = rows.clone().filter(output(&rows).eq(wanted.data))?;
-            let is_found = counted(rows, &part.subquery, &outer)?;
-            three_valued(part, is_found, schema, |rows, subquery| counted(rows, subquery, &[])).map(Transformed::yes)
+            let rows = subquery_rows(&part.subquery)?;
+            let rows = rows.clone().filter(only_column(&rows).eq(operand.data))?;
+            let is_found = count_condition(rows, &part.subquery, &outer)?;
+            three_valued_in(part, is_found, schema, |rows, subquery| count_condition(rows, subquery, &[]))
+                .map(Transformed::yes)
         }
-        Expr::ScalarSubquery(part) => scalar(part),
+        Expr::ScalarSubquery(part) => rewrite_scalar(part),
         part => Ok(Transformed::no(part)),
     })?;
     Ok(changed.data)
 }
 
 /// Whether the rows of a subquery can be counted. A subquery with outer columns must have no limit and no grouping.
-fn is_plain(subquery: &Subquery) -> bool {
+fn can_count_rows(subquery: &Subquery) -> bool {
     let is_of_rows = |node: &LogicalPlan| {
         matches!(
             node,
@@ -162,20 +169,20 @@ fn is_plain(subquery: &Subquery) -> bool {
 }
 
 /// `IN` with SQL's three-valued logic: true if a row is found, else null if a null prevents a decision, else false.
-fn three_valued(
+fn three_valued_in(
     part: InSubquery,
     is_found: Expr,
     schema: &DFSchema,
     any: impl Fn(LogicalPlanBuilder, &Subquery) -> Result<Expr>,
 ) -> Result<Expr> {
     let InSubquery { expr, subquery, negated } = part;
-    let rows = rows_of(&subquery)?;
+    let rows = subquery_rows(&subquery)?;
     let mut unknown = Vec::new();
     if expr.nullable(schema)? {
         unknown.push(expr.is_null().and(any(rows.clone(), &subquery)?));
     }
     if subquery.subquery.schema().field(0).is_nullable() {
-        unknown.push(any(rows.clone().filter(output(&rows).is_null())?, &subquery)?);
+        unknown.push(any(rows.clone().filter(only_column(&rows).is_null())?, &subquery)?);
     }
     let is_in = match unknown.into_iter().reduce(Expr::or) {
         None => is_found,
@@ -188,38 +195,38 @@ fn three_valued(
 
 /// Rows of a subquery under an alias that no outer column has. A subquery with outer columns keeps its names, because
 /// the engine does not resolve them below an alias.
-fn rows_of(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
+fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
 }
 
 /// Whether an outer column has the name of a column in a subquery that keeps its names.
-fn is_taken(expression: &Expr, subquery: &Subquery) -> bool {
-    fn shows(plan: &LogicalPlan, column: &Column) -> bool {
+fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
+    fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
-        plan.schema().has_column(column) || !is_renamed && plan.inputs().iter().any(|input| shows(input, column))
+        plan.schema().has_column(column) || !is_renamed && plan.inputs().iter().any(|input| exposes(input, column))
     }
-    let is_of = |column: &&Column| shows(&subquery.subquery, column);
+    let is_of = |column: &&Column| exposes(&subquery.subquery, column);
     !subquery.outer_ref_columns.is_empty() && expression.column_refs().iter().any(is_of)
 }
 
 /// The only column of a subquery.
-fn output(rows: &LogicalPlanBuilder) -> Expr {
+fn only_column(rows: &LogicalPlanBuilder) -> Expr {
     Expr::Column(rows.schema().columns().swap_remove(0))
 }
 
 /// Condition that a subquery has rows. It is computed once if there are no outer columns, else by a join for each outer
 /// row.
-fn any(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
+fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     if subquery.outer_ref_columns.is_empty() {
-        return counted(rows, subquery, &[]);
+        return count_condition(rows, subquery, &[]);
     }
     let subquery = Subquery { subquery: Arc::new(rows.build()?), ..subquery.clone() };
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
 /// Condition that a subquery has rows, as a count. `outer` are outer columns in addition to the subquery's own.
-fn counted(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
+fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
     let outer_ref_columns: Vec<Expr> = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
     let rows = if outer_ref_columns.is_empty() { rows.limit(0, Some(1))? } else { rows };
     let counted = rows.aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64)).alias("taut count")])?.build()?;
@@ -228,14 +235,14 @@ fn counted(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Res
 }
 
 /// Makes a scalar subquery null if it has no row. The engine derives its nullability from the column alone.
-fn scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
+fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
-    let is_sure = plan.schema().field(0).is_nullable() || has_one_row(plan);
-    if is_sure || !subquery.outer_ref_columns.is_empty() {
+    let needs_no_change = plan.schema().field(0).is_nullable() || has_one_row(plan);
+    if needs_no_change || !subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     }
-    let rows = rows_of(&subquery)?;
-    let column = output(&rows);
+    let rows = subquery_rows(&subquery)?;
+    let column = only_column(&rows);
     let joined = LogicalPlanBuilder::empty(true).join_on(rows.build()?, JoinType::Left, [lit(true)])?;
     let joined = joined.project([column])?.build()?;
     Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(joined), ..subquery })))

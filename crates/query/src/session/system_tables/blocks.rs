@@ -13,7 +13,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("block_id", "Id of the block, in hexadecimal."),
         SystemColumn::text("layout", "Layout that the block was written with."),
         SystemColumn::number("partition", "Number of its partition, if the table is partitioned."),
-        SystemColumn::number("rows", "SystemRows, deleted rows included."),
+        SystemColumn::number("rows", "Rows, deleted rows included."),
         SystemColumn::number("segments", "Segments, the unit of encodings and zone maps."),
         SystemColumn::number("bytes", "Bytes of the file."),
         SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),

@@ -8,8 +8,8 @@ use datafusion::arrow::array::{ArrayRef, Float64Array, TimestampMicrosecondArray
 use taut_store::{Store, Table};
 
 use super::{SystemColumn, SystemRows, SystemState, SystemTable, ZONE, numbers, texts};
-use crate::mover::Shared;
-use crate::mover::policy::{CompactionKind, CompactionScope, next};
+use crate::mover::MoverState;
+use crate::mover::policy::{CompactionKind, CompactionScope, next_compaction};
 use crate::mover::status::JobStatistics;
 
 pub(super) const TABLE: SystemTable = SystemTable {
@@ -23,11 +23,11 @@ pub(super) const TABLE: SystemTable = SystemTable {
         ),
         SystemColumn::text("state", "`running`, `failed`, `waiting`, `idle`, or `off`."),
         SystemColumn::text("doing", "What a running compaction does now."),
-        SystemColumn::number("waiting_rows", "SystemRows that wait for it."),
+        SystemColumn::number("waiting_rows", "Rows that wait for it."),
         SystemColumn::number("waiting_bytes", "Bytes that wait for it."),
         SystemColumn::number("times", "Finished compactions since the database was opened."),
-        SystemColumn::number("rows_in", "SystemRows that they read."),
-        SystemColumn::number("rows_out", "SystemRows that they wrote."),
+        SystemColumn::number("rows_in", "Rows that they read."),
+        SystemColumn::number("rows_out", "Rows that they wrote."),
         SystemColumn::number("blocks_in", "Blocks that they replaced."),
         SystemColumn::number("blocks_out", "Blocks that they wrote."),
         SystemColumn::number("bytes_in", "Bytes that they replaced."),
@@ -42,9 +42,9 @@ pub(super) const TABLE: SystemTable = SystemTable {
 
 fn rows(state: &SystemState) -> SystemRows {
     let SystemState { store, snapshot, mover, .. } = state;
-    let all = |table: &Arc<Table>| CompactionKind::ALL.map(|work| CompactionRow::of(mover, table, work));
+    let all = |table: &Arc<Table>| CompactionKind::ALL.map(|work| CompactionRow::new(mover, table, work));
     let mut rows: Vec<CompactionRow> = snapshot.tables().flat_map(all).collect();
-    rows.push(CompactionRow::of_checkpoints(mover, store));
+    rows.push(CompactionRow::for_checkpoints(mover, store));
     Box::new(std::iter::once(Ok(columns(&rows, mover.is_on()))))
 }
 
@@ -59,8 +59,8 @@ struct CompactionRow {
 }
 
 impl CompactionRow {
-    fn of(mover: &Shared, table: &Table, work: CompactionKind) -> Self {
-        let due = next(table, work, &mover.options, CompactionScope::Urgent);
+    fn new(mover: &MoverState, table: &Table, work: CompactionKind) -> Self {
+        let due = next_compaction(table, work, &mover.options, CompactionScope::Urgent);
         let (waiting_rows, waiting_bytes) = match (work, &due) {
             (CompactionKind::Seal, _) => (table.delta.rows(), table.delta.page_bytes() as u64),
             (CompactionKind::Clean, _) => (table.delta.deleted_block_rows(), 0),
@@ -75,7 +75,7 @@ impl CompactionRow {
         Self { table, work, waiting_rows, waiting_bytes, is_due, record }
     }
 
-    fn of_checkpoints(mover: &Shared, store: &Store) -> Self {
+    fn for_checkpoints(mover: &MoverState, store: &Store) -> Self {
         let (log_bytes, record) = (store.log_bytes(), mover.status.lock().get(None));
         let is_due = log_bytes > mover.options.log_bytes;
         Self { table: None, work: "checkpoint", waiting_rows: 0, waiting_bytes: log_bytes, is_due, record }
@@ -109,7 +109,7 @@ fn columns(rows: &[CompactionRow], is_on: bool) -> Vec<ArrayRef> {
         number(|row| row.record.after.blocks),
         number(|row| row.record.before.bytes),
         number(|row| row.record.after.bytes),
-        Arc::new(rows.iter().map(|row| Some(row.record.worked.as_secs_f64())).collect::<Float64Array>()),
+        Arc::new(rows.iter().map(|row| Some(row.record.work_time.as_secs_f64())).collect::<Float64Array>()),
         moments(rows.iter().map(|row| row.record.done_at)),
         text(|row| row.record.error.as_ref().map(|(error, _)| error.clone())),
         moments(rows.iter().map(|row| row.record.error.as_ref().map(|(_, at)| *at))),

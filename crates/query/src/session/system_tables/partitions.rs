@@ -15,7 +15,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("holds", "`values`, `nulls`, or `any` for blocks that are in no partition."),
         SystemColumn::text("low", "Lower bound of a range, inclusive; null if unbounded."),
         SystemColumn::text("high", "Upper bound of a range, exclusive; null if unbounded."),
-        SystemColumn::number("rows", "SystemRows in blocks, deleted rows included."),
+        SystemColumn::number("rows", "Rows in blocks, deleted rows included."),
         SystemColumn::number("blocks", "Blocks of the partition."),
         SystemColumn::number("bytes", "Bytes of its block files."),
         SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),

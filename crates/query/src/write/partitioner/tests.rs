@@ -11,7 +11,7 @@ use super::*;
 const ROWS: i64 = 40_000;
 /// Maximum bytes of a row in memory.
 const ROW_BYTES: usize = 80;
-const TIGHT: MemoryBounds = MemoryBounds { held: 100_000, divided: 20_000 };
+const TIGHT: MemoryBounds = MemoryBounds { buffered: 100_000, partitioned_at_once: 20_000 };
 
 fn batches(schema: &Schema) -> Vec<RecordBatch> {
     let text = |number: i64| format!("a text that no view holds in itself {number:06}");
@@ -25,19 +25,19 @@ fn batches(schema: &Schema) -> Vec<RecordBatch> {
 }
 
 /// Partitions rows into a table. Returns it with the maximum number of bytes that were held.
-async fn divided(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>, usize) {
+async fn partition_rows(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>, usize) {
     let columns = vec![Column::new("a", LogicalType::BigInt, true), Column::new("b", LogicalType::Varchar, false)];
     let schema = Arc::new(Schema::new(columns).unwrap());
     let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
     let store = Arc::new(Store::in_memory().unwrap());
-    let writer = BlockWriter::new(&crate::write::changes::Changes::at_once(Arc::clone(&store)), &schema, &design, 2);
-    let mut divider = Partitioner { bounds, ..Partitioner::new(writer, design.partition_by, None) };
+    let writer = BlockWriter::new(&crate::write::changes::Changes::autocommit(Arc::clone(&store)), &schema, &design, 2);
+    let mut partitioner = Partitioner { bounds, ..Partitioner::new(writer, design.partition_by, None) };
     let mut held_max = 0;
     for batch in batches(&schema) {
-        divider.push(batch).await.unwrap();
-        held_max = held_max.max(divider.held_bytes + divider.waiting_bytes);
+        partitioner.push(batch).await.unwrap();
+        held_max = held_max.max(partitioner.buffered_bytes + partitioner.waiting_bytes);
     }
-    let blocks = divider.finish().await.unwrap();
+    let blocks = partitioner.finish().await.unwrap();
     let filled = |edit: &mut taut_store::CatalogEdit| {
         let table = edit.create_table("t", schema.as_ref().clone(), design.clone())?;
         edit.append_blocks(table, blocks)
@@ -56,29 +56,29 @@ fn partitions_of(table: &Table) -> Vec<u32> {
 #[tokio::test]
 async fn the_fullest_partition_is_written_before_memory_runs_out() {
     for by in ["hash(a, 16)", "range(a, 16)"] {
-        let (roomy, _) = divided(&[("partition_by", by)], MEMORY_BOUNDS).await;
+        let (roomy, _) = partition_rows(&[("partition_by", by)], MEMORY_BOUNDS).await;
         assert_eq!(partitions_of(&roomy), (0..=16).collect::<Vec<_>>(), "{by}: one block each, that of nulls last");
-        let (tight, held_max) = divided(&[("partition_by", by)], TIGHT).await;
-        assert!(held_max <= TIGHT.held + 2 * TIGHT.divided, "{by}: {held_max}");
+        let (tight, held_max) = partition_rows(&[("partition_by", by)], TIGHT).await;
+        assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{by}: {held_max}");
         let partitions = partitions_of(&tight);
         assert!(partitions.is_sorted() && tight.blocks.len() > 2 * 17, "{by}: {partitions:?}");
         // The last block of a partition has the remaining rows.
         let least = tight.blocks.iter().zip(partitions.windows(2)).filter(|(_, pair)| pair[0] == pair[1]);
         let least = least.map(|(block, _)| block.entry().rows).min().unwrap();
-        assert!(least as usize >= TIGHT.held / ROW_BYTES / 17, "{by}: a block of {least} rows");
+        assert!(least as usize >= TIGHT.buffered / ROW_BYTES / 17, "{by}: a block of {least} rows");
     }
 }
 
 #[tokio::test]
 async fn blocks_without_a_bound_go_on() {
-    let (table, held_max) = divided(&[("partition_by", "hash(a, 4)"), ("block_size", "file")], TIGHT).await;
+    let (table, held_max) = partition_rows(&[("partition_by", "hash(a, 4)"), ("block_size", "file")], TIGHT).await;
     assert_eq!(partitions_of(&table), [0, 1, 2, 3, 4]);
-    assert!(held_max <= TIGHT.held + 2 * TIGHT.divided, "{held_max}");
+    assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{held_max}");
 }
 
 #[tokio::test]
 async fn blocks_of_a_partition_have_the_size_of_the_design() {
-    let (table, _) = divided(&[("partition_by", "hash(a, 2)"), ("block_size", "256KiB")], MEMORY_BOUNDS).await;
+    let (table, _) = partition_rows(&[("partition_by", "hash(a, 2)"), ("block_size", "256KiB")], MEMORY_BOUNDS).await;
     let distinct: BTreeSet<u32> = partitions_of(&table).into_iter().collect();
     assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
     assert!(table.blocks.len() >= 6, "{}", table.blocks.len());
@@ -87,7 +87,7 @@ async fn blocks_of_a_partition_have_the_size_of_the_design() {
 
 #[tokio::test]
 async fn boundaries_of_a_bounded_load_are_those_of_its_first_rows() {
-    let (table, _) = divided(&[("partition_by", "range(a, 4)")], TIGHT).await;
+    let (table, _) = partition_rows(&[("partition_by", "range(a, 4)")], TIGHT).await;
     let partitioning = &table.partitions.as_ref().unwrap().partitioning;
     let last = partitioning.bounds(3).0.and_then(|key| key.number()).unwrap();
     assert!((500..4_000).contains(&last), "{last}");
@@ -95,7 +95,7 @@ async fn boundaries_of_a_bounded_load_are_those_of_its_first_rows() {
 
 #[tokio::test]
 async fn nothing_is_divided_without_a_design() {
-    let (table, _) = divided(&[], TIGHT).await;
+    let (table, _) = partition_rows(&[], TIGHT).await;
     assert!(table.partitions.is_none());
     assert_eq!(table.blocks.len(), 1);
 }

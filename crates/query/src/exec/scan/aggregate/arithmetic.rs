@@ -43,7 +43,7 @@ enum NodeKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
-    part: NodeKind,
+    kind: NodeKind,
     /// Range of results in which the engine computes the same numbers.
     limit: Bounds,
 }
@@ -89,7 +89,7 @@ impl Numbers<'_> {
 const I64: Bounds = (i64::MIN as i128, i64::MAX as i128);
 
 /// Range of a type, limited to 64 bits. `None` for types that do not count as numbers here.
-pub fn limit_of(data_type: &DataType) -> Option<Bounds> {
+pub fn type_range(data_type: &DataType) -> Option<Bounds> {
     Some(match data_type {
         DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
         DataType::Int32 | DataType::Date32 => (i32::MIN.into(), i32::MAX.into()),
@@ -102,7 +102,7 @@ impl Arithmetic {
     /// Compiles an expression. Returns `None` if a part of it is not supported arithmetic.
     pub fn compile(&mut self, expression: &Arc<dyn PhysicalExpr>, schema: &ArrowSchema) -> Option<NodeIndex> {
         let (columns, nodes) = (self.columns.len(), self.nodes.len());
-        let node = self.part_of(expression, schema);
+        let node = self.compile_node(expression, schema);
         if node.is_none() {
             self.columns.truncate(columns);
             self.nodes.truncate(nodes);
@@ -110,26 +110,26 @@ impl Arithmetic {
         node
     }
 
-    fn part_of(&mut self, expression: &Arc<dyn PhysicalExpr>, schema: &ArrowSchema) -> Option<NodeIndex> {
+    fn compile_node(&mut self, expression: &Arc<dyn PhysicalExpr>, schema: &ArrowSchema) -> Option<NodeIndex> {
         let data_type = expression.data_type(schema).ok()?;
-        let limit = limit_of(&data_type)?;
+        let limit = type_range(&data_type)?;
         if let Some(column) = expression.downcast_ref::<Column>() {
             let index = ColumnIndex::from(column.index());
             let position = self.columns.iter().position(|known| *known == index).unwrap_or_else(|| {
                 self.columns.push(index);
                 self.columns.len() - 1
             });
-            return Some(self.node(NodeKind::Column(position), limit));
+            return Some(self.add_node(NodeKind::Column(position), limit));
         }
         if let Some(literal) = expression.downcast_ref::<Literal>() {
-            return Some(self.node(NodeKind::Literal(number_of(literal.value())?), limit));
+            return Some(self.add_node(NodeKind::Literal(literal_number(literal.value())?), limit));
         }
         if let Some(cast) = expression.downcast_ref::<CastExpr>() {
             return self.cast(cast.expr(), &data_type, schema);
         }
         let binary = expression.downcast_ref::<BinaryExpr>()?;
         let (left_type, right_type) = (binary.left().data_type(schema).ok()?, binary.right().data_type(schema).ok()?);
-        let (left, right) = (self.part_of(binary.left(), schema)?, self.part_of(binary.right(), schema)?);
+        let (left, right) = (self.compile_node(binary.left(), schema)?, self.compile_node(binary.right(), schema)?);
         let operation = match binary.op() {
             Operator::Plus => Operation::Add,
             Operator::Minus => Operation::Subtract,
@@ -141,9 +141,9 @@ impl Arithmetic {
             Operation::Multiply if scales.0 + scales.1 == scales.2 => (left, right),
             Operation::Multiply => return None,
             // The engine converts both to the greater scale.
-            _ => (self.scaled(left, scales.2 - scales.0)?, self.scaled(right, scales.2 - scales.1)?),
+            _ => (self.scale_up(left, scales.2 - scales.0)?, self.scale_up(right, scales.2 - scales.1)?),
         };
-        Some(self.node(NodeKind::Combined(operation, left, right), limit))
+        Some(self.add_node(NodeKind::Combined(operation, left, right), limit))
     }
 
     /// Compiles a cast that changes no number: to a wider integer, or to a decimal of at least the same scale.
@@ -153,38 +153,38 @@ impl Arithmetic {
             |data_type: &DataType| matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64);
         match to {
             DataType::Int32 | DataType::Int64 if is_integer(&from) => {
-                let node = self.part_of(inner, schema)?;
-                Some(self.limited(node, limit_of(to)?))
+                let node = self.compile_node(inner, schema)?;
+                Some(self.with_limit(node, type_range(to)?))
             }
             DataType::Decimal128(precision, scale) if is_integer(&from) || matches!(from, DataType::Decimal128(..)) => {
-                let node = self.part_of(inner, schema)?;
-                let node = self.scaled(node, scale - scale_of(&from)?)?;
+                let node = self.compile_node(inner, schema)?;
+                let node = self.scale_up(node, scale - scale_of(&from)?)?;
                 // Numbers with more digits are left to the engine, which reports the error.
                 let greatest = 10_i128.checked_pow(u32::from(*precision))? - 1;
-                Some(self.limited(node, (-greatest, greatest)))
+                Some(self.with_limit(node, (-greatest, greatest)))
             }
             _ => None,
         }
     }
 
     /// Multiplies a subexpression by a power of ten.
-    fn scaled(&mut self, node: NodeIndex, digits: i8) -> Option<NodeIndex> {
+    fn scale_up(&mut self, node: NodeIndex, digits: i8) -> Option<NodeIndex> {
         if digits == 0 {
             return Some(node);
         }
         let factor = 10_i64.checked_pow(u32::try_from(digits).ok()?)?;
-        let factor = self.node(NodeKind::Literal(factor), I64);
-        Some(self.node(NodeKind::Combined(Operation::Multiply, node, factor), I64))
+        let factor = self.add_node(NodeKind::Literal(factor), I64);
+        Some(self.add_node(NodeKind::Combined(Operation::Multiply, node, factor), I64))
     }
 
     /// Limits the range of results in which a subexpression is correct.
-    fn limited(&mut self, node: NodeIndex, (low, high): Bounds) -> NodeIndex {
-        let Node { part, limit } = self.nodes[node];
-        self.node(part, (limit.0.max(low), limit.1.min(high)))
+    fn with_limit(&mut self, node: NodeIndex, (low, high): Bounds) -> NodeIndex {
+        let Node { kind, limit } = self.nodes[node];
+        self.add_node(kind, (limit.0.max(low), limit.1.min(high)))
     }
 
-    fn node(&mut self, part: NodeKind, limit: Bounds) -> NodeIndex {
-        let node = Node { part, limit };
+    fn add_node(&mut self, kind: NodeKind, limit: Bounds) -> NodeIndex {
+        let node = Node { kind, limit };
         self.nodes.iter().position(|known| *known == node).unwrap_or_else(|| {
             self.nodes.push(node);
             self.nodes.len() - 1
@@ -193,7 +193,7 @@ impl Arithmetic {
 
     /// Returns the column if a subexpression is just a column.
     pub fn column_of(&self, node: NodeIndex) -> Option<ColumnIndex> {
-        match self.nodes[node].part {
+        match self.nodes[node].kind {
             NodeKind::Column(position) => Some(self.columns[position]),
             _ => None,
         }
@@ -201,7 +201,7 @@ impl Arithmetic {
 
     /// Indexes in [`Arithmetic::columns`] of the columns that a subexpression reads, ascending.
     pub fn columns_of(&self, node: NodeIndex) -> Vec<usize> {
-        match self.nodes[node].part {
+        match self.nodes[node].kind {
             NodeKind::Column(position) => vec![position],
             NodeKind::Literal(_) => vec![],
             NodeKind::Combined(_, left, right) => {
@@ -218,8 +218,8 @@ impl Arithmetic {
     /// computed in 64 bits.
     pub fn bounds(&self, columns: &[Option<Bounds>]) -> Vec<Option<Bounds>> {
         let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(self.nodes.len());
-        for Node { part, limit } in &self.nodes {
-            let found = match part {
+        for Node { kind, limit } in &self.nodes {
+            let found = match kind {
                 NodeKind::Column(position) => columns[*position],
                 NodeKind::Literal(number) => Some((i128::from(*number), i128::from(*number))),
                 NodeKind::Combined(operation, left, right) => match (bounds[*left], bounds[*right]) {
@@ -232,12 +232,12 @@ impl Arithmetic {
         bounds
     }
 
-    /// Computes the subexpressions that `is_wanted` selects, for all rows of the columns.
-    pub fn evaluate<'a>(&self, columns: &[&'a [i64]], is_wanted: &[bool]) -> Vec<Numbers<'a>> {
+    /// Computes the subexpressions that `is_needed` selects, for all rows of the columns.
+    pub fn evaluate<'a>(&self, columns: &[&'a [i64]], is_needed: &[bool]) -> Vec<Numbers<'a>> {
         let mut values: Vec<Numbers<'a>> = Vec::with_capacity(self.nodes.len());
-        for (node, is_wanted) in self.nodes.iter().zip(is_wanted) {
-            let value = match node.part {
-                _ if !is_wanted => Numbers::Constant(0),
+        for (node, is_needed) in self.nodes.iter().zip(is_needed) {
+            let value = match node.kind {
+                _ if !is_needed => Numbers::Constant(0),
                 NodeKind::Column(position) => Numbers::Read(columns[position]),
                 NodeKind::Literal(number) => Numbers::Constant(number),
                 NodeKind::Combined(operation, left, right) => combine(operation, &values[left], &values[right]),
@@ -248,15 +248,15 @@ impl Arithmetic {
     }
 
     /// Subexpressions that must be computed for these outputs, as flags.
-    pub fn wanted(&self, outputs: impl Iterator<Item = NodeIndex>) -> Vec<bool> {
-        let mut wanted = vec![false; self.nodes.len()];
-        outputs.for_each(|node| wanted[node] = true);
+    pub fn needed_nodes(&self, outputs: impl Iterator<Item = NodeIndex>) -> Vec<bool> {
+        let mut is_needed = vec![false; self.nodes.len()];
+        outputs.for_each(|node| is_needed[node] = true);
         for node in (0..self.nodes.len()).rev() {
-            if let (true, NodeKind::Combined(_, left, right)) = (wanted[node], self.nodes[node].part) {
-                (wanted[left], wanted[right]) = (true, true);
+            if let (true, NodeKind::Combined(_, left, right)) = (is_needed[node], self.nodes[node].kind) {
+                (is_needed[left], is_needed[right]) = (true, true);
             }
         }
-        wanted
+        is_needed
     }
 }
 
@@ -315,7 +315,7 @@ fn scale_of(data_type: &DataType) -> Option<i8> {
     }
 }
 
-fn number_of(value: &ScalarValue) -> Option<i64> {
+fn literal_number(value: &ScalarValue) -> Option<i64> {
     match value {
         ScalarValue::Int16(Some(number)) => Some(i64::from(*number)),
         ScalarValue::Int32(Some(number)) | ScalarValue::Date32(Some(number)) => Some(i64::from(*number)),

@@ -22,7 +22,7 @@ struct Argument {
 /// batches.
 pub struct DeletedRows<'a> {
     /// Ordinals in the selection of the deleted rows that are not added yet, ascending.
-    left: &'a [u32],
+    remaining: &'a [u32],
     groups: Vec<u32>,
     arguments: Vec<Argument>,
 }
@@ -30,7 +30,7 @@ pub struct DeletedRows<'a> {
 impl<'a> DeletedRows<'a> {
     /// Starts with no row added. `indexes` are the ordinals of the deleted rows in the selection, ascending.
     pub fn new(indexes: &'a [u32]) -> Self {
-        Self { left: indexes, groups: Vec::with_capacity(indexes.len()), arguments: Vec::new() }
+        Self { remaining: indexes, groups: Vec::with_capacity(indexes.len()), arguments: Vec::new() }
     }
 
     /// Adds the deleted rows of the next batch. `rows` are the ordinals of the batch's rows in the selection. `values`
@@ -39,13 +39,13 @@ impl<'a> DeletedRows<'a> {
     /// # Errors
     /// If an argument is not [`Values::Numbers`].
     pub fn add(&mut self, rows: &Range<usize>, groups: Groups<'_>, values: &[Values<'_>]) -> Result<()> {
-        let count = self.left.partition_point(|index| (*index as usize) < rows.end);
+        let count = self.remaining.partition_point(|index| (*index as usize) < rows.end);
         if count == 0 {
             return Ok(());
         }
-        let (inside, behind) = self.left.split_at(count);
-        self.left = behind;
-        let indexes = inside.iter().map(|index| *index as usize - rows.start);
+        let (in_batch, later) = self.remaining.split_at(count);
+        self.remaining = later;
+        let indexes = in_batch.iter().map(|index| *index as usize - rows.start);
         match groups {
             Groups::Rows(groups) => self.groups.extend(indexes.clone().map(|index| groups[index])),
             Groups::Runs([(group, _)]) => self.groups.resize(self.groups.len() + count, *group),

@@ -14,13 +14,13 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Phy
 use super::super::morsels::WorkQueue;
 use super::super::source::{ScanSource, scan_source};
 use super::keys::TABLE_INDEXES_MAX;
-use super::plan::{AggregatePlan, ReplaceableAggregate, find, groups_estimate};
+use super::plan::{AggregatePlan, ReplaceableAggregate, find_replaceable, groups_estimate};
 use super::stream::{self, PartitionWork};
 
 /// Maximum estimated groups. With more, the engine aggregates.
 const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
 /// Number of groups up to which the scan aggregates, however few rows a group has.
-const GROUPS_FEW: f64 = 4096.0;
+const GROUPS_ALWAYS: f64 = 4096.0;
 /// Minimum average rows per group for which looking up each group once per segment pays off.
 const GROUP_ROWS_MIN: f64 = 8.0;
 
@@ -36,7 +36,7 @@ pub struct TautAggregateExec {
     /// Remaining segments, shared by all partitions.
     queue: OnceLock<Arc<WorkQueue>>,
     /// The replaced aggregation over the rows of the table's pages.
-    of_pages: OnceLock<Arc<dyn ExecutionPlan>>,
+    page_aggregate: OnceLock<Arc<dyn ExecutionPlan>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -46,17 +46,17 @@ impl TautAggregateExec {
     ///
     /// # Errors
     /// If the engine cannot build the final aggregation.
-    pub fn replacing(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    pub fn try_replace(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
-        let Some(ReplaceableAggregate { plan, scan }) = find(aggregate) else { return Ok(None) };
+        let Some(ReplaceableAggregate { plan, scan }) = find_replaceable(aggregate) else { return Ok(None) };
         let Some(source) = scan_source(&scan) else { return Ok(None) };
         let stored = source.table().stored();
         if stored.blocks.is_empty() && !stored.delta.has_no_pages() {
             return Ok(None);
         }
         let groups = groups_estimate(source.table(), &plan.keys);
-        let many = GROUPS_FEW.max(stored.block_rows() as f64 / GROUP_ROWS_MIN).min(GROUPS_MAX);
-        if !plan.keys.is_empty() && groups > many {
+        let groups_max = GROUPS_ALWAYS.max(stored.block_rows() as f64 / GROUP_ROWS_MIN).min(GROUPS_MAX);
+        if !plan.keys.is_empty() && groups > groups_max {
             return Ok(None);
         }
         if *aggregate.mode() == AggregateMode::Partial {
@@ -89,34 +89,34 @@ impl TautAggregateExec {
     fn new(replaced: Arc<AggregateExec>, plan: Arc<AggregatePlan>, scan: Arc<dyn ExecutionPlan>) -> Self {
         let properties = Arc::clone(replaced.properties());
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { replaced, plan, scan, properties, queue: OnceLock::new(), of_pages: OnceLock::new(), metrics }
+        Self { replaced, plan, scan, properties, queue: OnceLock::new(), page_aggregate: OnceLock::new(), metrics }
     }
 
     /// Returns the engine's aggregation of the rows in pages, which all partitions share. There are few such rows.
-    fn of_pages(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    fn page_aggregate(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if source.table().stored().delta.has_no_pages() {
             return Ok(None);
         }
-        if let Some(known) = self.of_pages.get() {
+        if let Some(known) = self.page_aggregate.get() {
             return Ok(Some(Arc::clone(known)));
         }
         // The conditions come from the scan below this operator, which may have received more since.
-        let scan = DataSourceExec::from_data_source(source.of_pages());
+        let scan = DataSourceExec::from_data_source(source.pages_only());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
-        let of_pages = replaced.transform_up(|node| {
+        let page_aggregate = replaced.transform_up(|node| {
             Ok(match scan_source(&node) {
                 Some(_) => Transformed::yes(Arc::clone(&scan) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),
             })
         })?;
-        Ok(Some(Arc::clone(self.of_pages.get_or_init(|| of_pages.data))))
+        Ok(Some(Arc::clone(self.page_aggregate.get_or_init(|| page_aggregate.data))))
     }
 }
 
 impl DisplayAs for TautAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
         let keys = self.replaced.group_expr().expr().iter();
-        let keys: Vec<String> = keys.map(|(expression, name)| named(&expression.to_string(), name)).collect();
+        let keys: Vec<String> = keys.map(|(expression, name)| key_label(&expression.to_string(), name)).collect();
         let functions: Vec<&str> = self.replaced.aggr_expr().iter().map(|function| function.name()).collect();
         let (keys, functions) = (keys.join(", "), functions.join(", "));
         match format {
@@ -133,7 +133,7 @@ impl DisplayAs for TautAggregateExec {
     }
 }
 
-fn named(expression: &str, name: &str) -> String {
+fn key_label(expression: &str, name: &str) -> String {
     format!("{expression} as {name}")
 }
 
@@ -177,7 +177,7 @@ impl ExecutionPlan for TautAggregateExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let Some(source) = scan_source(&self.scan) else { return internal_err!("an aggregation of Taut reads a scan") };
         let segments = self.queue.get_or_init(|| Arc::new(WorkQueue::blocks(source.table().stored())));
-        let work = PartitionWork { segments: Arc::clone(segments), of_pages: self.of_pages(source)? };
+        let work = PartitionWork { segments: Arc::clone(segments), page_aggregate: self.page_aggregate(source)? };
         let metrics = (&self.metrics, partition);
         Ok(stream::open(Arc::clone(&self.plan), source, work, metrics, context))
     }

@@ -28,7 +28,7 @@ const SEGMENT_INDEXES_MAX: usize = 1 << 17;
 /// Maximum indexes of the whole table, four bytes each.
 pub const TABLE_INDEXES_MAX: usize = 1 << 21;
 /// Entry of an index without a group.
-const NONE: u32 = u32::MAX;
+const NO_GROUP: u32 = u32::MAX;
 /// Minimum average rows of a run. Shorter runs are read as rows.
 const RUN_ROWS_MIN: usize = 8;
 
@@ -52,14 +52,14 @@ impl From<datafusion::common::DataFusionError> for AggregateError {
 
 /// Conversion of a key column to a number below `count`. The last number stands for null, if there are nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyPart {
+pub enum KeyMapping {
     Codes { count: usize },
     Distance { low: i64, count: usize },
 }
 
-impl KeyPart {
+impl KeyMapping {
     /// Conversion of a column whose numbers have these bounds.
-    pub fn of_bounds((low, high): (i128, i128)) -> Option<Self> {
+    pub fn from_bounds((low, high): (i128, i128)) -> Option<Self> {
         let count = usize::try_from(high.checked_sub(low)?).ok()?.checked_add(2)?;
         Some(Self::Distance { low: i64::try_from(low).ok()?, count })
     }
@@ -78,7 +78,7 @@ pub enum SegmentKeys {
     /// There are no keys, and one group.
     None,
     /// By an index into the table of the segment or of the whole table.
-    Indexed { parts: Vec<KeyPart>, is_of_table: bool },
+    Indexed { mappings: Vec<KeyMapping>, uses_table_index: bool },
     /// By their values.
     Hashed,
 }
@@ -108,27 +108,27 @@ pub struct PartitionGroups {
     columns: Vec<ColumnIndex>,
     values: Box<dyn GroupValues>,
     /// Group of each index, for the segment.
-    of_segment: Vec<u32>,
-    /// Group of each index, for the whole table. Empty without `parts_of_table`.
-    of_table: Vec<u32>,
-    parts_of_table: Option<Vec<KeyPart>>,
+    segment_groups: Vec<u32>,
+    /// Group of each index, for the whole table. Empty without `table_mappings`.
+    table_groups: Vec<u32>,
+    table_mappings: Option<Vec<KeyMapping>>,
     scratch: Vec<usize>,
 }
 
 impl PartitionGroups {
-    /// Starts without groups. `parts_of_table` must hold for all segments, if given.
-    pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, parts_of_table: Option<Vec<KeyPart>>) -> Result<Self> {
+    /// Starts without groups. `table_mappings` must hold for all segments, if given.
+    pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, table_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
-        let (of_segment, of_table) = (Vec::new(), Vec::new());
-        let mut keys = Self { columns, values, of_segment, of_table, parts_of_table, scratch: Vec::new() };
+        let (segment_groups, table_groups) = (Vec::new(), Vec::new());
+        let mut keys = Self { columns, values, segment_groups, table_groups, table_mappings, scratch: Vec::new() };
         keys.clear_table();
         Ok(keys)
     }
 
     fn clear_table(&mut self) {
-        self.of_table.clear();
-        if let Some(parts) = &self.parts_of_table {
-            self.of_table.resize(parts.iter().map(|part| part.count()).product(), NONE);
+        self.table_groups.clear();
+        if let Some(mappings) = &self.table_mappings {
+            self.table_groups.resize(mappings.iter().map(|mapping| mapping.count()).product(), NO_GROUP);
         }
     }
 
@@ -139,11 +139,11 @@ impl PartitionGroups {
 
     /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        self.values.size() + (self.of_segment.capacity() + self.of_table.capacity()) * size_of::<u32>()
+        self.values.size() + (self.segment_groups.capacity() + self.table_groups.capacity()) * size_of::<u32>()
     }
 
     /// Returns the values of all groups, and starts again without groups.
-    pub fn take(&mut self) -> Result<Vec<ArrayRef>> {
+    pub fn emit_all(&mut self) -> Result<Vec<ArrayRef>> {
         if self.columns.is_empty() {
             return Ok(Vec::new());
         }
@@ -160,39 +160,39 @@ impl PartitionGroups {
         if self.columns.is_empty() {
             return Ok(SegmentKeys::None);
         }
-        if let Some(parts) = &self.parts_of_table
-            && !self.are_in_runs(reader)?
+        if let Some(mappings) = &self.table_mappings
+            && !self.has_key_runs(reader)?
         {
-            for (column, part) in self.columns.iter().zip(parts) {
-                if !holds(part, reader, *column)? {
+            for (column, mapping) in self.columns.iter().zip(mappings) {
+                if !is_in_range(mapping, reader, *column)? {
                     return Ok(SegmentKeys::Hashed);
                 }
             }
-            return Ok(SegmentKeys::Indexed { parts: parts.clone(), is_of_table: true });
+            return Ok(SegmentKeys::Indexed { mappings: mappings.clone(), uses_table_index: true });
         }
-        let (mut parts, mut indexes) = (Vec::with_capacity(self.columns.len()), 1_usize);
+        let (mut mappings, mut indexes) = (Vec::with_capacity(self.columns.len()), 1_usize);
         for column in &self.columns {
-            let part = match reader.code_count(*column)? {
-                Some(count) => Some(KeyPart::Codes { count }),
+            let mapping = match reader.code_count(*column)? {
+                Some(count) => Some(KeyMapping::Codes { count }),
                 None => match reader.number_summary(*column)? {
-                    Some(summary) => KeyPart::of_bounds(summary.bounds.unwrap_or((0, 0))),
+                    Some(summary) => KeyMapping::from_bounds(summary.bounds.unwrap_or((0, 0))),
                     None => None,
                 },
             };
-            let Some(part) = part else { return Ok(SegmentKeys::Hashed) };
-            indexes = indexes.saturating_mul(part.count());
+            let Some(mapping) = mapping else { return Ok(SegmentKeys::Hashed) };
+            indexes = indexes.saturating_mul(mapping.count());
             if indexes > SEGMENT_INDEXES_MAX {
                 return Ok(SegmentKeys::Hashed);
             }
-            parts.push(part);
+            mappings.push(mapping);
         }
-        self.of_segment.clear();
-        self.of_segment.resize(indexes, NONE);
-        Ok(SegmentKeys::Indexed { parts, is_of_table: false })
+        self.segment_groups.clear();
+        self.segment_groups.resize(indexes, NO_GROUP);
+        Ok(SegmentKeys::Indexed { mappings, uses_table_index: false })
     }
 
     /// Whether all keys are stored in few runs.
-    fn are_in_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, AggregateError> {
+    fn has_key_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, AggregateError> {
         let all = Selection::All(reader.rows());
         let mut indexes = 1_usize;
         for column in &self.columns {
@@ -206,7 +206,7 @@ impl PartitionGroups {
     }
 
     /// Finds the groups of some selected rows. Creates new groups as needed.
-    pub fn find(
+    pub fn find_groups(
         &mut self,
         keys: &SegmentKeys,
         reader: &mut SegmentReader<'_>,
@@ -222,13 +222,13 @@ impl PartitionGroups {
                 groups.is_in_runs = true;
                 groups.runs.push((0, rows.len()));
             }
-            SegmentKeys::Indexed { parts, is_of_table } => {
-                if self.runs(parts, reader, (selection, rows.clone()), groups)? {
+            SegmentKeys::Indexed { mappings, uses_table_index } => {
+                if self.find_runs(mappings, reader, (selection, rows.clone()), groups)? {
                     groups.is_in_runs = true;
                 } else {
-                    self.indexes(parts, reader, (selection, rows.clone()), groups)?;
+                    self.compute_indexes(mappings, reader, (selection, rows.clone()), groups)?;
                 }
-                self.look_up(*is_of_table, reader, (selection, rows), groups, report)?;
+                self.replace_indexes(*uses_table_index, reader, (selection, rows), groups, report)?;
             }
             SegmentKeys::Hashed => {
                 let arrays = reader.project(selection, rows, &self.columns, report)?;
@@ -241,20 +241,20 @@ impl PartitionGroups {
     }
 
     /// Computes indexes in runs. Returns false unless all keys are stored in long runs.
-    fn runs(
+    fn find_runs(
         &self,
-        parts: &[KeyPart],
+        mappings: &[KeyMapping],
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
     ) -> Result<bool, AggregateError> {
-        if parts.iter().any(|part| matches!(part, KeyPart::Distance { .. })) {
+        if mappings.iter().any(|mapping| matches!(mapping, KeyMapping::Distance { .. })) {
             return Ok(false);
         }
         let mut merged: Vec<(u32, usize)> = vec![(0, rows.len())];
-        for (column, part) in self.columns.iter().zip(parts) {
+        for (column, mapping) in self.columns.iter().zip(mappings) {
             let Some(runs) = reader.code_runs(selection, rows.clone(), *column)? else { return Ok(false) };
-            merged = merge(&merged, &runs, part.count());
+            merged = split_runs(&merged, &runs, mapping.count());
             if merged.len() * RUN_ROWS_MIN > rows.len() {
                 return Ok(false);
             }
@@ -264,24 +264,24 @@ impl PartitionGroups {
     }
 
     /// Computes the index of each row.
-    fn indexes(
+    fn compute_indexes(
         &self,
-        parts: &[KeyPart],
+        mappings: &[KeyMapping],
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
     ) -> Result<(), AggregateError> {
         let indexes = &mut groups.rows;
         indexes.resize(rows.len(), 0);
-        for (column, part) in self.columns.iter().zip(parts) {
+        for (column, mapping) in self.columns.iter().zip(mappings) {
             // At most 2^21 indexes.
-            let count = part.count() as u32;
-            match part {
-                KeyPart::Codes { .. } => {
+            let count = mapping.count() as u32;
+            match mapping {
+                KeyMapping::Codes { .. } => {
                     let codes = reader.codes(selection, rows.clone(), *column)?.unwrap_or_default();
                     indexes.iter_mut().zip(codes).for_each(|(index, code)| *index = *index * count + u32::from(code));
                 }
-                KeyPart::Distance { low, .. } => {
+                KeyMapping::Distance { low, .. } => {
                     let (numbers, nulls) = reader.numbers(selection, rows.clone(), *column)?.unwrap_or_default();
                     let last = count - 1;
                     // Corrupt numbers may lie outside their bounds.
@@ -304,9 +304,9 @@ impl PartitionGroups {
     }
 
     /// Replaces indexes by groups. Creates new groups as needed.
-    fn look_up(
+    fn replace_indexes(
         &mut self,
-        is_of_table: bool,
+        uses_table_index: bool,
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
@@ -315,10 +315,10 @@ impl PartitionGroups {
         // First rows of new groups, and their indexes.
         let (mut positions, mut new) = (Vec::new(), Vec::new());
         let mut row = rows.start;
-        let table = if is_of_table { &mut self.of_table } else { &mut self.of_segment };
-        let mut meet = |index: u32, row: usize| {
+        let table = if uses_table_index { &mut self.table_groups } else { &mut self.segment_groups };
+        let mut note_index = |index: u32, row: usize| {
             let group = &mut table[index as usize];
-            if *group == NONE {
+            if *group == NO_GROUP {
                 *group = 0;
                 positions.push(selection.position(row));
                 new.push(index);
@@ -326,10 +326,10 @@ impl PartitionGroups {
         };
         match groups.is_in_runs {
             true => groups.runs.iter().for_each(|(index, length)| {
-                meet(*index, row);
+                note_index(*index, row);
                 row += length;
             }),
-            false => groups.rows.iter().zip(rows).for_each(|(index, row)| meet(*index, row)),
+            false => groups.rows.iter().zip(rows).for_each(|(index, row)| note_index(*index, row)),
         }
         if !new.is_empty() {
             let count = positions.len();
@@ -348,9 +348,9 @@ impl PartitionGroups {
     }
 }
 
-/// Whether the numbers of a segment are within the range of a part for the whole table.
-fn holds(part: &KeyPart, reader: &SegmentReader<'_>, column: ColumnIndex) -> Result<bool, BlockError> {
-    let KeyPart::Distance { low, count } = part else { return Ok(false) };
+/// Whether the numbers of a segment are within the range of a mapping for the whole table.
+fn is_in_range(mapping: &KeyMapping, reader: &SegmentReader<'_>, column: ColumnIndex) -> Result<bool, BlockError> {
+    let KeyMapping::Distance { low, count } = mapping else { return Ok(false) };
     let Some(summary) = reader.number_summary(column)? else { return Ok(false) };
     // The last number stands for null.
     let (low, high) = (i128::from(*low), i128::from(*low) + *count as i128 - 2);
@@ -358,7 +358,7 @@ fn holds(part: &KeyPart, reader: &SegmentReader<'_>, column: ColumnIndex) -> Res
 }
 
 /// Splits runs of indexes by the runs of a further key.
-fn merge(outer: &[(u32, usize)], inner: &[(u16, usize)], count: usize) -> Vec<(u32, usize)> {
+fn split_runs(outer: &[(u32, usize)], inner: &[(u16, usize)], count: usize) -> Vec<(u32, usize)> {
     let mut merged: Vec<(u32, usize)> = Vec::with_capacity(outer.len() + inner.len());
     let mut inner = inner.iter().copied();
     let mut current = inner.next();
@@ -367,10 +367,10 @@ fn merge(outer: &[(u32, usize)], inner: &[(u16, usize)], count: usize) -> Vec<(u
         while left > 0
             && let Some((code, length)) = &mut current
         {
-            let taken = left.min(*length);
+            let shared = left.min(*length);
             // At most 2^17 indexes.
-            merged.push((index * count as u32 + u32::from(*code), taken));
-            (left, *length) = (left - taken, *length - taken);
+            merged.push((index * count as u32 + u32::from(*code), shared));
+            (left, *length) = (left - shared, *length - shared);
             if *length == 0 {
                 current = inner.next();
             }
@@ -385,13 +385,13 @@ mod tests {
 
     #[test]
     fn runs_of_two_keys_meet() {
-        assert_eq!(merge(&[(0, 6)], &[(1, 2), (0, 4)], 2), [(1, 2), (0, 4)]);
-        assert_eq!(merge(&[(1, 2), (0, 4)], &[(2, 3), (0, 3)], 3), [(5, 2), (2, 1), (0, 3)]);
+        assert_eq!(split_runs(&[(0, 6)], &[(1, 2), (0, 4)], 2), [(1, 2), (0, 4)]);
+        assert_eq!(split_runs(&[(1, 2), (0, 4)], &[(2, 3), (0, 3)], 3), [(5, 2), (2, 1), (0, 3)]);
     }
 
     #[test]
     fn bounds_have_a_place_for_null() {
-        assert_eq!(KeyPart::of_bounds((5, 7)), Some(KeyPart::Distance { low: 5, count: 4 }));
-        assert_eq!(KeyPart::of_bounds((i128::MIN, i128::MAX)), None);
+        assert_eq!(KeyMapping::from_bounds((5, 7)), Some(KeyMapping::Distance { low: 5, count: 4 }));
+        assert_eq!(KeyMapping::from_bounds((i128::MIN, i128::MAX)), None);
     }
 }

@@ -17,7 +17,7 @@ use taut_types::ColumnIndex;
 
 use super::super::predicate::map_columns;
 use super::super::source::ScanSource;
-use super::arithmetic::{Arithmetic, NodeIndex, limit_of};
+use super::arithmetic::{Arithmetic, NodeIndex, type_range};
 use crate::exec::scan::TautTable;
 
 /// An aggregation over a scan.
@@ -42,7 +42,7 @@ impl AggregatePlan {
     /// for minima, maxima and functions that the engine computes.
     pub fn can_subtract(&self) -> bool {
         let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
-        self.functions.iter().all(|function| !is_extreme(function) && function.of_engine().is_none())
+        self.functions.iter().all(|function| !is_extreme(function) && function.engine_function().is_none())
     }
 }
 
@@ -101,7 +101,7 @@ pub enum Function {
 
 impl Function {
     /// The engine's function, if the engine computes its states.
-    pub fn of_engine(&self) -> Option<&Arc<AggregateFunctionExpr>> {
+    pub fn engine_function(&self) -> Option<&Arc<AggregateFunctionExpr>> {
         match self {
             Self::Engine { function, .. } | Self::ExtremeText { function, .. } => Some(function),
             _ => None,
@@ -109,7 +109,7 @@ impl Function {
     }
 
     /// Whether the function needs the argument or condition with this index as an array in every segment.
-    fn takes_array(&self, index: usize) -> bool {
+    fn needs_array(&self, index: usize) -> bool {
         matches!(self, Self::Engine { inputs, condition, .. } if inputs.contains(&index) || *condition == Some(index))
     }
 }
@@ -121,7 +121,7 @@ pub struct ReplaceableAggregate {
 }
 
 /// Finds the aggregation at the root of a plan if there are only projections between it and a scan.
-pub fn find(aggregate: &AggregateExec) -> Option<ReplaceableAggregate> {
+pub fn find_replaceable(aggregate: &AggregateExec) -> Option<ReplaceableAggregate> {
     let is_plain =
         matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned)
             && *aggregate.input_order_mode() == InputOrderMode::Linear
@@ -205,7 +205,7 @@ impl Resolver<'_> {
         }
         for (index, expression) in resolved.iter().enumerate() {
             let mut input = self.input(expression)?;
-            if !plan.functions.iter().any(|function| function.takes_array(index)) {
+            if !plan.functions.iter().any(|function| function.needs_array(index)) {
                 input.node = plan.arithmetic.compile(expression, &self.arrow);
                 input.codes_of = self.text_column(expression)?;
             }
@@ -222,7 +222,7 @@ impl Resolver<'_> {
         is_grouped: bool,
         inputs: &mut Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Option<Function>> {
-        let mut position = |expression: &Arc<dyn PhysicalExpr>| {
+        let mut input_index = |expression: &Arc<dyn PhysicalExpr>| {
             inputs.iter().position(|known| known == expression).unwrap_or_else(|| {
                 inputs.push(Arc::clone(expression));
                 inputs.len() - 1
@@ -232,42 +232,42 @@ impl Resolver<'_> {
             let input_type = argument.data_type(&self.arrow)?;
             let states = function.state_fields()?;
             let types: Vec<&DataType> = states.iter().map(|field| field.data_type()).collect();
-            let is_number = limit_of(&input_type).is_some();
-            let own = match (function.fun().name(), types.as_slice()) {
+            let is_number = type_range(&input_type).is_some();
+            let native = match (function.fun().name(), types.as_slice()) {
                 ("count", [DataType::Int64]) if self.is_never_null(argument)? => Some(Function::CountRows),
-                ("count", [DataType::Int64]) => Some(Function::Count { input: position(argument) }),
+                ("count", [DataType::Int64]) => Some(Function::Count { input: input_index(argument) }),
                 ("sum", [DataType::Int64]) if input_type == DataType::Int64 => {
-                    Some(Function::Sum { input: position(argument), data_type: DataType::Int64 })
+                    Some(Function::Sum { input: input_index(argument), data_type: DataType::Int64 })
                 }
                 ("sum", [data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {
-                    Some(Function::Sum { input: position(argument), data_type: (*data_type).clone() })
+                    Some(Function::Sum { input: input_index(argument), data_type: (*data_type).clone() })
                 }
                 ("avg", [DataType::UInt64, data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {
-                    Some(Function::Average { input: position(argument), data_type: (*data_type).clone() })
+                    Some(Function::Average { input: input_index(argument), data_type: (*data_type).clone() })
                 }
                 (name @ ("min" | "max"), [data_type]) if is_number && **data_type == input_type => {
                     let is_greatest = name == "max";
-                    Some(Function::Extreme { input: position(argument), is_greatest, data_type: input_type })
+                    Some(Function::Extreme { input: input_index(argument), is_greatest, data_type: input_type })
                 }
                 (name @ ("min" | "max"), [data_type])
                     if **data_type == input_type
                         && self.text_column(argument)?.is_some()
                         && (!is_grouped || function.groups_accumulator_supported()) =>
                 {
-                    let (input, is_greatest) = (position(argument), name == "max");
+                    let (input, is_greatest) = (input_index(argument), name == "max");
                     Some(Function::ExtremeText { input, is_greatest, function: Arc::clone(function) })
                 }
                 _ => None,
             };
-            if own.is_some() {
-                return Ok(own);
+            if native.is_some() {
+                return Ok(native);
             }
         }
         if is_grouped && !function.groups_accumulator_supported() {
             return Ok(None);
         }
-        let inputs = arguments.iter().map(&mut position).collect();
-        let condition = condition.as_ref().map(position);
+        let inputs = arguments.iter().map(&mut input_index).collect();
+        let condition = condition.as_ref().map(input_index);
         Ok(Some(Function::Engine { function: Arc::clone(function), inputs, condition }))
     }
 
@@ -302,7 +302,7 @@ impl Resolver<'_> {
     }
 
     fn input(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Input> {
-        let (expression, positions, schema) = super::super::predicate::over_own_columns(expression, &self.arrow)?;
+        let (expression, positions, schema) = super::super::predicate::narrow_to_used_columns(expression, &self.arrow)?;
         let columns = positions.into_iter().map(ColumnIndex::from).collect();
         Ok(Input { expression, columns, schema, node: None, codes_of: None })
     }

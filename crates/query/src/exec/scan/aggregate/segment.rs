@@ -45,7 +45,7 @@ struct SegmentPlan {
     /// Bounds of each node of the arithmetic. `None` if it may not be computed in 64 bits.
     bounds: Vec<Option<Bounds>>,
     /// For each node of the arithmetic, whether it is computed.
-    wanted: Vec<bool>,
+    is_needed: Vec<bool>,
     /// For each column of the arithmetic, whether it is read.
     is_read: Vec<bool>,
     /// For each argument, whether it is computed in 64 bits.
@@ -59,20 +59,20 @@ const DELETED_SHARE: u64 = 16;
 
 /// Whether the deleted rows of a segment are aggregated with the others and then subtracted. This is done if they are
 /// few, since it costs less than reading around them, and if no computation can fail on them.
-pub fn subtracts(
+pub fn should_subtract(
     plan: &AggregatePlan,
     reader: &SegmentReader<'_>,
     deleted: &RoaringBitmap,
 ) -> Result<bool, AggregateError> {
     let are_few = deleted.len() * DELETED_SHARE <= reader.rows() as u64;
-    Ok(are_few && plan.can_subtract() && decide(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
+    Ok(are_few && plan.can_subtract() && plan_segment(plan, reader)?.is_narrow.iter().all(|is_narrow| *is_narrow))
 }
 
 /// Groups and states that receive the selected rows of a segment.
-pub struct Into<'a> {
+pub struct Destination<'a> {
     pub keys: &'a mut PartitionGroups,
     pub states: &'a mut States,
-    /// States that receive the deleted rows among them again, to be subtracted: see [`subtracts`].
+    /// States that receive the deleted rows among them again, to be subtracted: see [`should_subtract`].
     pub deleted: &'a mut States,
 }
 
@@ -81,44 +81,44 @@ pub fn aggregate(
     plan: &AggregatePlan,
     reader: &mut SegmentReader<'_>,
     (selection, deleted): (&Selection, &[u32]),
-    into: Into<'_>,
+    destination: Destination<'_>,
     (report, counts): (&mut ScanReport, &mut SegmentCounts),
 ) -> Result<(), AggregateError> {
     if selection.is_empty() {
         return Ok(());
     }
-    let Into { keys, states, deleted: deleted_states } = into;
-    let way = keys.begin_segment(reader)?;
-    let mut decided = decide(plan, reader)?;
+    let Destination { keys, states, deleted: deleted_states } = destination;
+    let segment_keys = keys.begin_segment(reader)?;
+    let mut segment_plan = plan_segment(plan, reader)?;
     let are_few = |count: usize| count * ROWS_MIN <= selection.len();
-    for (input, dictionary) in plan.inputs.iter().zip(&mut decided.dictionaries) {
+    for (input, dictionary) in plan.inputs.iter().zip(&mut segment_plan.dictionaries) {
         let Some(column) = input.codes_of.filter(|_| are_few(keys.count())) else { continue };
         if reader.code_count(column)?.is_some_and(are_few) {
             *dictionary = reader.values_of_codes(column)?;
         }
     }
     let mut groups = BatchGroups::default();
-    if let Some(summaries) = summaries(plan, &decided, reader, selection)? {
+    if let Some(summaries) = summarize_arguments(plan, &segment_plan, reader, selection)? {
         counts.summarized += 1;
-        keys.find(&way, reader, (selection, 0..selection.len()), &mut groups, report)?;
+        keys.find_groups(&segment_keys, reader, (selection, 0..selection.len()), &mut groups, report)?;
         states.add_summaries(selection.len(), &summaries);
         if !deleted.is_empty() {
             // All rows are selected, so ordinals are positions.
-            let only = Selection::Positions(deleted.to_vec());
-            let rows = 0..only.len();
-            keys.find(&way, reader, (&only, rows.clone()), &mut groups, report)?;
+            let deleted_rows = Selection::Positions(deleted.to_vec());
+            let rows = 0..deleted_rows.len();
+            keys.find_groups(&segment_keys, reader, (&deleted_rows, rows.clone()), &mut groups, report)?;
             let update = |values: &[Values<'_>]| deleted_states.update(groups.get(), keys.count(), values);
-            with_values(plan, &decided, reader, (&only, rows), report, update)?;
+            with_values(plan, &segment_plan, reader, (&deleted_rows, rows), report, update)?;
         }
         return Ok(());
     }
-    match way {
+    match segment_keys {
         SegmentKeys::None => {}
         SegmentKeys::Indexed { .. } => counts.indexed += 1,
         SegmentKeys::Hashed => counts.hashed += 1,
     }
     if !plan.inputs.is_empty() {
-        let mut read = decided.is_narrow.iter().zip(&decided.dictionaries);
+        let mut read = segment_plan.is_narrow.iter().zip(&segment_plan.dictionaries);
         let is_narrow = read.all(|(is_narrow, dictionary)| *is_narrow || dictionary.is_some());
         *(if is_narrow { &mut counts.narrow } else { &mut counts.decoded }) += 1;
     }
@@ -126,34 +126,34 @@ pub fn aggregate(
     while row < selection.len() {
         let rows = selection.batch(row, BATCH_ROWS);
         row = rows.end;
-        keys.find(&way, reader, (selection, rows.clone()), &mut groups, report)?;
-        in_runs |= way != SegmentKeys::None && groups.is_in_runs();
-        with_values(plan, &decided, reader, (selection, rows.clone()), report, |values| {
+        keys.find_groups(&segment_keys, reader, (selection, rows.clone()), &mut groups, report)?;
+        in_runs |= segment_keys != SegmentKeys::None && groups.is_in_runs();
+        with_values(plan, &segment_plan, reader, (selection, rows.clone()), report, |values| {
             states.update(groups.get(), keys.count(), values)?;
             deleted.add(&rows, groups.get(), values)
         })?;
     }
     deleted.finish(deleted_states, keys.count())?;
-    states.end_segment(keys.count(), &decided.dictionaries)?;
+    states.end_segment(keys.count(), &segment_plan.dictionaries)?;
     counts.in_runs += usize::from(in_runs);
     Ok(())
 }
 
-/// Summarizes each argument without reading rows. Returns `None` unless the summaries are all that the functions need,
-/// all rows of the segment count, and there is one group.
-fn summaries(
+/// Summarizes each argument without reading rows. Returns `None` unless there is one group with all rows of the
+/// segment, and the functions need no more than the summaries.
+fn summarize_arguments(
     plan: &AggregatePlan,
-    decided: &SegmentPlan,
+    segment_plan: &SegmentPlan,
     reader: &mut SegmentReader<'_>,
     selection: &Selection,
 ) -> Result<Option<Vec<Summary>>, AggregateError> {
-    let is_engine = plan.functions.iter().any(|function| function.of_engine().is_some());
+    let is_engine = plan.functions.iter().any(|function| function.engine_function().is_some());
     if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || is_engine {
         return Ok(None);
     }
     let mut summaries = Vec::with_capacity(plan.inputs.len());
     for (index, argument) in plan.inputs.iter().enumerate() {
-        let node = argument.node.filter(|_| decided.is_narrow[index]);
+        let node = argument.node.filter(|_| segment_plan.is_narrow[index]);
         let Some(column) = node.and_then(|node| plan.arithmetic.column_of(node)) else { return Ok(None) };
         let Some(known) = reader.number_summary(column)? else { return Ok(None) };
         let is_summed = |function: &Function| matches!(function, Function::Sum { input, .. } | Function::Average { input, .. } if *input == index);
@@ -169,7 +169,7 @@ fn summaries(
     Ok(Some(summaries))
 }
 
-fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<SegmentPlan, AggregateError> {
+fn plan_segment(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<SegmentPlan, AggregateError> {
     let mut columns = Vec::with_capacity(plan.arithmetic.columns.len());
     for column in &plan.arithmetic.columns {
         // If all rows are null, any bounds are correct.
@@ -184,48 +184,48 @@ fn decide(plan: &AggregatePlan, reader: &SegmentReader<'_>) -> Result<SegmentPla
     for node in &nodes {
         plan.arithmetic.columns_of(*node).into_iter().for_each(|index| is_read[index] = true);
     }
-    let (wanted, dictionaries) = (plan.arithmetic.wanted(nodes.into_iter()), vec![None; plan.inputs.len()]);
-    Ok(SegmentPlan { bounds, wanted, is_read, is_narrow, dictionaries })
+    let (is_needed, dictionaries) = (plan.arithmetic.needed_nodes(nodes.into_iter()), vec![None; plan.inputs.len()]);
+    Ok(SegmentPlan { bounds, is_needed, is_read, is_narrow, dictionaries })
 }
 
-/// Computes the arguments for some selected rows and passes them to `see`.
+/// Computes the arguments for some selected rows and passes them to `consume`.
 fn with_values(
     plan: &AggregatePlan,
-    decided: &SegmentPlan,
+    segment_plan: &SegmentPlan,
     reader: &mut SegmentReader<'_>,
     (selection, rows): (&Selection, Range<usize>),
     report: &mut ScanReport,
-    see: impl FnOnce(&[Values<'_>]) -> Result<()>,
+    consume: impl FnOnce(&[Values<'_>]) -> Result<()>,
 ) -> Result<(), AggregateError> {
     let mut columns: Vec<NullableNumbers> = Vec::with_capacity(plan.arithmetic.columns.len());
-    for (column, is_read) in plan.arithmetic.columns.iter().zip(&decided.is_read) {
+    for (column, is_read) in plan.arithmetic.columns.iter().zip(&segment_plan.is_read) {
         let numbers = if *is_read { reader.numbers(selection, rows.clone(), *column)? } else { None };
         report.bytes_decoded += numbers.as_ref().map_or(0, |(numbers, _)| size_of_val(numbers.as_slice()) as u64);
         columns.push(numbers.unwrap_or_default());
     }
     let slices: Vec<&[i64]> = columns.iter().map(|(numbers, _)| numbers.as_slice()).collect();
-    let numbers = plan.arithmetic.evaluate(&slices, &decided.wanted);
+    let numbers = plan.arithmetic.evaluate(&slices, &segment_plan.is_needed);
     let mut values = Vec::with_capacity(plan.inputs.len());
     for (index, input) in plan.inputs.iter().enumerate() {
-        if let (Some(column), Some(dictionary)) = (input.codes_of, &decided.dictionaries[index])
+        if let (Some(column), Some(dictionary)) = (input.codes_of, &segment_plan.dictionaries[index])
             && let Some(codes) = reader.codes(selection, rows.clone(), column)?
         {
             report.bytes_decoded += size_of_val(codes.as_slice()) as u64;
             values.push(Values::Codes { codes, entries: dictionary.len() });
             continue;
         }
-        values.push(match (input.node, decided.is_narrow[index]) {
+        values.push(match (input.node, segment_plan.is_narrow[index]) {
             (Some(node), true) => {
                 let indexes = plan.arithmetic.columns_of(node).into_iter();
                 let nulls =
                     indexes.fold(None, |nulls, index| NullBuffer::union(nulls.as_ref(), columns[index].1.as_ref()));
-                let bounds = decided.bounds[node].unwrap_or_default();
+                let bounds = segment_plan.bounds[node].unwrap_or_default();
                 Values::Numbers { numbers: numbers[node].clone(), nulls, bounds }
             }
             _ => Values::Array(evaluate(input, reader, (selection, rows.clone()), report)?),
         });
     }
-    Ok(see(&values)?)
+    Ok(consume(&values)?)
 }
 
 /// Computes an argument with the engine's expression.

@@ -61,6 +61,7 @@ pub struct Summary {
 /// States of one argument, by group.
 #[derive(Debug, Default)]
 struct InputState {
+    /// Whether a function counts, sums or compares the argument here.
     is_counted: bool,
     sums: Option<Sums>,
     least: Option<Extremes>,
@@ -82,9 +83,9 @@ pub struct States {
     rows: Lanes,
     inputs: Vec<InputState>,
     /// State of each function. `None` for functions that are computed here.
-    engine: Vec<Option<EngineState>>,
+    engine_states: Vec<Option<EngineState>>,
     /// Extremes of the codes of a segment, for each function on text. They become values at the end of the segment.
-    codes: Vec<Option<Extremes>>,
+    code_extremes: Vec<Option<Extremes>>,
 }
 
 impl States {
@@ -107,18 +108,18 @@ impl States {
             }
         }
         let is_grouped = !plan.keys.is_empty();
-        let engine = plan.functions.iter().map(|function| match function.of_engine() {
+        let engine = plan.functions.iter().map(|function| match function.engine_function() {
             Some(function) if is_grouped => Ok(Some(EngineState::Grouped(function.create_groups_accumulator()?))),
             Some(function) => Ok(Some(EngineState::Single(function.create_accumulator()?))),
             None => Ok(None),
         });
-        let engine = engine.collect::<Result<_>>()?;
-        let codes = plan.functions.iter().map(|function| match function {
+        let engine_states = engine.collect::<Result<_>>()?;
+        let code_extremes = plan.functions.iter().map(|function| match function {
             Function::ExtremeText { is_greatest, .. } => Some(Extremes::new(*is_greatest)),
             _ => None,
         });
-        let codes = codes.collect();
-        Ok(Self { plan, rows: Lanes::default(), inputs, engine, codes })
+        let code_extremes = code_extremes.collect();
+        Ok(Self { plan, rows: Lanes::default(), inputs, engine_states, code_extremes })
     }
 
     /// Adds the rows of a batch. `values` has one entry per argument.
@@ -140,19 +141,19 @@ impl States {
                 Function::ExtremeText { input, .. } => (std::slice::from_ref(input), None),
                 _ => continue,
             };
-            if let (Some(extremes), [input]) = (&mut self.codes[index], inputs)
+            if let (Some(extremes), [input]) = (&mut self.code_extremes[index], inputs)
                 && let Values::Codes { codes, entries } = &values[*input]
             {
                 extremes.add_codes(groups, group_count, codes, *entries);
                 continue;
             }
-            let Some(engine) = &mut self.engine[index] else { continue };
-            let arrays = inputs.iter().map(|input| array_of(&values[*input])).collect::<Result<Vec<_>>>()?;
+            let Some(engine) = &mut self.engine_states[index] else { continue };
+            let arrays = inputs.iter().map(|input| as_array(&values[*input])).collect::<Result<Vec<_>>>()?;
             match engine {
                 EngineState::Single(accumulator) => accumulator.update_batch(&arrays)?,
                 EngineState::Grouped(accumulator) => {
                     let indices = indices.get_or_insert_with(|| groups.indices());
-                    let condition = condition.map(|condition| condition_of(&values[condition])).transpose()?;
+                    let condition = condition.map(|condition| as_condition(&values[condition])).transpose()?;
                     accumulator.update_batch(&arrays, indices, condition.as_ref(), group_count)?;
                 }
             }
@@ -165,13 +166,15 @@ impl States {
     pub fn end_segment(&mut self, group_count: usize, dictionaries: &[Option<ArrayRef>]) -> Result<()> {
         for (index, function) in self.plan.functions.iter().enumerate() {
             let Function::ExtremeText { input, .. } = function else { continue };
-            let (Some(dictionary), Some(extremes)) = (&dictionaries[*input], &mut self.codes[index]) else { continue };
-            let found = extremes.take(group_count);
+            let (Some(dictionary), Some(extremes)) = (&dictionaries[*input], &mut self.code_extremes[index]) else {
+                continue;
+            };
+            let found = extremes.take_extremes(group_count);
             let code = |number: i128| u32::try_from(number).ok().filter(|code| (*code as usize) < dictionary.len());
             let (groups, codes): (Vec<usize>, Vec<u32>) =
                 found.into_iter().enumerate().filter_map(|(group, number)| Some((group, code(number)?))).unzip();
             let values = [take(dictionary, &UInt32Array::from(codes), None)?];
-            match &mut self.engine[index] {
+            match &mut self.engine_states[index] {
                 Some(EngineState::Single(accumulator)) => accumulator.update_batch(&values)?,
                 Some(EngineState::Grouped(accumulator)) => {
                     accumulator.update_batch(&values, &groups, None, group_count)?;
@@ -194,16 +197,17 @@ impl States {
         }
     }
 
-    /// Subtracts `others` from the first `group_count` groups and resets `others`. Both must be of the same plan, for
-    /// which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left, or `None` if all have.
-    pub fn subtract(&mut self, others: &mut Self, group_count: usize) -> Option<BooleanArray> {
-        if others.rows.is_empty() {
+    /// Subtracts `subtrahend` from the first `group_count` groups and resets `subtrahend`. Both must be of the same
+    /// plan, for which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left, or `None` if all
+    /// have.
+    pub fn subtract(&mut self, subtrahend: &mut Self, group_count: usize) -> Option<BooleanArray> {
+        if subtrahend.rows.is_empty() {
             return None;
         }
         self.rows.resize(group_count);
-        let gone = std::mem::take(&mut others.rows);
-        (0..group_count).for_each(|group| self.rows.add(group, -gone.sum(group)));
-        for (state, other) in self.inputs.iter_mut().zip(&mut others.inputs) {
+        let removed = std::mem::take(&mut subtrahend.rows);
+        (0..group_count).for_each(|group| self.rows.add(group, -removed.sum(group)));
+        for (state, other) in self.inputs.iter_mut().zip(&mut subtrahend.inputs) {
             state.subtract(other, group_count);
         }
         let has_rows = BooleanArray::from_iter((0..group_count).map(|group| Some(self.rows.sum(group) > 0)));
@@ -212,29 +216,29 @@ impl States {
 
     /// Returns the states of `group_count` groups, in the order of the schema after the keys, and starts again without
     /// any.
-    pub fn take(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
+    pub fn emit_all(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
         let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
         self.rows = Lanes::default();
-        let taken: Vec<GroupResults> = self.inputs.iter_mut().map(|input| input.take(&rows)).collect();
+        let results: Vec<GroupResults> = self.inputs.iter_mut().map(|input| input.take_results(&rows)).collect();
         let mut arrays: Vec<ArrayRef> = Vec::new();
-        for (function, engine) in self.plan.functions.iter().zip(&mut self.engine) {
+        for (function, engine) in self.plan.functions.iter().zip(&mut self.engine_states) {
             match function {
                 Function::CountRows => arrays.push(Arc::new(Int64Array::from(rows.clone()))),
-                Function::Count { input } => arrays.push(Arc::new(Int64Array::from(taken[*input].counts.clone()))),
+                Function::Count { input } => arrays.push(Arc::new(Int64Array::from(results[*input].counts.clone()))),
                 Function::Sum { input, data_type } => {
-                    arrays.push(numbers_array(&taken[*input].sums, taken[*input].valid(), data_type)?);
+                    arrays.push(numbers_array(&results[*input].sums, results[*input].validity(), data_type)?);
                 }
                 Function::Average { input, data_type } => {
-                    let GroupResults { counts, sums, .. } = &taken[*input];
-                    let valid = taken[*input].valid();
+                    let GroupResults { counts, sums, .. } = &results[*input];
+                    let valid = results[*input].validity();
                     let counts = counts.iter().map(|count| count.unsigned_abs()).collect::<Vec<_>>();
                     arrays.push(Arc::new(UInt64Array::new(counts.into(), valid.clone())));
                     arrays.push(numbers_array(sums, valid, data_type)?);
                 }
                 Function::Extreme { input, is_greatest, data_type } => {
-                    let GroupResults { least, greatest, .. } = &taken[*input];
+                    let GroupResults { least, greatest, .. } = &results[*input];
                     let found = if *is_greatest { greatest } else { least };
-                    arrays.push(numbers_array(found, taken[*input].valid(), data_type)?);
+                    arrays.push(numbers_array(found, results[*input].validity(), data_type)?);
                 }
                 Function::Engine { function, .. } | Function::ExtremeText { function, .. } => match engine {
                     Some(EngineState::Grouped(accumulator)) => arrays.extend(accumulator.state(EmitTo::All)?),
@@ -253,11 +257,11 @@ impl States {
 
     /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        let engine = self.engine.iter().flatten().map(|state| match state {
+        let engine = self.engine_states.iter().flatten().map(|state| match state {
             EngineState::Grouped(accumulator) => accumulator.size(),
             EngineState::Single(accumulator) => accumulator.size(),
         });
-        let codes = self.codes.iter().flatten().map(Extremes::bytes).sum::<usize>();
+        let codes = self.code_extremes.iter().flatten().map(Extremes::bytes).sum::<usize>();
         self.rows.bytes() + self.inputs.iter().map(InputState::bytes).sum::<usize>() + engine.sum::<usize>() + codes
     }
 }
@@ -273,7 +277,7 @@ struct GroupResults {
 
 impl GroupResults {
     /// Validity of sums, averages and extremes: a group in which all values are null has none.
-    fn valid(&self) -> Option<NullBuffer> {
+    fn validity(&self) -> Option<NullBuffer> {
         let nulls = NullBuffer::from_iter(self.counts.iter().map(|count| *count > 0));
         (nulls.null_count() > 0).then_some(nulls)
     }
@@ -284,7 +288,8 @@ impl InputState {
         let nulls = values.nulls();
         if let Some(nulls) = &nulls {
             self.nulls.resize(group_count.max(self.nulls.len()), 0);
-            groups.runs(|group, rows| self.nulls[group] += rows.filter(|row| nulls.is_null(*row)).count() as i64);
+            groups
+                .for_each_run(|group, rows| self.nulls[group] += rows.filter(|row| nulls.is_null(*row)).count() as i64);
         }
         match values {
             Values::Numbers { numbers, bounds, .. } => {
@@ -357,11 +362,11 @@ impl InputState {
     fn subtract(&mut self, other: &mut Self, group_count: usize) {
         let nulls = std::mem::take(&mut other.nulls);
         self.nulls.resize(self.nulls.len().max(nulls.len()), 0);
-        self.nulls.iter_mut().zip(&nulls).for_each(|(rows, gone)| *rows -= gone);
-        if let (Some(sums), Some(gone)) = (&mut self.sums, &mut other.sums) {
+        self.nulls.iter_mut().zip(&nulls).for_each(|(rows, removed)| *rows -= removed);
+        if let (Some(sums), Some(removed)) = (&mut self.sums, &mut other.sums) {
             let groups: Vec<(u32, usize)> = (0..group_count as u32).map(|group| (group, 1)).collect();
-            let gone = gone.take(group_count).into_iter().map(i128::wrapping_neg);
-            sums.add_wide(Groups::Runs(&groups), group_count, gone);
+            let removed = removed.take_sums(group_count).into_iter().map(i128::wrapping_neg);
+            sums.add_wide(Groups::Runs(&groups), group_count, removed);
         }
     }
 
@@ -375,15 +380,15 @@ impl InputState {
         }
     }
 
-    fn take(&mut self, rows: &[i64]) -> GroupResults {
+    fn take_results(&mut self, rows: &[i64]) -> GroupResults {
         let nulls = std::mem::take(&mut self.nulls);
         let count = |(group, rows): (usize, &i64)| rows - nulls.get(group).copied().unwrap_or(0);
         let groups = rows.len();
         GroupResults {
             counts: rows.iter().enumerate().map(count).collect(),
-            sums: self.sums.as_mut().map(|sums| sums.take(groups)).unwrap_or_default(),
-            least: self.least.as_mut().map(|least| least.take(groups)).unwrap_or_default(),
-            greatest: self.greatest.as_mut().map(|greatest| greatest.take(groups)).unwrap_or_default(),
+            sums: self.sums.as_mut().map(|sums| sums.take_sums(groups)).unwrap_or_default(),
+            least: self.least.as_mut().map(|least| least.take_extremes(groups)).unwrap_or_default(),
+            greatest: self.greatest.as_mut().map(|greatest| greatest.take_extremes(groups)).unwrap_or_default(),
         }
     }
 
@@ -394,15 +399,15 @@ impl InputState {
     }
 }
 
-fn array_of(values: &Values<'_>) -> Result<ArrayRef> {
+fn as_array(values: &Values<'_>) -> Result<ArrayRef> {
     match values {
         Values::Array(array) => Ok(Arc::clone(array)),
         Values::Numbers { .. } | Values::Codes { .. } => internal_err!("an argument of the engine's is an array"),
     }
 }
 
-fn condition_of(values: &Values<'_>) -> Result<BooleanArray> {
-    let array = array_of(values)?;
+fn as_condition(values: &Values<'_>) -> Result<BooleanArray> {
+    let array = as_array(values)?;
     match array.as_boolean_opt() {
         Some(flags) => Ok(flags.clone()),
         None => internal_err!("a condition of type {}", array.data_type()),

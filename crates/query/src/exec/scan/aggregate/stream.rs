@@ -23,16 +23,16 @@ use super::super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, Sca
 use super::super::metrics::ScanMetrics;
 use super::super::morsels::WorkQueue;
 use super::super::source::ScanSource;
-use super::keys::{AggregateError, KeyPart, PartitionGroups, TABLE_INDEXES_MAX};
+use super::keys::{AggregateError, KeyMapping, PartitionGroups, TABLE_INDEXES_MAX};
 use super::plan::AggregatePlan;
-use super::segment::{Into, SegmentCounts, aggregate, subtracts};
+use super::segment::{Destination, SegmentCounts, aggregate, should_subtract};
 use super::states::States;
 
 /// Metrics of one partition.
 struct Metrics {
     baseline: BaselineMetrics,
     counts: SegmentCounts,
-    shown: [Count; 6],
+    counters: [Count; 6],
 }
 
 impl Metrics {
@@ -48,20 +48,20 @@ impl Metrics {
         Self {
             baseline: BaselineMetrics::new(metrics, partition),
             counts: SegmentCounts::default(),
-            shown: names.map(|name| MetricBuilder::new(metrics).counter(name, partition)),
+            counters: names.map(|name| MetricBuilder::new(metrics).counter(name, partition)),
         }
     }
 
     fn publish(&mut self) {
         let SegmentCounts { indexed, in_runs, hashed, narrow, decoded, summarized } = std::mem::take(&mut self.counts);
-        for (shown, count) in self.shown.iter().zip([indexed, in_runs, hashed, narrow, decoded, summarized]) {
-            shown.add(count);
+        for (counters, count) in self.counters.iter().zip([indexed, in_runs, hashed, narrow, decoded, summarized]) {
+            counters.add(count);
         }
     }
 }
 
 /// Groups and states of one partition, and their memory reservation.
-struct Table {
+struct GroupTable {
     plan: Arc<AggregatePlan>,
     keys: PartitionGroups,
     states: States,
@@ -71,22 +71,22 @@ struct Table {
     batch_rows: usize,
 }
 
-impl Table {
+impl GroupTable {
     fn new(plan: Arc<AggregatePlan>, source: &ScanSource, context: &TaskContext) -> Result<Self> {
-        let parts = parts_of_table(&plan.keys, source);
-        let keys = PartitionGroups::new(plan.keys.clone(), Arc::clone(&plan.key_schema), parts)?;
+        let mappings = table_mappings(&plan.keys, source);
+        let keys = PartitionGroups::new(plan.keys.clone(), Arc::clone(&plan.key_schema), mappings)?;
         let reservation = MemoryConsumer::new("TautAggregate").with_can_spill(true).register(context.memory_pool());
         let (states, deleted) = (States::new(Arc::clone(&plan))?, States::new(Arc::clone(&plan))?);
         Ok(Self { plan, keys, states, deleted, reservation, batch_rows: context.session_config().batch_size() })
     }
 
-    /// Whether the memory pool has room for the current size.
-    fn fits(&mut self) -> bool {
+    /// Reserves memory for the current size. Returns false if the memory pool has no room for it.
+    fn try_reserve(&mut self) -> bool {
         self.reservation.try_resize(self.keys.bytes() + self.states.bytes() + self.deleted.bytes()).is_ok()
     }
 
     /// Returns all groups and states, and starts again without any.
-    fn take(&mut self) -> Result<Vec<RecordBatch>> {
+    fn emit_all(&mut self) -> Result<Vec<RecordBatch>> {
         let groups = self.keys.count();
         if groups == 0 {
             return Ok(Vec::new());
@@ -95,8 +95,8 @@ impl Table {
             true => self.states.subtract(&mut self.deleted, groups),
             false => None,
         };
-        let mut arrays = self.keys.take()?;
-        arrays.extend(self.states.take(groups)?);
+        let mut arrays = self.keys.emit_all()?;
+        arrays.extend(self.states.emit_all(groups)?);
         self.reservation.free();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(groups));
         let mut all = RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), arrays, &options)?;
@@ -112,8 +112,8 @@ impl Table {
 
 /// Conversion of keys to indexes for the whole table. Returns `None` unless all keys are numbers in small ranges, and
 /// there are enough rows for these ranges.
-fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPart>> {
-    let (mut parts, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
+fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMapping>> {
+    let (mut mappings, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
         let known = source.table().stored().statistics.get(column.index())?;
         let number = |key: &Option<Datum>| key.as_ref().and_then(Datum::number);
@@ -121,13 +121,13 @@ fn parts_of_table(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyPa
         if logical_type.is_bytes() || matches!(logical_type, LogicalType::Real | LogicalType::Double) {
             return None;
         }
-        let part = KeyPart::of_bounds((number(&known.min)?, number(&known.max)?))?;
-        indexes = indexes.saturating_mul(part.count());
-        parts.push(part);
+        let mapping = KeyMapping::from_bounds((number(&known.min)?, number(&known.max)?))?;
+        indexes = indexes.saturating_mul(mapping.count());
+        mappings.push(mapping);
     }
     // A table of indexes does not pay off for few rows.
     let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
-    (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !parts.is_empty()).then_some(parts)
+    (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !mappings.is_empty()).then_some(mappings)
 }
 
 /// A segment before any row is excluded.
@@ -143,7 +143,7 @@ impl<'a> Segment<'a> {
         mut self,
         deleted: Option<&'a RoaringBitmap>,
         conditions: &mut Conditions<'_>,
-        table: &mut Table,
+        table: &mut GroupTable,
         (scan, counts): (&mut ScanMetrics, &mut SegmentCounts),
     ) -> Result<usize> {
         let error_of = |failure| match failure {
@@ -154,7 +154,9 @@ impl<'a> Segment<'a> {
         let mut subtracted = None;
         if let Some(deleted) = deleted {
             // Row predicates may fail on deleted rows.
-            if predicate.row_predicates.is_empty() && subtracts(self.plan, &self.reader, deleted).map_err(error_of)? {
+            if predicate.row_predicates.is_empty()
+                && should_subtract(self.plan, &self.reader, deleted).map_err(error_of)?
+            {
                 subtracted = Some(deleted);
             } else {
                 self.reader.exclude(deleted);
@@ -164,9 +166,9 @@ impl<'a> Segment<'a> {
         let selection = reader.filter_in_order(predicate, history, scan.report());
         let selection = selection.map_err(|error| block_error(self.block, error))?;
         let deleted = subtracted.map(|deleted| selection.ordinals(deleted)).unwrap_or_default();
-        let Table { keys, states, deleted: deleted_states, .. } = table;
-        let into = Into { keys, states, deleted: deleted_states };
-        aggregate(self.plan, reader, (&selection, &deleted), into, (scan.report(), counts)).map_err(error_of)?;
+        let GroupTable { keys, states, deleted: deleted_states, .. } = table;
+        let destination = Destination { keys, states, deleted: deleted_states };
+        aggregate(self.plan, reader, (&selection, &deleted), destination, (scan.report(), counts)).map_err(error_of)?;
         scan.report().rows_out -= deleted.len() as u64;
         Ok(selection.len() - deleted.len())
     }
@@ -177,7 +179,7 @@ pub struct PartitionWork {
     /// Remaining segments.
     pub segments: Arc<WorkQueue>,
     /// The engine's aggregation of the rows in pages.
-    pub of_pages: Option<Arc<dyn ExecutionPlan>>,
+    pub page_aggregate: Option<Arc<dyn ExecutionPlan>>,
 }
 
 /// Opens the stream of one partition. It reads nothing, dynamic filters included, before it is polled.
@@ -195,7 +197,7 @@ pub fn open(
         let stored = source.table().stored();
         let mut driver = ScanDriver::new(&source, work.segments, partition, context.session_config())?;
         let scan_baseline = driver.metrics().baseline.clone();
-        let mut table = Table::new(Arc::clone(&plan), &source, &context)?;
+        let mut table = GroupTable::new(Arc::clone(&plan), &source, &context)?;
         let mut pace = SlicePace::new(context.session_config());
         loop {
             {
@@ -213,9 +215,9 @@ pub fn open(
                 }
                 metrics.publish();
             }
-            if !table.fits() {
+            if !table.try_reserve() {
                 // The final aggregation merges repeated states of a group.
-                for batch in table.take()? {
+                for batch in table.emit_all()? {
                     yield batch.record_output(&metrics.baseline);
                 }
                 pace.restart();
@@ -223,12 +225,12 @@ pub fn open(
             pace.yield_if_over().await;
         }
         driver.publish();
-        for batch in table.take()? {
+        for batch in table.emit_all()? {
             yield batch.record_output(&metrics.baseline);
         }
         // Groups that are also in blocks are repeated; the final aggregation merges them.
-        if let Some(of_pages) = &work.of_pages {
-            let mut states = of_pages.execute(partition, context)?;
+        if let Some(page_aggregate) = &work.page_aggregate {
+            let mut states = page_aggregate.execute(partition, context)?;
             while let Some(batch) = states.next().await {
                 let batch = batch?;
                 yield batch.record_output(&metrics.baseline);

@@ -26,7 +26,7 @@ impl Groups<'_> {
 
     /// Calls `visit` with each group and its rows, which are consecutive.
     #[inline]
-    pub fn runs(self, mut visit: impl FnMut(usize, std::ops::Range<usize>)) {
+    pub fn for_each_run(self, mut visit: impl FnMut(usize, std::ops::Range<usize>)) {
         match self {
             Self::Runs(runs) => {
                 let mut start = 0;
@@ -149,30 +149,30 @@ impl Lanes {
 pub struct Sums {
     lanes: Lanes,
     /// Upper bound of the absolute values of the sums in `lanes`.
-    greatest: u128,
+    magnitude_bound: u128,
     totals: Vec<i128>,
 }
 
 impl Sums {
     /// Adds numbers whose absolute values are at most `magnitude`.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: &[i64], magnitude: u64) {
-        let greatest = self.greatest + u128::from(magnitude) * numbers.len() as u128;
+        let greatest = self.magnitude_bound + u128::from(magnitude) * numbers.len() as u128;
         if greatest <= i64::MAX as u128 {
-            self.greatest = greatest;
+            self.magnitude_bound = greatest;
         } else {
             self.flush();
             let greatest = u128::from(magnitude) * numbers.len() as u128;
             if greatest > i64::MAX as u128 {
                 return self.add_wide(groups, group_count, numbers.iter().map(|number| i128::from(*number)));
             }
-            self.greatest = greatest;
+            self.magnitude_bound = greatest;
         }
         self.lanes.resize(group_count);
         match groups {
             Groups::Rows(groups) => self.lanes.add_rows(groups, numbers),
             Groups::Runs(_) => {
                 let sum = |numbers: &[i64]| numbers.iter().fold(0_i64, |sum, number| sum.wrapping_add(*number));
-                groups.runs(|group, rows| self.lanes.add(group, sum(&numbers[rows])));
+                groups.for_each_run(|group, rows| self.lanes.add(group, sum(&numbers[rows])));
             }
         }
     }
@@ -180,7 +180,7 @@ impl Sums {
     /// Adds `number` once for each row.
     pub fn add_constant(&mut self, groups: Groups<'_>, group_count: usize, number: i64) {
         self.resize(group_count);
-        groups.runs(|group, rows| {
+        groups.for_each_run(|group, rows| {
             let total = &mut self.totals[group];
             *total = total.wrapping_add(i128::from(number) * rows.len() as i128);
         });
@@ -190,7 +190,7 @@ impl Sums {
     pub fn add_wide(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = i128>) {
         self.resize(group_count);
         let mut numbers = numbers;
-        groups.runs(|group, rows| {
+        groups.for_each_run(|group, rows| {
             let total = &mut self.totals[group];
             numbers.by_ref().take(rows.len()).for_each(|number| *total = total.wrapping_add(number));
         });
@@ -207,11 +207,11 @@ impl Sums {
             *total = total.wrapping_add(i128::from(self.lanes.sum(group)));
         }
         self.lanes.clear();
-        self.greatest = 0;
+        self.magnitude_bound = 0;
     }
 
     /// Returns the sums of `groups` groups, and starts again at zero.
-    pub fn take(&mut self, groups: usize) -> Vec<i128> {
+    pub fn take_sums(&mut self, groups: usize) -> Vec<i128> {
         self.flush();
         self.resize(groups);
         self.lanes = Lanes::default();
@@ -251,16 +251,20 @@ impl Extremes {
         if low <= i64::MIN.into() || high >= i64::MAX.into() {
             return false;
         }
-        self.narrow.resize(group_count.max(self.narrow.len()), self.no_narrow());
+        self.narrow.resize(group_count.max(self.narrow.len()), self.narrow_sentinel());
         let found = self.narrow.as_mut_slice();
         match (groups, self.is_greatest) {
-            (Groups::Rows(groups), false) => each_row(found, groups, numbers, |number, best| number < best),
-            (Groups::Rows(groups), true) => each_row(found, groups, numbers, |number, best| number > best),
+            (Groups::Rows(groups), false) => update_extremes(found, groups, numbers, |number, best| number < best),
+            (Groups::Rows(groups), true) => update_extremes(found, groups, numbers, |number, best| number > best),
             (Groups::Runs(_), false) => {
-                groups.runs(|group, rows| found[group] = numbers[rows].iter().fold(found[group], |a, b| a.min(*b)));
+                groups.for_each_run(|group, rows| {
+                    found[group] = numbers[rows].iter().fold(found[group], |a, b| a.min(*b))
+                });
             }
             (Groups::Runs(_), true) => {
-                groups.runs(|group, rows| found[group] = numbers[rows].iter().fold(found[group], |a, b| a.max(*b)));
+                groups.for_each_run(|group, rows| {
+                    found[group] = numbers[rows].iter().fold(found[group], |a, b| a.max(*b))
+                });
             }
         }
         true
@@ -268,7 +272,7 @@ impl Extremes {
 
     /// Adds codes, one for each row. Codes from `end` on are null.
     pub fn add_codes(&mut self, groups: Groups<'_>, group_count: usize, codes: &[u16], end: usize) {
-        let none = self.no_narrow();
+        let none = self.narrow_sentinel();
         let number = |code: &u16| if usize::from(*code) < end { i64::from(*code) } else { none };
         let numbers: Vec<i64> = codes.iter().map(number).collect();
         self.add_narrow(groups, group_count, &numbers, (0, u16::MAX.into()));
@@ -276,10 +280,10 @@ impl Extremes {
 
     /// Adds numbers, one for each row. `None` is null.
     pub fn add(&mut self, groups: Groups<'_>, group_count: usize, numbers: impl Iterator<Item = Option<i128>>) {
-        self.wide.resize(group_count.max(self.wide.len()), self.nothing());
+        self.wide.resize(group_count.max(self.wide.len()), self.wide_sentinel());
         let mut numbers = numbers;
         let is_greatest = self.is_greatest;
-        groups.runs(|group, rows| {
+        groups.for_each_run(|group, rows| {
             let mut best = self.wide[group];
             for number in numbers.by_ref().take(rows.len()).flatten() {
                 best = if is_greatest { best.max(number) } else { best.min(number) };
@@ -288,18 +292,18 @@ impl Extremes {
         });
     }
 
-    fn nothing(&self) -> i128 {
+    fn wide_sentinel(&self) -> i128 {
         if self.is_greatest { i128::MIN } else { i128::MAX }
     }
 
-    fn no_narrow(&self) -> i64 {
+    fn narrow_sentinel(&self) -> i64 {
         if self.is_greatest { i64::MIN } else { i64::MAX }
     }
 
     /// Returns the extremes of `groups` groups, and starts again without any number.
-    pub fn take(&mut self, groups: usize) -> Vec<i128> {
-        self.wide.resize(groups, self.nothing());
-        let none = self.no_narrow();
+    pub fn take_extremes(&mut self, groups: usize) -> Vec<i128> {
+        self.wide.resize(groups, self.wide_sentinel());
+        let none = self.narrow_sentinel();
         let narrow = std::mem::take(&mut self.narrow);
         for (best, number) in self.wide.iter_mut().zip(narrow).filter(|(_, number)| *number != none) {
             let number = i128::from(number);
@@ -316,7 +320,7 @@ impl Extremes {
 
 /// Replaces the extreme of a group by each better number. After some rows few numbers are better, so the branch is
 /// predicted well and costs little more than reading.
-fn each_row(found: &mut [i64], groups: &[u32], numbers: &[i64], is_better: impl Fn(i64, i64) -> bool) {
+fn update_extremes(found: &mut [i64], groups: &[u32], numbers: &[i64], is_better: impl Fn(i64, i64) -> bool) {
     for (group, number) in groups.iter().zip(numbers) {
         let best = &mut found[*group as usize];
         if is_better(*number, *best) {
@@ -341,13 +345,13 @@ mod tests {
             for _ in 0..5 {
                 for groups in [Groups::Rows(&groups), Groups::Runs(&runs)] {
                     sums.add(groups, group_count as usize, &numbers, magnitude);
-                    groups.runs(|group, rows| {
+                    groups.for_each_run(|group, rows| {
                         expected[group] += numbers[rows].iter().map(|number| i128::from(*number)).sum::<i128>();
                     });
                 }
             }
-            assert_eq!(sums.take(group_count as usize), expected, "{magnitude}");
-            assert_eq!(sums.take(1), [0]);
+            assert_eq!(sums.take_sums(group_count as usize), expected, "{magnitude}");
+            assert_eq!(sums.take_sums(1), [0]);
         }
     }
 
@@ -369,7 +373,7 @@ mod tests {
         for is_greatest in [false, true] {
             for groups in [Groups::Rows(&groups), Groups::Runs(&runs)] {
                 let mut expected = [None; 3];
-                groups.runs(|group, rows| {
+                groups.for_each_run(|group, rows| {
                     for number in &numbers[rows] {
                         let best = expected[group].unwrap_or(*number);
                         expected[group] = Some(if is_greatest { best.max(*number) } else { best.min(*number) });
@@ -384,8 +388,8 @@ mod tests {
                 found.add(Groups::Rows(&[0, 3]), 4, [Some(far), Some(far)].into_iter());
                 let expected: Vec<i128> =
                     expected.iter().flatten().map(|number| (*number).into()).chain([far]).collect();
-                assert_eq!(found.take(4), expected);
-                assert_eq!(found.take(1), [found.nothing()]);
+                assert_eq!(found.take_extremes(4), expected);
+                assert_eq!(found.take_extremes(1), [found.wide_sentinel()]);
             }
         }
     }
@@ -394,6 +398,6 @@ mod tests {
     fn extremes_skip_null() {
         let mut least = Extremes::new(false);
         least.add(Groups::Rows(&[0, 1, 0]), 2, [Some(5), None, Some(-3)].into_iter());
-        assert_eq!(least.take(2), [-3, i128::MAX]);
+        assert_eq!(least.take_extremes(2), [-3, i128::MAX]);
     }
 }

@@ -9,52 +9,52 @@ use datafusion::arrow::datatypes::{
 };
 use taut_types::{ColumnPredicate, DatumPredicate, LogicalType, f32_to_ordered, f64_to_ordered};
 
-/// Rows in `left` whose value passes a predicate.
-pub fn passing(
+/// Rows in `candidates` whose value passes a predicate.
+pub fn passing_rows(
     array: &ArrayRef,
     logical_type: LogicalType,
     predicate: &ColumnPredicate,
-    left: BooleanBuffer,
+    candidates: BooleanBuffer,
 ) -> BooleanBuffer {
     let valid = array.logical_nulls();
     if predicate.condition == DatumPredicate::Null {
         return match (valid, predicate.negated) {
-            (Some(valid), false) => &left & &!valid.inner(),
-            (Some(valid), true) => &left & valid.inner(),
-            (None, true) => left,
-            (None, false) => BooleanBuffer::new_unset(left.len()),
+            (Some(valid), false) => &candidates & &!valid.inner(),
+            (Some(valid), true) => &candidates & valid.inner(),
+            (None, true) => candidates,
+            (None, false) => BooleanBuffer::new_unset(candidates.len()),
         };
     }
-    let left = match valid {
-        Some(valid) => &left & valid.inner(),
-        None => left,
+    let candidates = match valid {
+        Some(valid) => &candidates & valid.inner(),
+        None => candidates,
     };
     let admitted = match logical_type {
         LogicalType::Varchar => {
             let values = array.as_string_view();
-            bytes(|row| values.value(row).as_bytes(), &predicate.condition, &left)
+            filter_bytes(|row| values.value(row).as_bytes(), &predicate.condition, &candidates)
         }
         LogicalType::Bytea => {
             let values = array.as_binary_view();
-            bytes(|row| values.value(row), &predicate.condition, &left)
+            filter_bytes(|row| values.value(row), &predicate.condition, &candidates)
         }
         LogicalType::Decimal { .. } => {
             let values = array.as_primitive::<Decimal128Type>().values();
-            numbers(|row| values[row], &predicate.condition, &left)
+            filter_numbers(|row| values[row], &predicate.condition, &candidates)
         }
         _ => {
-            let keys = keys_of(array, logical_type);
+            let keys = datums_of(array, logical_type);
             match &predicate.condition {
-                DatumPredicate::Range { low, high } => range(&keys, (*low, *high)),
-                predicate => numbers(|row| i128::from(keys[row]), predicate, &left),
+                DatumPredicate::Range { low, high } => filter_range(&keys, (*low, *high)),
+                predicate => filter_numbers(|row| i128::from(keys[row]), predicate, &candidates),
             }
         }
     };
-    if predicate.negated { &left & &!&admitted } else { &left & &admitted }
+    if predicate.negated { &candidates & &!&admitted } else { &candidates & &admitted }
 }
 
 /// Comparable datums of the values, for types whose datums have at most 64 bits.
-fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
+fn datums_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
     match logical_type {
         LogicalType::Boolean => array.as_boolean().values().iter().map(i64::from).collect(),
         LogicalType::SmallInt => array.as_primitive::<Int16Type>().values().iter().copied().map(i64::from).collect(),
@@ -76,7 +76,7 @@ fn keys_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
 
 /// Rows whose datum is between two bounds. Both comparisons run for every row, without a branch, so that several rows
 /// are compared at once.
-fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
+fn filter_range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
     if low > greatest || high < least {
         return BooleanBuffer::new_unset(keys.len());
@@ -85,30 +85,38 @@ fn range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     BooleanBuffer::collect_bool(keys.len(), |row| (keys[row] >= low) & (keys[row] <= high))
 }
 
-fn numbers(key: impl Fn(usize) -> i128, predicate: &DatumPredicate, left: &BooleanBuffer) -> BooleanBuffer {
+fn filter_numbers(
+    key: impl Fn(usize) -> i128,
+    predicate: &DatumPredicate,
+    candidates: &BooleanBuffer,
+) -> BooleanBuffer {
     match predicate {
-        DatumPredicate::Range { low, high } => at(left, |row| (low..=high).contains(&&key(row))),
-        DatumPredicate::OneOf(listed) => at(left, |row| listed.binary_search(&key(row)).is_ok()),
-        _ => BooleanBuffer::new_unset(left.len()),
+        DatumPredicate::Range { low, high } => filter_candidates(candidates, |row| (low..=high).contains(&&key(row))),
+        DatumPredicate::OneOf(listed) => filter_candidates(candidates, |row| listed.binary_search(&key(row)).is_ok()),
+        _ => BooleanBuffer::new_unset(candidates.len()),
     }
 }
 
-fn bytes<'a>(value: impl Fn(usize) -> &'a [u8], predicate: &DatumPredicate, left: &BooleanBuffer) -> BooleanBuffer {
+fn filter_bytes<'a>(
+    value: impl Fn(usize) -> &'a [u8],
+    predicate: &DatumPredicate,
+    candidates: &BooleanBuffer,
+) -> BooleanBuffer {
     match predicate {
         DatumPredicate::BytesRange { low, high } => {
             let bounds = (low.as_ref().map(|low| &**low), high.as_ref().map(|high| &**high));
-            at(left, |row| RangeBounds::<[u8]>::contains(&bounds, value(row)))
+            filter_candidates(candidates, |row| RangeBounds::<[u8]>::contains(&bounds, value(row)))
         }
         DatumPredicate::BytesOneOf(listed) => {
-            at(left, |row| listed.binary_search_by(|entry| entry.as_ref().cmp(value(row))).is_ok())
+            filter_candidates(candidates, |row| listed.binary_search_by(|entry| entry.as_ref().cmp(value(row))).is_ok())
         }
-        _ => BooleanBuffer::new_unset(left.len()),
+        _ => BooleanBuffer::new_unset(candidates.len()),
     }
 }
 
-/// Rows in `left` for which `holds` returns true.
-fn at(left: &BooleanBuffer, holds: impl Fn(usize) -> bool) -> BooleanBuffer {
-    BooleanBuffer::collect_bool(left.len(), |row| left.value(row) && holds(row))
+/// Rows in `candidates` for which `passes` returns true.
+fn filter_candidates(candidates: &BooleanBuffer, passes: impl Fn(usize) -> bool) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(candidates.len(), |row| candidates.value(row) && passes(row))
 }
 
 #[cfg(test)]
@@ -155,8 +163,9 @@ mod tests {
             for (predicate, negated) in predicates.iter().flat_map(|predicate| [(predicate, false), (predicate, true)])
             {
                 let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
-                let left = BooleanBuffer::collect_bool(array.len(), |row| row != 3);
-                let found: Vec<usize> = passing(array, *logical_type, &predicate, left).set_indices().collect();
+                let candidates = BooleanBuffer::collect_bool(array.len(), |row| row != 3);
+                let found: Vec<usize> =
+                    passing_rows(array, *logical_type, &predicate, candidates).set_indices().collect();
                 let admits = |row: &usize| *row != 3 && predicate.admits(datum_at(array, *logical_type, *row).as_ref());
                 assert_eq!(found, (0..array.len()).filter(admits).collect::<Vec<_>>(), "{array:?}: {predicate:?}");
             }

@@ -14,16 +14,16 @@ use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, DynamicFilter
 use datafusion::physical_plan::PhysicalExpr;
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, NonNullPredicate, Schema, datum_at};
 
-use super::{as_keys, column_of, column_predicate, compared, literal_of};
+use super::{cast_for_datums, column_of, column_predicate, compared_column, literal_of};
 
 /// Predicate on each column: a range or a list.
-type Implied = BTreeMap<ColumnIndex, DatumPredicate>;
+type ImpliedPredicates = BTreeMap<ColumnIndex, DatumPredicate>;
 
 /// Maximum values in the union of two lists. Longer unions become ranges.
 const LISTED_MAX: usize = 1024;
 
 /// Column predicates that every row passes for which the expression is true. They are necessary, not sufficient.
-pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Implied {
+pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> ImpliedPredicates {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map(|current| implied_predicates(&current, schema)).unwrap_or_default();
     }
@@ -34,14 +34,14 @@ pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Sc
                 let (mut left, right) = both();
                 for (column, predicate) in right {
                     // Without an intersection, either one alone is implied.
-                    let both = left.get(&column).and_then(|other| both_of(other, &predicate));
+                    let both = left.get(&column).and_then(|other| intersection(other, &predicate));
                     left.insert(column, both.unwrap_or(predicate));
                 }
                 return left;
             }
             Operator::Or => {
                 let (left, right) = both();
-                return either(left, right);
+                return union_implied(left, right);
             }
             _ => {}
         }
@@ -63,8 +63,8 @@ pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Sc
                 | DatumPredicate::BytesRange { .. }
                 | DatumPredicate::BytesOneOf(_)),
             negated: false,
-        }) => Implied::from([(column, predicate)]),
-        _ => Implied::new(),
+        }) => ImpliedPredicates::from([(column, predicate)]),
+        _ => ImpliedPredicates::new(),
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn non_null_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Sc
     {
         return Some(NonNullPredicate { predicate, is_exact: true });
     }
-    let predicate = arms.iter().map(|arm| implied_predicates(arm, schema)).reduce(either)?.remove(&column)?;
+    let predicate = arms.iter().map(|arm| implied_predicates(arm, schema)).reduce(union_implied)?.remove(&column)?;
     Some(NonNullPredicate { predicate: ColumnPredicate::new(column, predicate), is_exact: false })
 }
 
@@ -96,35 +96,41 @@ fn disjuncts<'a>(expression: &'a Arc<dyn PhysicalExpr>, arms: &mut Vec<&'a Arc<d
 
 /// Predicates implied by the filter of a join with a partitioned build side, `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN
 /// .. ELSE false END`: a row that passes satisfies one of the arms.
-fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> Implied {
+fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> ImpliedPredicates {
     let is_false = |arm: &Arc<dyn PhysicalExpr>| {
         matches!(literal_of(arm), Some(ScalarValue::Boolean(Some(false)) | ScalarValue::Boolean(None)))
     };
     // Without ELSE the result is null, and no row passes.
     let otherwise = case.else_expr().filter(|arm| !is_false(arm));
     let arms = case.when_then_expr().iter().map(|(_, then)| then).chain(otherwise);
-    arms.filter(|arm| !is_false(arm)).map(|arm| implied_predicates(arm, schema)).reduce(either).unwrap_or_default()
+    arms.filter(|arm| !is_false(arm))
+        .map(|arm| implied_predicates(arm, schema))
+        .reduce(union_implied)
+        .unwrap_or_default()
 }
 
 /// Predicates implied by the filter of a join on several columns, `struct(a, b) IN (..)`: each column has one of the
 /// values of its field.
-fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> Implied {
+fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> ImpliedPredicates {
     let structs = list.list().iter().map(|literal| match literal_of(literal) {
         Some(ScalarValue::Struct(one)) => Some(one),
         _ => None,
     });
-    let Some(structs) = structs.collect::<Option<Vec<_>>>().filter(|_| !list.negated()) else { return Implied::new() };
+    let Some(structs) = structs.collect::<Option<Vec<_>>>().filter(|_| !list.negated()) else {
+        return ImpliedPredicates::new();
+    };
     let predicate_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
-        let (column, logical_type) = compared(expression, schema)?;
+        let (column, logical_type) = compared_column(expression, schema)?;
         // A null struct matches no row. A null field may be equal to another null.
-        let key =
-            |one: &Arc<StructArray>| datum_at(&as_keys(one.columns().get(field)?, logical_type)?, logical_type, 0);
+        let key = |one: &Arc<StructArray>| {
+            datum_at(&cast_for_datums(one.columns().get(field)?, logical_type)?, logical_type, 0)
+        };
         let keys = structs.iter().filter(|one| one.is_valid(0)).map(|one| key(one)).collect::<Option<Vec<_>>>()?;
         Some((column, ColumnPredicate::one_of(column, logical_type, keys).condition))
     };
-    let mut implied = Implied::new();
+    let mut implied = ImpliedPredicates::new();
     for (column, predicate) in fields.iter().enumerate().filter_map(predicate_of) {
-        let both = implied.get(&column).and_then(|other| both_of(other, &predicate));
+        let both = implied.get(&column).and_then(|other| intersection(other, &predicate));
         implied.insert(column, both.unwrap_or(predicate));
     }
     implied
@@ -132,7 +138,7 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
 
 /// Intersection of two predicates: values pass it if they pass both. `None` if no predicate expresses it, as for null
 /// checks.
-pub(super) fn both_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
+pub(super) fn intersection(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
     Some(match (left, right) {
         (DatumPredicate::Range { low, high }, DatumPredicate::Range { low: other_low, high: other_high }) => {
             DatumPredicate::Range { low: *low.max(other_low), high: *high.min(other_high) }
@@ -171,26 +177,26 @@ pub(super) fn both_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<D
 
 /// Predicates of a disjunction: for each column that both sides restrict, the values that pass either. Long lists
 /// become ranges.
-fn either(left: Implied, right: Implied) -> Implied {
+fn union_implied(left: ImpliedPredicates, right: ImpliedPredicates) -> ImpliedPredicates {
     let both = left.into_iter().filter_map(|(column, predicate)| Some((column, predicate, right.get(&column)?)));
-    both.filter_map(|(column, predicate, other)| Some((column, either_of(&predicate, other)?))).collect()
+    both.filter_map(|(column, predicate, other)| Some((column, union_of(&predicate, other)?))).collect()
 }
 
-fn either_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
-    match (listed(left), listed(right)) {
+fn union_of(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
+    match (as_list(left), as_list(right)) {
         (Some(DatumPredicate::OneOf(left)), Some(DatumPredicate::OneOf(right)))
             if left.len() + right.len() <= LISTED_MAX =>
         {
-            return Some(DatumPredicate::OneOf(merged(&left, &right).into()));
+            return Some(DatumPredicate::OneOf(sorted_union(&left, &right).into()));
         }
         (Some(DatumPredicate::BytesOneOf(left)), Some(DatumPredicate::BytesOneOf(right)))
             if left.len() + right.len() <= LISTED_MAX =>
         {
-            return Some(DatumPredicate::BytesOneOf(merged(&left, &right).into()));
+            return Some(DatumPredicate::BytesOneOf(sorted_union(&left, &right).into()));
         }
         _ => {}
     }
-    match (bounded(left), bounded(right)) {
+    match (as_range(left), as_range(right)) {
         (DatumPredicate::Range { low, high }, DatumPredicate::Range { low: other_low, high: other_high }) => {
             // An empty range does not extend the union.
             Some(match (low > high, other_low > other_high) {
@@ -227,7 +233,7 @@ fn high_order(high: &Bound<Box<[u8]>>) -> (bool, &[u8], bool) {
 }
 
 /// Converts a predicate to a list if it is one or admits one value.
-fn listed(predicate: &DatumPredicate) -> Option<DatumPredicate> {
+fn as_list(predicate: &DatumPredicate) -> Option<DatumPredicate> {
     match predicate {
         DatumPredicate::OneOf(_) | DatumPredicate::BytesOneOf(_) => Some(predicate.clone()),
         DatumPredicate::Range { low, high } if low == high => Some(DatumPredicate::OneOf(Arc::from([*low]))),
@@ -239,7 +245,7 @@ fn listed(predicate: &DatumPredicate) -> Option<DatumPredicate> {
 }
 
 /// Converts a list to the range from its least value to its greatest. Other predicates stay as they are.
-fn bounded(predicate: &DatumPredicate) -> DatumPredicate {
+fn as_range(predicate: &DatumPredicate) -> DatumPredicate {
     match predicate {
         DatumPredicate::OneOf(numbers) => match numbers.first().zip(numbers.last()) {
             Some((low, high)) => DatumPredicate::Range { low: *low, high: *high },
@@ -254,7 +260,7 @@ fn bounded(predicate: &DatumPredicate) -> DatumPredicate {
 }
 
 /// Union of two lists, ascending and distinct.
-fn merged<T: Clone + Ord>(left: &[T], right: &[T]) -> Vec<T> {
+fn sorted_union<T: Clone + Ord>(left: &[T], right: &[T]) -> Vec<T> {
     let mut all = [left, right].concat();
     all.sort_unstable();
     all.dedup();
@@ -298,29 +304,33 @@ mod tests {
             (0..12).flat_map(|number| [Datum::Number(number), Datum::Bytes(bytes(number))]).collect();
         for predicates in [&predicates[..], &strings] {
             for (left, right) in predicates.iter().flat_map(|left| predicates.iter().map(move |right| (left, right))) {
-                let (Some(both), Some(either)) = (both_of(left, right), either_of(left, right)) else {
+                let (Some(both), Some(union_implied)) = (intersection(left, right), union_of(left, right)) else {
                     panic!("{left:?} and {right:?} are of one kind");
                 };
                 for key in &keys {
                     let (first, second) = (left.admits(key), right.admits(key));
                     assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
-                    assert!(either.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
+                    assert!(union_implied.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
                 }
             }
         }
         // Null checks and predicates of different kinds have no intersection.
         for predicate in predicates.iter().chain(&strings) {
             assert_eq!(
-                (both_of(predicate, &DatumPredicate::Null), both_of(&DatumPredicate::Null, predicate)),
+                (intersection(predicate, &DatumPredicate::Null), intersection(&DatumPredicate::Null, predicate)),
                 (None, None),
                 "{predicate:?}"
             );
         }
         for (number, string) in predicates.iter().flat_map(|number| strings.iter().map(move |string| (number, string)))
         {
-            assert_eq!((both_of(number, string), both_of(string, number)), (None, None), "{number:?} and {string:?}");
+            assert_eq!(
+                (intersection(number, string), intersection(string, number)),
+                (None, None),
+                "{number:?} and {string:?}"
+            );
         }
         let long = |first: i128| DatumPredicate::OneOf((first..first + LISTED_MAX as i128).collect());
-        assert_eq!(either_of(&long(0), &long(5)), Some(DatumPredicate::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
+        assert_eq!(union_of(&long(0), &long(5)), Some(DatumPredicate::Range { low: 0, high: LISTED_MAX as i128 + 4 }));
     }
 }

@@ -133,7 +133,7 @@ fn bounds_and_lists_of_one_column_become_one_predicate() {
 }
 
 #[test]
-fn what_a_cast_changes_is_evaluated_after_it() {
+fn casts_that_change_values_become_row_predicates() {
     for expression in [
         datafusion::logical_expr::cast(col("i"), DataType::Int16).eq(lit(5_i16)),
         datafusion::logical_expr::cast(col("i"), DataType::Float64).gt(lit(1.5)),
@@ -146,7 +146,7 @@ fn what_a_cast_changes_is_evaluated_after_it() {
 }
 
 #[test]
-fn what_is_left_is_evaluated_and_its_bounds_are_used() {
+fn other_conditions_become_row_predicates_with_implied_bounds() {
     let either = col("i").eq(lit(3)).and(col("t").eq(lit("x"))).or(col("i").eq(lit(9)));
     let bounded = predicate(either);
     assert_eq!(
@@ -196,7 +196,7 @@ fn translated(expression: impl PhysicalExpr) -> Predicate {
 }
 
 #[test]
-fn structs_of_a_join_on_two_columns_say_what_each_has() {
+fn structs_of_a_join_imply_a_list_for_each_column() {
     let conjuncts = |columns: Vec<Expr>, words: Vec<Option<&str>>, present, negated| {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7, 3, 7]));
         let fields = match columns.len() {
@@ -253,7 +253,7 @@ fn hints_on_floating_point_are_column_predicates_alone() {
 }
 
 #[test]
-fn what_nulls_pass_says_what_it_is_without_them() {
+fn disjunctions_with_is_null_have_a_non_null_predicate() {
     let first_rows = |expression: Expr| {
         let predicate = predicate(expression);
         assert!(predicate.column_predicates.is_empty() && predicate.row_predicates.len() == 1, "{predicate:?}");
