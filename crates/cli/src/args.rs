@@ -180,7 +180,7 @@ impl SettingsArguments {
         };
         let database = Database::open_with(path, &settings)?;
         if let Some(notice) = database.recovery_notice() {
-            crate::failure::say(format!("note: {notice}"));
+            crate::failure::print_stderr(format!("note: {notice}"));
         }
         Ok(database)
     }

@@ -12,7 +12,7 @@ use taut_store::backup::{
 use taut_store::{OpenError, OpenOptions, Store};
 
 use crate::args::{BackupArguments, RestoreArguments};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print_stderr};
 use crate::output::Output;
 use crate::progress::BytesDisplay;
 use crate::units::{bytes_text, count_text};
@@ -24,7 +24,9 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
         return output.finish();
     }
     // The command line parser requires it.
-    let Some(database) = &arguments.database else { return Err(Failure::Refused("which database?".to_owned())) };
+    let Some(database) = &arguments.database else {
+        return Err(Failure::InvalidArgument("which database?".to_owned()));
+    };
     let store = open(database, arguments)?;
     if arguments.stop_log {
         store.stop_log_retention()?;
@@ -32,13 +34,13 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
         return output.finish();
     }
     let Some(directory) = &arguments.directory else {
-        return Err(Failure::Refused("which backup directory?".to_owned()));
+        return Err(Failure::InvalidArgument("which backup directory?".to_owned()));
     };
     let options = BackupOptions { log: arguments.log, keep: arguments.keep.map(std::num::NonZeroUsize::get) };
     let mut progress = Progress::begin("backing up");
-    let report = store.backup(directory, options, &mut |now| progress.step(now));
+    let report = store.backup(directory, options, &mut |step| progress.update(step));
     progress.end();
-    let report = report.map_err(interrupted)?;
+    let report = report.map_err(to_failure)?;
     print(&report, directory, &mut output)?;
     output.finish()
 }
@@ -51,13 +53,13 @@ fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> 
     let store = match (Store::open(database, options), &arguments.directory) {
         (Err(error @ OpenError::Locked { .. }), Some(directory)) if arguments.log => {
             let directory = directory.display().to_string();
-            return Err(Failure::Refused(format!(
+            return Err(Failure::InvalidArgument(format!(
                 "{error}, and backed up without --log; with the log, that process backs it up while it is in use, by \
                  BACKUP DATABASE TO '{directory}' WITH (log) in SQL or connection.backup({directory:?}, log=True) in Python"
             )));
         }
         (Err(error @ OpenError::Locked { .. }), _) if arguments.stop_log => {
-            return Err(Failure::Refused(format!(
+            return Err(Failure::InvalidArgument(format!(
                 "{error}; that process ends the log, by BACKUP DATABASE STOP LOG in SQL"
             )));
         }
@@ -65,7 +67,7 @@ fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> 
         (opened, _) => opened?,
     };
     if let Some(cut) = &store.recovery().cut {
-        say(format!("note: {cut}"));
+        print_stderr(format!("note: {cut}"));
     }
     Ok(store)
 }
@@ -123,7 +125,7 @@ fn list(directory: &Path, output: &mut Output) -> Result<(), Failure> {
 pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(), Failure> {
     let time = arguments.time.as_deref().map(|text| {
         parse_time(text).ok_or_else(|| {
-            Failure::Refused(format!(
+            Failure::InvalidArgument(format!(
                 "--time: {text:?} is no time; write for example '2026-11-27 13:36:16', in UTC, or with an offset \
                  '2026-11-27 13:36:16.5+02:00'"
             ))
@@ -132,9 +134,9 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
     let options = RestoreOptions { backup: arguments.backup, time: time.transpose()? };
     let mut progress = Progress::begin("restoring");
     let restored = Backups::open(&arguments.directory)
-        .and_then(|backups| backups.restore(&arguments.database, options, &mut |now| progress.step(now)));
+        .and_then(|backups| backups.restore(&arguments.database, options, &mut |step| progress.update(step)));
     progress.end();
-    let report = restored.map_err(interrupted)?;
+    let report = restored.map_err(to_failure)?;
     output.line(format!(
         "{}: commit {} of {}, {}",
         arguments.database.display(),
@@ -150,7 +152,7 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
     output.finish()
 }
 
-fn interrupted(error: BackupError) -> Failure {
+fn to_failure(error: BackupError) -> Failure {
     match error {
         BackupError::Cancelled => Failure::Interrupted,
         error => error.into(),
@@ -166,13 +168,13 @@ struct Progress {
 impl Progress {
     fn begin(operation: &'static str) -> Self {
         let is_interrupted = Arc::new(AtomicBool::new(false));
-        let caught = Arc::clone(&is_interrupted);
-        crate::interrupt::on_interrupt(move || caught.store(true, Ordering::SeqCst));
+        let flag = Arc::clone(&is_interrupted);
+        crate::interrupt::on_interrupt(move || flag.store(true, Ordering::SeqCst));
         Self { display: BytesDisplay::new(operation), is_interrupted }
     }
 
-    fn step(&mut self, now: BackupProgress) -> ControlFlow<()> {
-        self.display.update(now.done_bytes, now.total_bytes);
+    fn update(&mut self, step: BackupProgress) -> ControlFlow<()> {
+        self.display.update(step.done_bytes, step.total_bytes);
         match self.is_interrupted.load(Ordering::SeqCst) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use taut::{Outcome, Session};
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print_stderr};
 use crate::interrupt::Interrupts;
 use crate::output::{Format, Output, write_rows};
 use crate::progress::ProgressDisplay;
@@ -35,26 +35,26 @@ impl Executor {
     }
 
     /// From now on, Ctrl-C cancels statements but never ends the process, as in the shell.
-    pub fn outlive_interrupts(&self) {
-        self.interrupts.outlive();
+    pub fn never_exit_on_interrupt(&self) {
+        self.interrupts.never_exit();
     }
 
     /// Runs a statement and writes its result. Error messages name `source`, the origin of the statement.
     pub fn run(&mut self, statement: &StatementText, source: &str) -> Result<(), Failure> {
         let watch = self.interrupts.watch(&self.session);
-        let result = self.answer(&statement.text);
+        let result = self.run_statements(&statement.text);
         self.progress.clear();
         // Rows that precede an error must appear before its message.
         self.output.finish()?;
         match result {
-            _ if watch.is_caught() => Err(Failure::Interrupted),
+            _ if watch.was_interrupted() => Err(Failure::Interrupted),
             Err(Failure::Database(error)) if error.is_cancelled() => Err(Failure::Interrupted),
-            Err(Failure::Database(error)) => Err(Failure::of_statement(&error, statement, source)),
+            Err(Failure::Database(error)) => Err(Failure::from_statement_error(&error, statement, source)),
             result => result,
         }
     }
 
-    fn answer(&mut self, text: &str) -> Result<(), Failure> {
+    fn run_statements(&mut self, text: &str) -> Result<(), Failure> {
         for statement in self.session.parse(text)? {
             let start = Instant::now();
             let done = match self.session.run(&statement)? {
@@ -65,25 +65,25 @@ impl Executor {
                 }
                 Outcome::Done(done) => {
                     for notice in &done.notices {
-                        say(format!("note: {notice}"));
+                        print_stderr(format!("note: {notice}"));
                     }
                     done.tag
                 }
             };
             self.progress.clear();
-            self.close(&done, start)?;
+            self.write_summary(&done, start)?;
         }
         Ok(())
     }
 
     /// Writes the summary line after a result. With the formats CSV, JSON and Markdown, the line is written to standard
     /// error, and only if `timing` is set.
-    fn close(&mut self, done: &str, start: Instant) -> Result<(), Failure> {
+    fn write_summary(&mut self, done: &str, start: Instant) -> Result<(), Failure> {
         let line =
             if self.timing { format!("({done}, {})", duration_text(start.elapsed())) } else { format!("({done})") };
         match self.format {
             Format::Table => self.output.line(line)?,
-            _ if self.timing => say(line),
+            _ if self.timing => print_stderr(line),
             _ => {}
         }
         self.output.finish()

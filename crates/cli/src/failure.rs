@@ -70,7 +70,7 @@ pub enum Failure {
     Format(#[from] arrow_schema::ArrowError),
     /// An argument is wrong or names something that does not exist. Contains the explanation.
     #[error("{0}")]
-    Refused(String),
+    InvalidArgument(String),
     /// `--with` is malformed.
     #[error("--with: {expected}, found {found:?}; write for example --with \"layout=column, sort_by='a, b desc'\"")]
     With {
@@ -119,9 +119,9 @@ pub struct Excerpt {
 
 impl Failure {
     /// Creates the failure of a statement. `source` names where the statement comes from, such as a file.
-    pub fn of_statement(error: &taut::Error, statement: &StatementText, source: &str) -> Self {
-        let place = error.position();
-        let excerpt = place.and_then(|(line, column)| Excerpt::new(source, statement, line, column));
+    pub fn from_statement_error(error: &taut::Error, statement: &StatementText, source: &str) -> Self {
+        let position = error.position();
+        let excerpt = position.and_then(|(line, column)| Excerpt::new(source, statement, line, column));
         match excerpt {
             None => Self::Statement { message: error.to_string(), excerpt: None, notes: String::new() },
             excerpt => {
@@ -137,11 +137,11 @@ impl Failure {
         match self {
             Self::Closed => ExitCode::SUCCESS,
             Self::Interrupted => {
-                say("interrupted");
+                print_stderr("interrupted");
                 ExitCode::from(INTERRUPTED)
             }
             _ => {
-                say(self.text());
+                print_stderr(self.text());
                 ExitCode::FAILURE
             }
         }
@@ -160,7 +160,7 @@ impl Failure {
 }
 
 /// Writes a line to standard error. Ignores errors, because there is no other output on which to report them.
-pub fn say(line: impl std::fmt::Display) {
+pub fn print_stderr(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_points_at_the_place() {
+    fn an_excerpt_points_at_the_position() {
         let start = Position { line: 9, column: 5 };
         let statement = StatementText { text: "select a,\n\tb c".to_owned(), start };
         let excerpt = Excerpt::new("x.sql", &statement, 2, 4).unwrap();

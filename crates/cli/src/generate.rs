@@ -17,6 +17,7 @@ pub fn run_completions(arguments: &CompletionsArguments) -> Result<(), Failure> 
 /// Runs `taut man`: writes `taut.1`, and a page for each command.
 pub fn run_man(arguments: &ManArguments) -> Result<(), Failure> {
     let directory = &arguments.directory;
-    clap_mangen::generate_to(Arguments::command(), directory)
-        .map_err(|error| Failure::Refused(format!("cannot write the manual to {}: {error}", directory.display())))
+    clap_mangen::generate_to(Arguments::command(), directory).map_err(|error| {
+        Failure::InvalidArgument(format!("cannot write the manual to {}: {error}", directory.display()))
+    })
 }

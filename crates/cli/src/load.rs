@@ -30,7 +30,7 @@ pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure>
     let duration = start.elapsed();
     progress.clear();
     let rows = match loaded {
-        Err(_) if watch.is_caught() => return Err(Failure::Interrupted),
+        Err(_) if watch.was_interrupted() => return Err(Failure::Interrupted),
         loaded => loaded?,
     };
     drop(watch);

@@ -17,17 +17,17 @@ pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
             value.push_str(piece);
             continue;
         }
-        let refused = |expected| Failure::With { expected, found: piece.to_owned() };
-        let Some((name, value)) = piece.split_once('=') else { return Err(refused("expected name=value")) };
+        let malformed = |expected| Failure::With { expected, found: piece.to_owned() };
+        let Some((name, value)) = piece.split_once('=') else { return Err(malformed("expected name=value")) };
         let (name, value) = (name.trim(), value.trim());
         if name.is_empty() || value.is_empty() {
-            return Err(refused("expected name=value"));
+            return Err(malformed("expected name=value"));
         }
         let value = match value.strip_prefix('\'') {
             None => value.to_owned(),
             Some(rest) => match rest.strip_suffix('\'') {
                 Some(inside) if !inside.replace("''", "").contains('\'') => inside.replace("''", "'"),
-                _ => return Err(refused("expected one quoted value")),
+                _ => return Err(malformed("expected one quoted value")),
             },
         };
         options.push((name.to_owned(), value));
@@ -39,7 +39,7 @@ pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
 fn split_at_commas(text: &str) -> Result<Vec<&str>, Failure> {
     let (mut pieces, mut start, mut depth) = (Vec::new(), 0, 0_u32);
     let mut quote = None;
-    for (place, character) in text.char_indices() {
+    for (offset, character) in text.char_indices() {
         match (quote, character) {
             (Some(open), _) if open == character => quote = None,
             (Some(_), _) => {}
@@ -47,8 +47,8 @@ fn split_at_commas(text: &str) -> Result<Vec<&str>, Failure> {
             (None, '(') => depth += 1,
             (None, ')') => depth = depth.saturating_sub(1),
             (None, ',') if depth == 0 => {
-                pieces.push(text[start..place].trim());
-                start = place + 1;
+                pieces.push(text[start..offset].trim());
+                start = offset + 1;
             }
             _ => {}
         }

@@ -32,20 +32,20 @@ impl ProgressDisplay {
     /// input.
     pub fn attach(session: &Session, note: &str) -> Self {
         let display = Self::default();
-        display.with(|state| state.note = note.to_owned());
+        display.with_state(|state| state.note = note.to_owned());
         let shared = display.clone();
-        session.on_progress(Some(Arc::new(move |progress| shared.with(|state| state.update(progress)))));
+        session.on_progress(Some(Arc::new(move |progress| shared.with_state(|state| state.update(progress)))));
         display
     }
 
     /// Sets the expected rows, for sources whose length the session does not know.
     pub fn expect_rows(&self, rows: u64) {
-        self.with(|state| state.rows_expected = Some(rows));
+        self.with_state(|state| state.rows_expected = Some(rows));
     }
 
     /// Removes the bar from the terminal.
     pub fn clear(&self) {
-        self.with(|state| {
+        self.with_state(|state| {
             state.started = None;
             if let Some(bar) = state.bar.take() {
                 bar.finish_and_clear();
@@ -53,8 +53,8 @@ impl ProgressDisplay {
         });
     }
 
-    fn with(&self, act: impl FnOnce(&mut ProgressState)) {
-        act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
+    fn with_state(&self, change: impl FnOnce(&mut ProgressState)) {
+        change(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -73,7 +73,7 @@ impl ProgressState {
         }
         let Some(started) = self.started else { return };
         if self.bar.is_none() && started.elapsed() >= SHOWN_AFTER {
-            let bar = bar_of(progress.rows_total.or(self.rows_expected)).with_elapsed(started.elapsed());
+            let bar = new_bar(progress.rows_total.or(self.rows_expected)).with_elapsed(started.elapsed());
             bar.set_message(format!("{} {}", self.operation, self.note).trim_end().to_owned());
             self.bar = Some(bar);
         }
@@ -84,7 +84,7 @@ impl ProgressState {
 }
 
 /// Returns a bar if the total is known, else a spinner.
-fn bar_of(rows_total: Option<u64>) -> ProgressBar {
+fn new_bar(rows_total: Option<u64>) -> ProgressBar {
     const WITH_END: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
     const WITHOUT_END: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
     let bar = rows_total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);

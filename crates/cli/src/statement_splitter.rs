@@ -49,7 +49,7 @@ enum LexicalState {
 pub struct StatementSplitter {
     bytes: Vec<u8>,
     /// Read offset: count of `bytes` that have been scanned.
-    read: usize,
+    scanned: usize,
     state: LexicalState,
     /// Whether the current statement has more than white space and comments.
     has_code: bool,
@@ -61,7 +61,7 @@ impl Default for StatementSplitter {
     fn default() -> Self {
         Self {
             bytes: Vec::new(),
-            read: 0,
+            scanned: 0,
             state: LexicalState::Code,
             has_code: false,
             origin: Position { line: 1, column: 1 },
@@ -79,7 +79,7 @@ impl StatementSplitter {
     pub fn next_statement(&mut self) -> Option<StatementText> {
         while let Some(end) = self.find_end(false) {
             let has_code = std::mem::take(&mut self.has_code);
-            let statement = self.cut(end, end + 1);
+            let statement = self.take_statement(end, end + 1);
             if has_code {
                 return Some(statement);
             }
@@ -97,7 +97,7 @@ impl StatementSplitter {
         let is_open = !matches!(self.state, LexicalState::Code | LexicalState::LineComment);
         let has_code = std::mem::take(&mut self.has_code) || is_open;
         self.state = LexicalState::Code;
-        let statement = self.cut(end, self.bytes.len());
+        let statement = self.take_statement(end, self.bytes.len());
         has_code.then_some(statement)
     }
 
@@ -113,8 +113,8 @@ impl StatementSplitter {
     /// A byte that may begin a token of two bytes is not scanned until the second byte is available, unless the text
     /// `is_final`.
     fn find_end(&mut self, is_final: bool) -> Option<usize> {
-        while let Some(&byte) = self.bytes.get(self.read) {
-            let next = self.bytes.get(self.read + 1).copied();
+        while let Some(&byte) = self.bytes.get(self.scanned) {
+            let next = self.bytes.get(self.scanned + 1).copied();
             if next.is_none() && !is_final && self.needs_next(byte) {
                 return None;
             }
@@ -122,8 +122,8 @@ impl StatementSplitter {
             match &mut self.state {
                 LexicalState::Code => match (byte, next) {
                     (b';', _) => {
-                        self.read += 1;
-                        return Some(self.read - 1);
+                        self.scanned += 1;
+                        return Some(self.scanned - 1);
                     }
                     (b'-', Some(b'-')) => self.state = LexicalState::LineComment,
                     (b'/', Some(b'*')) => {
@@ -157,7 +157,7 @@ impl StatementSplitter {
                     _ => {}
                 },
                 LexicalState::Dollar(delimiter) if byte == b'$' => {
-                    let rest = &self.bytes[self.read..];
+                    let rest = &self.bytes[self.scanned..];
                     if rest.starts_with(delimiter) {
                         width = delimiter.len();
                         self.state = LexicalState::Code;
@@ -170,7 +170,7 @@ impl StatementSplitter {
                 | LexicalState::LineComment
                 | LexicalState::Dollar(_) => {}
             }
-            self.read = (self.read + width).min(self.bytes.len());
+            self.scanned = (self.scanned + width).min(self.bytes.len());
         }
         None
     }
@@ -186,18 +186,18 @@ impl StatementSplitter {
 
     /// Whether the quote at the read offset follows an `E` that is not the end of a longer word.
     fn follows_escape_prefix(&self) -> bool {
-        let Some((last, before)) = self.bytes[..self.read].split_last() else { return false };
+        let Some((last, before)) = self.bytes[..self.scanned].split_last() else { return false };
         last.eq_ignore_ascii_case(&b'e') && !before.last().is_some_and(|byte| is_name_byte(*byte))
     }
 
     /// Whether the dollar sign at the read offset is part of a name.
     fn follows_name(&self) -> bool {
-        self.bytes[..self.read].last().is_some_and(|byte| is_name_byte(*byte))
+        self.bytes[..self.scanned].last().is_some_and(|byte| is_name_byte(*byte))
     }
 
     /// Token that the dollar sign at the read offset begins.
     fn dollar_delimiter(&self, is_final: bool) -> DollarSign {
-        let rest = &self.bytes[self.read..];
+        let rest = &self.bytes[self.scanned..];
         let tag = rest[1..].iter().take_while(|byte| is_name_byte(**byte) && **byte != b'$').count();
         match rest.get(1 + tag) {
             None if is_final => DollarSign::Other,
@@ -208,13 +208,13 @@ impl StatementSplitter {
     }
 
     /// Returns `bytes[..end]` as a statement and removes `bytes[..next]`.
-    fn cut(&mut self, end: usize, next: usize) -> StatementText {
+    fn take_statement(&mut self, end: usize, next: usize) -> StatementText {
         let leading = self.bytes[..end].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let start = advance(self.origin, &self.bytes[..leading]);
         let text = String::from_utf8_lossy(self.bytes[leading..end].trim_ascii_end()).into_owned();
         self.origin = advance(self.origin, &self.bytes[..next]);
         self.bytes.drain(..next);
-        self.read = self.read.saturating_sub(next);
+        self.scanned = self.scanned.saturating_sub(next);
         StatementText { text, start }
     }
 }

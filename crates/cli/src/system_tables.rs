@@ -9,7 +9,7 @@ use crate::output::format_options;
 
 /// A row of `taut.tables`.
 #[derive(Clone, Debug)]
-pub struct TableFacts {
+pub struct TableInfo {
     /// Name of the table.
     pub name: String,
     /// Layout of new blocks.
@@ -30,7 +30,7 @@ pub struct TableFacts {
 
 /// A row of `taut.blocks`.
 #[derive(Clone, Debug)]
-pub struct BlockFacts {
+pub struct BlockInfo {
     /// Id of the block.
     pub id: String,
     /// Layout of the block.
@@ -41,7 +41,7 @@ pub struct BlockFacts {
 
 /// A row of `taut.columns`: one column of one block.
 #[derive(Clone, Debug)]
-pub struct ColumnFacts {
+pub struct ColumnInfo {
     /// Id of the block.
     pub block: String,
     /// Name of the column.
@@ -67,9 +67,9 @@ pub struct ColumnFacts {
 }
 
 /// Rows of `taut.tables` in the order of table names: all, or only the one with this name.
-pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableFacts>, Failure> {
-    let records = Records::query(session, &(select("taut.tables", name) + " order by table_name"))?;
-    let facts = |row| TableFacts {
+pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableInfo>, Failure> {
+    let records = Records::query(session, &(select_sql("taut.tables", name) + " order by table_name"))?;
+    let info = |row| TableInfo {
         name: records.text(row, "table_name"),
         layout: records.text(row, "layout"),
         sort_by: records.text(row, "sort_by"),
@@ -79,34 +79,34 @@ pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableFacts>, 
         bytes: records.number(row, "bytes"),
         plain_bytes: records.number(row, "plain_bytes"),
     };
-    Ok((0..records.rows.len()).map(facts).collect())
+    Ok((0..records.rows.len()).map(info).collect())
 }
 
 /// Row of `taut.tables` for one table. Fails if the table does not exist.
-pub fn table(session: &Session, name: &str) -> Result<TableFacts, Failure> {
+pub fn table(session: &Session, name: &str) -> Result<TableInfo, Failure> {
     if let Some(found) = tables(session, Some(name))?.into_iter().next() {
         return Ok(found);
     }
     let names: Vec<_> = tables(session, None)?.into_iter().map(|table| table.name).collect();
     let names = if names.is_empty() { "the database has none".to_owned() } else { names.join(", ") };
-    Err(Failure::Refused(format!("there is no table {name:?}; tables: {names}")))
+    Err(Failure::InvalidArgument(format!("there is no table {name:?}; tables: {names}")))
 }
 
 /// Blocks of a table, in their order.
-pub fn blocks(session: &Session, table: &str) -> Result<Vec<BlockFacts>, Failure> {
-    let records = Records::query(session, &select("taut.blocks", Some(table)))?;
-    let facts = |row| BlockFacts {
+pub fn blocks(session: &Session, table: &str) -> Result<Vec<BlockInfo>, Failure> {
+    let records = Records::query(session, &select_sql("taut.blocks", Some(table)))?;
+    let info = |row| BlockInfo {
         id: records.text(row, "block_id"),
         layout: records.text(row, "layout"),
         rows: records.number(row, "rows"),
     };
-    Ok((0..records.rows.len()).map(facts).collect())
+    Ok((0..records.rows.len()).map(info).collect())
 }
 
 /// Columns of each block of a table.
-pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnFacts>, Failure> {
-    let records = Records::query(session, &select("taut.columns", Some(table)))?;
-    let facts = |row| ColumnFacts {
+pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnInfo>, Failure> {
+    let records = Records::query(session, &select_sql("taut.columns", Some(table)))?;
+    let info = |row| ColumnInfo {
         block: records.text(row, "block_id"),
         name: records.text(row, "column_name"),
         sql_type: records.text(row, "type"),
@@ -119,10 +119,10 @@ pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnFacts>, Failu
         max: records.value(row, "max").map(str::to_owned),
         nulls: records.number(row, "nulls"),
     };
-    Ok((0..records.rows.len()).map(facts).collect())
+    Ok((0..records.rows.len()).map(info).collect())
 }
 
-fn select(from: &str, table: Option<&str>) -> String {
+fn select_sql(from: &str, table: Option<&str>) -> String {
     match table {
         Some(name) => format!("select * from {from} where table_name = {}", literal(name)),
         None => format!("select * from {from}"),

@@ -17,18 +17,18 @@ impl ByteSize {
 /// Error: a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no size; write for example 4GiB, 512MiB, 1.5GB or a number of bytes")]
-pub struct NoByteSize {
+pub struct ParseByteSizeError {
     found: String,
 }
 
 impl FromStr for ByteSize {
-    type Err = NoByteSize;
+    type Err = ParseByteSizeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || NoByteSize { found: text.to_owned() };
+        let error = || ParseByteSizeError { found: text.to_owned() };
         let lower = text.trim().to_ascii_lowercase();
         let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-        let number: f64 = lower[..digits].parse().map_err(|_| refused())?;
+        let number: f64 = lower[..digits].parse().map_err(|_| error())?;
         let unit: f64 = match lower[digits..].trim() {
             "" | "b" => 1.0,
             "k" | "kib" => 1024.0,
@@ -39,11 +39,11 @@ impl FromStr for ByteSize {
             "mb" => 1e6,
             "gb" => 1e9,
             "tb" => 1e12,
-            _ => return Err(refused()),
+            _ => return Err(error()),
         };
         let bytes = number * unit;
         // A float-to-integer cast saturates. The bound excludes values that would.
-        if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(refused()) }
+        if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(error()) }
     }
 }
 
@@ -76,8 +76,8 @@ pub fn duration_text(duration: Duration) -> String {
 pub fn count_text(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -54,7 +54,7 @@ fn a_database_is_backed_up_listed_and_restored() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn invalid_backups_and_restores_are_refused_with_a_reason() {
     let (directory, database) = scratch();
     let path = paths(&directory);
     csv(&database, "CREATE TABLE t (x int)");

@@ -31,7 +31,7 @@ fn a_table_is_drawn() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn missing_databases_and_tables_are_reported() {
     let (_directory, database) = scratch();
     let errors = taut(&["inspect", &database]).fails();
     assert!(errors.contains("no database"), "{errors}");
@@ -50,14 +50,14 @@ fn a_flipped_byte_is_found() {
     assert!(output.starts_with("no damage: 1 tables, "), "{output}");
     let files = block_files(&database);
     let whole = std::fs::read(&files[0]).unwrap();
-    for place in [0, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
+    for offset in [0, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
         let mut bytes = whole.clone();
-        bytes[place] ^= 0x10;
+        bytes[offset] ^= 0x10;
         std::fs::write(&files[0], &bytes).unwrap();
         let run = taut(&["verify", &database]);
         let name = files[0].file_name().unwrap().to_str().unwrap();
-        assert!(run.output.contains(name) && run.output.contains("table \"t\""), "byte {place}: {run:?}");
-        assert!(run.fails().contains("1 damaged place(s) in 1 file(s)"), "byte {place}");
+        assert!(run.output.contains(name) && run.output.contains("table \"t\""), "byte {offset}: {run:?}");
+        assert!(run.fails().contains("1 damaged place(s) in 1 file(s)"), "byte {offset}");
     }
     std::fs::write(&files[0], &whole).unwrap();
     taut(&["verify", &database]).succeeds();

@@ -15,25 +15,25 @@ use common::{command, csv, scratch, taut};
 /// Number of rounds. Each round ends with a kill. Environment variable `KILL_ROUNDS` overrides it.
 const ROUNDS: u64 = 8;
 /// Maximum lifetime of a process.
-const LIFE: Duration = Duration::from_millis(700);
+const LIFETIME_MAX: Duration = Duration::from_millis(700);
 /// Maximum number of transactions that a process receives.
-const GIVEN_MAX: u64 = 5_000;
+const TRANSACTIONS_MAX: u64 = 5_000;
 /// Smallest key of bulk loads. A later transaction deletes these rows.
 const LOADED: i64 = 1_000_000;
 
 type Rows = BTreeMap<i64, i64>;
 
 /// Hash of a number and a salt.
-fn mixed(number: u64, salt: u64) -> u64 {
-    let mixed = (number ^ salt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+fn hash(number: u64, salt: u64) -> u64 {
+    let product = (number ^ salt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (product ^ (product >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
 }
 
 /// Statements of the transaction with this number. Also applies its changes to `rows`.
 fn changes(number: u64, rows: &mut Rows) -> String {
-    let (key, value) = ((mixed(number, 1) % 200) as i64, (mixed(number, 2) % 1_000_000) as i64);
+    let (key, value) = ((hash(number, 1) % 200) as i64, (hash(number, 2) % 1_000_000) as i64);
     let loaded = LOADED + (number % 1_000) as i64 * 10_000;
-    match mixed(number, 3) % 16 {
+    match hash(number, 3) % 16 {
         0..6 => {
             rows.insert(key, value);
             format!("INSERT INTO t VALUES ({key}, {value}) ON CONFLICT (k) DO UPDATE SET v = excluded.v;\n")
@@ -64,7 +64,7 @@ fn changes(number: u64, rows: &mut Rows) -> String {
 
 /// Input of a process for one transaction: its changes and its number, and sometimes a maintenance statement before it.
 fn statements(number: u64, rows: &mut Rows) -> String {
-    let upkeep = match mixed(number, 4) % 40 {
+    let maintenance = match hash(number, 4) % 40 {
         0 => "CHECKPOINT;\n",
         1 => "VACUUM t;\n",
         2 => "VACUUM FULL t;\n",
@@ -74,7 +74,7 @@ fn statements(number: u64, rows: &mut Rows) -> String {
         _ => "",
     };
     let changes = changes(number, rows);
-    format!("{upkeep}BEGIN;\n{changes}UPDATE progress SET number = {number};\nCOMMIT;\n")
+    format!("{maintenance}BEGIN;\n{changes}UPDATE progress SET number = {number};\nCOMMIT;\n")
 }
 
 #[test]
@@ -94,24 +94,24 @@ fn what_was_committed_is_there_after_a_kill() {
         let mut planned = rows.clone();
         let writer = std::thread::spawn(move || {
             // Writing fails once the process is gone.
-            (number + 1..=number + GIVEN_MAX)
+            (number + 1..=number + TRANSACTIONS_MAX)
                 .take_while(|number| input.write_all(statements(*number, &mut planned).as_bytes()).is_ok())
                 .count()
         });
         let reader = std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "(COMMIT)").count() as u64
         });
-        std::thread::sleep(LIFE.mul_f64((mixed(round, seed) % 1_000) as f64 / 1_000.0));
+        std::thread::sleep(LIFETIME_MAX.mul_f64((hash(round, seed) % 1_000) as f64 / 1_000.0));
         // No statement of the input is an error.
         assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "seed {seed}, round {round}");
         child.kill().unwrap();
         child.wait().unwrap();
-        let told = reader.join().unwrap();
+        let reported = reader.join().unwrap();
         writer.join().unwrap();
-        let context = format!("seed {seed}, round {round}: {told} commits behind {number}");
+        let context = format!("seed {seed}, round {round}: {reported} commits behind {number}");
         let found = csv(&database, "SELECT number FROM progress");
         let found: u64 = found.lines().nth(1).unwrap().parse().unwrap();
-        assert!((number + told..=number + told + 1).contains(&found), "{context}; {found} is the last");
+        assert!((number + reported..=number + reported + 1).contains(&found), "{context}; {found} is the last");
         for number in number + 1..=found {
             changes(number, &mut rows);
         }

@@ -20,10 +20,10 @@ const ROWS: usize = 200_000;
 /// Number of copies that a process receives.
 const COPIES: u64 = 20;
 /// Maximum time that a process runs after it begins to spill.
-const LIFE_MILLISECONDS: u64 = 400;
+const LIFETIME_MAX_MILLISECONDS: u64 = 400;
 /// Interval and maximum number of checks for spilling, together half a minute.
-const LOOKED_EVERY: Duration = Duration::from_millis(2);
-const LOOKS_MAX: usize = 15_000;
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
+const CHECKS_MAX: usize = 15_000;
 
 /// Whether a process has an open file in a directory, also one without a name.
 fn has_open(process: u32, directory: &Path) -> bool {
@@ -78,12 +78,12 @@ fn copies_are_whole_and_no_spill_file_is_left_after_a_signal() {
             .unwrap();
         let mut input = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || input.write_all(script.as_bytes()).is_ok());
-        let spills_now = (0..LOOKS_MAX).any(|_| {
-            std::thread::sleep(LOOKED_EVERY);
+        let spills_now = (0..CHECKS_MAX).any(|_| {
+            std::thread::sleep(CHECK_INTERVAL);
             has_open(child.id(), &spills) || child.try_wait().unwrap().is_some()
         });
         spilled += u64::from(spills_now && child.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis((seed ^ round.wrapping_mul(7919)) % LIFE_MILLISECONDS));
+        std::thread::sleep(Duration::from_millis((seed ^ round.wrapping_mul(7919)) % LIFETIME_MAX_MILLISECONDS));
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         child.wait().unwrap();
         writer.join().unwrap();

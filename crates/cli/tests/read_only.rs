@@ -25,12 +25,12 @@ impl Session {
         let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut session = Self { child, input, output };
-        assert_eq!(session.ask("select 1 as opened"), ["opened", "1"]);
+        assert_eq!(session.run("select 1 as opened"), ["opened", "1"]);
         session
     }
 
     /// Runs a statement and returns the lines of its result.
-    fn ask(&mut self, sql: &str) -> Vec<String> {
+    fn run(&mut self, sql: &str) -> Vec<String> {
         writeln!(self.input, "{sql}; select 'end' as answered;").unwrap();
         let lines = (&mut self.output).lines().map(Result::unwrap);
         let mut lines: Vec<String> = lines.take_while(|line| line != "end").collect();
@@ -60,19 +60,19 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
 fn another_process_reads_while_one_writes() {
     let (_directory, database) = scratch();
     let mut writer = Session::open(&["sql", &database]);
-    writer.ask("create table t (n bigint); insert into t values (1), (2)");
+    writer.run("create table t (n bigint); insert into t values (1), (2)");
     let in_use = taut(&["sql", &database, "-c", "select 1"]).fails();
     assert!(in_use.contains("is in use by process") && in_use.contains("it can be opened read-only"), "{in_use}");
     let answer = |sql: &str| taut(&["sql", "--readonly", &database, "--format", "csv", "-c", sql]).succeeds();
     assert_eq!(answer("select sum(n) as s from t"), "s\n3\n");
     let mut reader = Session::open(&["sql", "--read-only", &database]);
-    writer.ask("insert into t values (4); create table u as select * from t; vacuum full");
-    assert_eq!(reader.ask("select sum(n) as s from t"), ["s", "3"]);
+    writer.run("insert into t values (4); create table u as select * from t; vacuum full");
+    assert_eq!(reader.run("select sum(n) as s from t"), ["s", "3"]);
     assert_eq!(answer("select sum(n) as s from u"), "s\n7\n");
     assert!(taut(&["inspect", "--readonly", &database]).succeeds().contains("3 rows in 1 block"));
     assert!(taut(&["verify", "--readonly", &database]).succeeds().contains("no damage: 2 tables"));
     reader.kill();
-    writer.ask("insert into t values (8); vacuum full; delete from t; vacuum full");
+    writer.run("insert into t values (8); vacuum full; delete from t; vacuum full");
     assert_eq!(std::fs::read_dir(Path::new(&database).join("readers")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(Path::new(&database).join("blocks")).unwrap().count(), 1);
     writer.kill();
@@ -155,7 +155,7 @@ fn a_read_only_mount_is_read_without_creating_a_file() {
     // A writer on the writable path would not know of the reader.
     let mut writer = Session::open(&["sql", &database]);
     let beside = taut(&["sql", "--readonly", mounted, "-c", "select 1"]);
-    writer.ask("select 1");
+    writer.run("select 1");
     assert!(run("umount", &[mounted]));
     writer.kill();
     if is_read_only {

@@ -30,7 +30,7 @@ fn log_files(database: &str) -> Vec<PathBuf> {
 }
 
 /// Creates two tables with keys, sort order, partitions, indexes and text, partly in blocks.
-fn make(database: &str) {
+fn create_database(database: &str) {
     let sql = "
         create table customers (id bigint primary key, name varchar not null);
         insert into customers select n, 'customer ' || n from generate_series(1, 20000) as t(n);
@@ -55,7 +55,7 @@ const EVERYTHING: &str = "
 #[test]
 fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
     let (_directory, database) = scratch();
-    make(&database);
+    create_database(&database);
     let (expected, before) = (csv(&database, EVERYTHING), files(&database));
     let new = format!("{database}.new");
     let output = taut(&["repair", &database, &new]).succeeds();
@@ -72,7 +72,7 @@ fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
 #[test]
 fn a_missing_log_file_is_refused_reported_and_repaired() {
     let (_directory, database) = scratch();
-    make(&database);
+    create_database(&database);
     let [log] = &log_files(&database)[..] else { unreachable!("a closed database has one log file") };
     std::fs::remove_file(log).unwrap();
     let errors = taut(&["sql", &database, "-c", "select 1"]).fails();
@@ -94,7 +94,7 @@ fn a_missing_log_file_is_refused_reported_and_repaired() {
 #[test]
 fn a_missing_block_harms_its_table_alone() {
     let (_directory, database) = scratch();
-    make(&database);
+    create_database(&database);
     let customers = csv(&database, "select count(*), sum(id), max(name) from customers");
     let of_orders = csv(&database, "select file from taut.blocks where table_name = 'orders' order by file limit 1");
     let name = Path::new(of_orders.lines().nth(1).unwrap()).file_name().unwrap().to_owned();
@@ -207,7 +207,7 @@ fn a_killed_repair_or_restore_leaves_no_empty_database() {
 }
 
 #[test]
-fn what_cannot_be_repaired_says_why() {
+fn unrepairable_databases_are_refused_with_a_reason() {
     let (directory, database) = scratch();
     let new = format!("{database}.new");
     assert!(taut(&["repair", &database, &new]).fails().contains("there is no database at"));

@@ -94,8 +94,8 @@ pub fn prepare() {
 pub fn order_keys(scale: f64, count: usize) -> Vec<i64> {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
     let orders = Table::Orders.rows(scale).max(1);
-    let key = |place: u64| {
-        let order = 1 + (place.wrapping_mul(STEP) >> 16) % orders;
+    let key = |number: u64| {
+        let order = 1 + (number.wrapping_mul(STEP) >> 16) % orders;
         rows::OrderGenerator::make_order_key(i64::try_from(order).unwrap_or(1))
     };
     (0..count as u64).map(key).collect()

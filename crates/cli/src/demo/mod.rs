@@ -14,7 +14,7 @@ use taut::Session;
 
 use crate::args::{DemoArguments, ReadOnly};
 use crate::failure::Failure;
-use crate::interrupt::{Interrupts, Watch};
+use crate::interrupt::{InterruptGuard, Interrupts};
 use crate::output::Output;
 use crate::progress::{ProgressDisplay, spinner};
 use crate::system_tables;
@@ -68,7 +68,9 @@ fn run_in(directory: &Path, arguments: &DemoArguments, output: Output) -> Result
     let database = arguments.settings.open(&name, true, ReadOnly::default())?;
     let session = database.session();
     if !system_tables::tables(&session, None)?.is_empty() {
-        return Err(Failure::Refused(format!("{name} has tables already; the demo needs a directory of its own")));
+        return Err(Failure::InvalidArgument(format!(
+            "{name} has tables already; the demo needs a directory of its own"
+        )));
     }
     let cores = available_parallelism().map_or(2, usize::from);
     let threads = arguments.settings.threads.map_or(cores, usize::from);
@@ -79,7 +81,7 @@ fn run_in(directory: &Path, arguments: &DemoArguments, output: Output) -> Result
     let result = demo.run(&name);
     demo.progress.clear();
     match result {
-        Err(_) if demo.watch.is_caught() => return Err(Failure::Interrupted),
+        Err(_) if demo.watch.was_interrupted() => return Err(Failure::Interrupted),
         result => result?,
     }
     demo.output.line(format!("\nDone in {}.", duration_text(start.elapsed())))?;
@@ -95,7 +97,7 @@ struct Demo {
     session: Session,
     output: Output,
     progress: ProgressDisplay,
-    watch: Watch,
+    watch: InterruptGuard,
     scale: f64,
     threads: usize,
 }
@@ -103,7 +105,7 @@ struct Demo {
 impl Demo {
     fn run(&mut self, directory: &str) -> Result<(), Failure> {
         let scale = self.scale;
-        self.say(format!("TPC-H at scale {scale} in {directory}, {} threads\n", self.threads))?;
+        self.print(format!("TPC-H at scale {scale} in {directory}, {} threads\n", self.threads))?;
         let spinner = spinner("preparing the texts of TPC-H");
         data::prepare();
         spinner.finish_and_clear();
@@ -113,21 +115,21 @@ impl Demo {
         let mut comparison = Comparison::default();
         let mut loads = [Duration::ZERO; VARIANTS.len()];
         let mut sizes = [0; VARIANTS.len()];
-        for (place, variant) in VARIANTS.iter().enumerate() {
-            (loads[place], sizes[place]) = self.load(Table::LineItem, variant.table, variant.with)?;
+        for (index, variant) in VARIANTS.iter().enumerate() {
+            (loads[index], sizes[index]) = self.load(Table::LineItem, variant.table, variant.with)?;
         }
         self.measure(&mut comparison)?;
         comparison.push_sizes("stored", &sizes);
         comparison.push_times("loaded, with generation", &loads);
-        self.say("\nlineitem in four layouts: time / bytes that scans read from disk or cache; * wins\n")?;
-        self.say(comparison.text())?;
+        self.print("\nlineitem in four layouts: time / bytes that scans read from disk or cache; * wins\n")?;
+        self.print(comparison.text())?;
         let results = self.run_queries()?;
-        self.say("The 22 queries of TPC-H on the default design\n")?;
-        self.say(report::queries_text(&results).trim_end())
+        self.print("The 22 queries of TPC-H on the default design\n")?;
+        self.print(report::queries_text(&results).trim_end())
     }
 
-    fn say(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
-        if self.watch.is_caught() {
+    fn print(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
+        if self.watch.was_interrupted() {
             return Err(Failure::Interrupted);
         }
         self.output.line(line)?;
@@ -143,29 +145,29 @@ impl Demo {
         let rows = self.session.load_batches(name, schema, parts, &with)?;
         let time = start.elapsed();
         self.progress.clear();
-        let facts = system_tables::table(&self.session, name)?;
+        let info = system_tables::table(&self.session, name)?;
         let (rows, duration) = (count_text(rows), duration_text(time));
-        let (bytes, plain) = (bytes_text(facts.bytes), bytes_text(facts.plain_bytes));
-        self.say(format!("  {name:<20} {rows:>11} rows {duration:>9}  {bytes:>10} stored {plain:>10} plain"))?;
-        Ok((time, facts.bytes))
+        let (bytes, plain) = (bytes_text(info.bytes), bytes_text(info.plain_bytes));
+        self.print(format!("  {name:<20} {rows:>11} rows {duration:>9}  {bytes:>10} stored {plain:>10} plain"))?;
+        Ok((time, info.bytes))
     }
 
     /// Runs the workload on each layout. Fails if the layouts return different results.
     fn measure(&mut self, comparison: &mut Comparison) -> Result<(), Failure> {
-        for item in workload::items(self.scale) {
+        for item in workload::workload_items(self.scale) {
             let mut expected = None;
             let mut measured = Vec::with_capacity(VARIANTS.len());
             for variant in &VARIANTS {
                 let spinner = spinner(format!("{} on {}", item.name, variant.table));
                 let result = item.measure(&self.session, variant.table);
                 spinner.finish_and_clear();
-                let (measurement, answer) = result?;
-                let expected = *expected.get_or_insert(answer);
-                if answer != expected {
+                let (measurement, digest) = result?;
+                let expected = *expected.get_or_insert(digest);
+                if digest != expected {
                     return Err(Failure::Disagreement {
                         item: item.name.clone(),
                         layout: variant.name,
-                        found: answer.to_string(),
+                        found: digest.to_string(),
                         expected: expected.to_string(),
                     });
                 }
@@ -180,8 +182,8 @@ impl Demo {
 
     fn run_queries(&self) -> Result<Vec<QueryResult>, Failure> {
         let mut results = Vec::with_capacity(queries::QUERIES.len());
-        for (place, query) in queries::QUERIES.iter().enumerate() {
-            let spinner = spinner(format!("Q{} of 22", place + 1));
+        for (index, query) in queries::QUERIES.iter().enumerate() {
+            let spinner = spinner(format!("Q{} of 22", index + 1));
             let start = Instant::now();
             let rows = self.session.query(query.sql).and_then(|mut rows| {
                 rows.try_fold(0, |count, batch| batch.map(|batch| count + batch.num_rows() as u64))

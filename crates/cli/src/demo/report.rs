@@ -78,8 +78,8 @@ pub fn queries_text(results: &[QueryResult]) -> String {
     let columns =
         [("query", Alignment::Left), ("", Alignment::Left), ("time", Alignment::Right), ("rows", Alignment::Right)];
     let mut grid = Grid::new(columns);
-    for (place, result) in results.iter().enumerate() {
-        let name = format!("Q{}", place + 1);
+    for (index, result) in results.iter().enumerate() {
+        let name = format!("Q{}", index + 1);
         grid.push(vec![name, result.title.to_owned(), duration_text(result.time), count_text(result.rows)]);
     }
     let total: Duration = results.iter().map(|result| result.time).sum();

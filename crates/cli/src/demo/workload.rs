@@ -21,7 +21,7 @@ const SCALE_SMALL: f64 = 0.1;
 const RUNS: usize = 3;
 
 /// Item of the workload. Each item runs on each layout.
-pub struct Item {
+pub struct WorkloadItem {
     /// Name of the item.
     pub name: String,
     /// Statements that run in sequence. `{table}` stands for the table.
@@ -29,7 +29,7 @@ pub struct Item {
     /// Runs of all statements. An item of many statements needs only one.
     runs: usize,
     /// Sampling interval: the bytes read are measured for one of this many statements.
-    sampled: usize,
+    sample_interval: usize,
 }
 
 /// Cost of an item.
@@ -43,38 +43,43 @@ pub struct Measurement {
 
 /// Digest of the result of an item, independent of the order of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResultDigest {
     /// Count of rows.
     pub rows: u64,
     hash: u64,
 }
 
 /// Items of the workload for a scale factor.
-pub fn items(scale: f64) -> Vec<Item> {
+pub fn workload_items(scale: f64) -> Vec<WorkloadItem> {
     let query = |number: usize| super::queries::QUERIES[number - 1].sql.replace("lineitem", "{table}");
-    let one = |name: &str, sql: String| Item { name: name.to_owned(), statements: vec![sql], runs: RUNS, sampled: 1 };
+    let single_query = |name: &str, sql: String| WorkloadItem {
+        name: name.to_owned(),
+        statements: vec![sql],
+        runs: RUNS,
+        sample_interval: 1,
+    };
     let lookup = |key: i64| format!("select * from {{table}} where l_orderkey = {key}");
     let lookups = if scale < SCALE_SMALL { LOOKUPS_SMALL } else { LOOKUPS };
     vec![
-        one("Q1: sums over nearly all rows", query(1)),
-        one("Q6: one sum over 2 % of the rows", query(6)),
-        Item {
+        single_query("Q1: sums over nearly all rows", query(1)),
+        single_query("Q6: one sum over 2 % of the rows", query(6)),
+        WorkloadItem {
             name: format!("{} orders by key, all columns", count_text(lookups as u64)),
             statements: order_keys(scale, lookups).into_iter().map(lookup).collect(),
             runs: 1,
-            sampled: lookups / 10,
+            sample_interval: lookups / 10,
         },
-        one("one day, all columns", "select * from {table} where l_shipdate = date '1995-06-17'".to_owned()),
-        one("count(*) with a filter", "select count(*) from {table} where l_quantity < 10".to_owned()),
+        single_query("one day, all columns", "select * from {table} where l_shipdate = date '1995-06-17'".to_owned()),
+        single_query("count(*) with a filter", "select count(*) from {table} where l_quantity < 10".to_owned()),
     ]
 }
 
-impl Item {
+impl WorkloadItem {
     /// Runs the item on a table. Returns its cost and the digest of its result.
-    pub fn measure(&self, session: &Session, table: &str) -> Result<(Measurement, Answer), Failure> {
+    pub fn measure(&self, session: &Session, table: &str) -> Result<(Measurement, ResultDigest), Failure> {
         let statements: Vec<_> = self.statements.iter().map(|sql| sql.replace("{table}", table)).collect();
         let mut times = Vec::with_capacity(self.runs);
-        let mut answer = Answer::default();
+        let mut digest = ResultDigest::default();
         for _ in 0..self.runs {
             let start = Instant::now();
             let mut batches = Vec::new();
@@ -82,17 +87,17 @@ impl Item {
                 batches.extend(session.query(sql)?.collect::<Result<Vec<_>, _>>()?);
             }
             times.push(start.elapsed());
-            answer = Answer::of(&batches)?;
+            digest = ResultDigest::from_batches(&batches)?;
         }
         times.sort_unstable();
         let bytes_read = self.bytes_read(session, &statements)?;
-        Ok((Measurement { time: times[self.runs / 2], bytes_read }, answer))
+        Ok((Measurement { time: times[self.runs / 2], bytes_read }, digest))
     }
 
     /// Bytes that all statements read, estimated from a sample. Returns `None` if a plan does not report them.
     fn bytes_read(&self, session: &Session, statements: &[String]) -> Result<Option<u64>, Failure> {
         let mut sum = 0;
-        for sql in statements.iter().step_by(self.sampled) {
+        for sql in statements.iter().step_by(self.sample_interval) {
             let plan = Records::query(session, &format!("explain analyze {sql}"))?;
             let text: String = plan.rows.into_iter().flatten().flatten().collect();
             match bytes_read_in(&text) {
@@ -100,14 +105,14 @@ impl Item {
                 None => return Ok(None),
             }
         }
-        Ok(Some(sum * self.sampled as u64))
+        Ok(Some(sum * self.sample_interval as u64))
     }
 }
 
-impl Answer {
-    fn of(batches: &[RecordBatch]) -> Result<Self, Failure> {
+impl ResultDigest {
+    fn from_batches(batches: &[RecordBatch]) -> Result<Self, Failure> {
         let options = format_options("NULL");
-        let mut answer = Self::default();
+        let mut digest = Self::default();
         for batch in batches {
             let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
@@ -116,15 +121,15 @@ impl Answer {
                 for column in &columns {
                     column.value(row).try_to_string()?.hash(&mut hasher);
                 }
-                answer.hash = answer.hash.wrapping_add(hasher.finish());
+                digest.hash = digest.hash.wrapping_add(hasher.finish());
             }
-            answer.rows += batch.num_rows() as u64;
+            digest.rows += batch.num_rows() as u64;
         }
-        Ok(answer)
+        Ok(digest)
     }
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for ResultDigest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} rows with checksum {:016x}", self.rows, self.hash)
     }
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_item_names_its_table() {
-        for item in items(0.01) {
+        for item in workload_items(0.01) {
             assert!(item.statements.iter().all(|sql| sql.contains("{table}")), "{}", item.name);
         }
     }

@@ -23,7 +23,7 @@ use crate::args::InspectArguments;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::grid::{Alignment, Grid};
-use crate::system_tables::{self, BlockFacts, ColumnFacts, TableFacts};
+use crate::system_tables::{self, BlockInfo, ColumnInfo, TableInfo};
 use crate::units::{bytes_text, count_text, ratio_text};
 use overlap::Ranges;
 
@@ -41,8 +41,8 @@ pub fn run(arguments: &InspectArguments, mut output: Output) -> Result<(), Failu
             if tables.is_empty() {
                 output.line("The database has no tables.")?;
             }
-            for (place, table) in tables.iter().enumerate() {
-                if place > 0 {
+            for (index, table) in tables.iter().enumerate() {
+                if index > 0 {
                     output.line("")?;
                 }
                 inspect(&session, table, &mut output)?;
@@ -53,7 +53,7 @@ pub fn run(arguments: &InspectArguments, mut output: Output) -> Result<(), Failu
 }
 
 /// Writes the report on one table.
-pub fn inspect(session: &Session, table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
+pub fn inspect(session: &Session, table: &TableInfo, output: &mut Output) -> Result<(), Failure> {
     let blocks = system_tables::blocks(session, &table.name)?;
     let columns = system_tables::columns(session, &table.name)?;
     write_head(table, output)?;
@@ -65,20 +65,20 @@ pub fn inspect(session: &Session, table: &TableFacts, output: &mut Output) -> Re
         output.line(format!("  {line}"))?;
     }
     output.line("")?;
-    let groups = groups_of(&columns);
+    let groups = sum_groups(&columns);
     for line in group_grid(&groups, width).text().lines() {
         output.line(line)?;
     }
     output.line("")?;
-    let facts = columns_of(&columns, &blocks, &groups);
-    let wide = column_grid(&facts, false).text();
+    let summaries = summarize_columns(&columns, &blocks, &groups);
+    let wide = column_grid(&summaries, false).text();
     let fits = wide.lines().all(|line| console::measure_text_width(line) <= width);
-    let text = if fits { wide } else { column_grid(&facts, true).text() };
+    let text = if fits { wide } else { column_grid(&summaries, true).text() };
     output.line(text.trim_end())?;
     output.line("overlap: how many blocks have a value of the column between their least and greatest, on average")
 }
 
-fn write_head(table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
+fn write_head(table: &TableInfo, output: &mut Output) -> Result<(), Failure> {
     let name = console::style(&table.name).bold().force_styling(output.is_terminal() && console::colors_enabled());
     output.line(format!("{name}   {}", design_text(table)))?;
     let plural = if table.blocks == 1 { "" } else { "s" };
@@ -93,7 +93,7 @@ fn write_head(table: &TableFacts, output: &mut Output) -> Result<(), Failure> {
 }
 
 /// Options of the design. If there are none, layout and sort order.
-fn design_text(table: &TableFacts) -> String {
+fn design_text(table: &TableInfo) -> String {
     if !table.options.is_empty() {
         return table.options.clone();
     }
@@ -102,17 +102,17 @@ fn design_text(table: &TableFacts) -> String {
 }
 
 /// A column group, summed over all blocks that have a group of this kind with these columns.
-struct GroupFacts {
+struct GroupInfo {
     kind: String,
     columns: Vec<String>,
     bytes: u64,
 }
 
 /// Column groups in the order of their first appearance. While a table is rewritten, groups of both designs appear.
-fn groups_of(columns: &[ColumnFacts]) -> Vec<GroupFacts> {
-    let mut per_block: BTreeMap<(&str, u64), GroupFacts> = BTreeMap::new();
+fn sum_groups(columns: &[ColumnInfo]) -> Vec<GroupInfo> {
+    let mut per_block: BTreeMap<(&str, u64), GroupInfo> = BTreeMap::new();
     for column in columns {
-        let group = per_block.entry((&column.block, column.group)).or_insert_with(|| GroupFacts {
+        let group = per_block.entry((&column.block, column.group)).or_insert_with(|| GroupInfo {
             kind: column.group_kind.clone(),
             columns: Vec::new(),
             bytes: 0,
@@ -120,14 +120,14 @@ fn groups_of(columns: &[ColumnFacts]) -> Vec<GroupFacts> {
         group.columns.push(column.name.clone());
         group.bytes += column.bytes;
     }
-    let mut places: BTreeMap<(String, Vec<String>), usize> = BTreeMap::new();
-    let mut groups: Vec<GroupFacts> = Vec::new();
+    let mut indexes: BTreeMap<(String, Vec<String>), usize> = BTreeMap::new();
+    let mut groups: Vec<GroupInfo> = Vec::new();
     for group in per_block.into_values() {
         let key = (group.kind.clone(), group.columns.clone());
-        match places.get(&key) {
-            Some(place) => groups[*place].bytes += group.bytes,
+        match indexes.get(&key) {
+            Some(index) => groups[*index].bytes += group.bytes,
             None => {
-                places.insert(key, groups.len());
+                indexes.insert(key, groups.len());
                 groups.push(group);
             }
         }
@@ -135,7 +135,7 @@ fn groups_of(columns: &[ColumnFacts]) -> Vec<GroupFacts> {
     groups
 }
 
-fn group_grid(groups: &[GroupFacts], width: usize) -> Grid {
+fn group_grid(groups: &[GroupInfo], width: usize) -> Grid {
     const WITHOUT_COLUMNS: usize = 60;
     const BAR: usize = 20;
     let total: u64 = groups.iter().map(|group| group.bytes).sum();
@@ -147,11 +147,11 @@ fn group_grid(groups: &[GroupFacts], width: usize) -> Grid {
         ("", Alignment::Left),
         ("columns", Alignment::Left),
     ]);
-    for (place, group) in groups.iter().enumerate() {
+    for (index, group) in groups.iter().enumerate() {
         let share = group.bytes as f64 / total.max(1) as f64;
         let filled = ((share * BAR as f64).ceil() as usize).min(BAR);
         grid.push(vec![
-            (place + 1).to_string(),
+            (index + 1).to_string(),
             group.kind.clone(),
             bytes_text(group.bytes),
             format!("{:.1} %", share * 100.0),
@@ -176,18 +176,18 @@ struct ColumnSummary {
     overlap: String,
 }
 
-fn columns_of(columns: &[ColumnFacts], blocks: &[BlockFacts], groups: &[GroupFacts]) -> Vec<ColumnSummary> {
+fn summarize_columns(columns: &[ColumnInfo], blocks: &[BlockInfo], groups: &[GroupInfo]) -> Vec<ColumnSummary> {
     let rows_of: BTreeMap<&str, u64> = blocks.iter().map(|block| (block.id.as_str(), block.rows)).collect();
-    let mut by_name: Vec<(&str, Vec<&ColumnFacts>)> = Vec::new();
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut by_name: Vec<(&str, Vec<&ColumnInfo>)> = Vec::new();
+    let mut indexes: BTreeMap<&str, usize> = BTreeMap::new();
     for column in columns {
-        let place = *places.entry(&column.name).or_insert_with(|| {
+        let index = *indexes.entry(&column.name).or_insert_with(|| {
             by_name.push((&column.name, Vec::new()));
             by_name.len() - 1
         });
-        by_name[place].1.push(column);
+        by_name[index].1.push(column);
     }
-    let summary = |(name, parts): (&str, Vec<&ColumnFacts>)| {
+    let summary = |(name, parts): (&str, Vec<&ColumnInfo>)| {
         let sql_type = parts.first().map(|part| part.sql_type.clone()).unwrap_or_default();
         let numbers = groups.iter().enumerate().filter(|(_, group)| group.columns.iter().any(|found| found == name));
         let ranges = Ranges::new(&sql_type, &parts, |block| rows_of.get(block).copied().unwrap_or(0));
@@ -195,7 +195,7 @@ fn columns_of(columns: &[ColumnFacts], blocks: &[BlockFacts], groups: &[GroupFac
         let (min, max) = ranges.bounds();
         ColumnSummary {
             name: name.to_owned(),
-            groups: numbers.map(|(place, _)| (place + 1).to_string()).collect::<Vec<_>>().join(","),
+            groups: numbers.map(|(index, _)| (index + 1).to_string()).collect::<Vec<_>>().join(","),
             encodings: encodings_text(&parts),
             bytes: parts.iter().map(|part| part.bytes).sum(),
             plain_bytes: parts.iter().map(|part| part.plain_bytes).sum(),
@@ -249,7 +249,7 @@ fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
 }
 
 /// The two most frequent encodings of a column. If there are several, each has its number of blocks.
-fn encodings_text(parts: &[&ColumnFacts]) -> String {
+fn encodings_text(parts: &[&ColumnInfo]) -> String {
     const SHOWN_MAX: usize = 2;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for part in parts {

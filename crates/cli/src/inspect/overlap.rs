@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use crate::system_tables::ColumnFacts;
+use crate::system_tables::ColumnInfo;
 
 /// Value ranges of one column, one per block.
 pub struct Ranges<'a> {
@@ -29,10 +29,10 @@ struct Range<'a> {
 
 impl<'a> Ranges<'a> {
     /// Ranges of a column, given its part in each block. Blocks without values are skipped.
-    pub fn new(sql_type: &str, parts: &[&'a ColumnFacts], rows_of: impl Fn(&str) -> u64) -> Self {
+    pub fn new(sql_type: &str, parts: &[&'a ColumnInfo], rows_of: impl Fn(&str) -> u64) -> Self {
         const NUMBERS: [&str; 6] = ["smallint", "integer", "bigint", "real", "double", "decimal"];
         let is_number = NUMBERS.iter().any(|name| sql_type.starts_with(name));
-        let range = |part: &&'a ColumnFacts| {
+        let range = |part: &&'a ColumnInfo| {
             Some(Range { min: part.min.as_deref()?, max: part.max.as_deref(), rows: rows_of(&part.block) })
         };
         Self { is_number, ranges: parts.iter().filter_map(range).collect() }
@@ -61,10 +61,11 @@ impl<'a> Ranges<'a> {
         let mut ends: Vec<_> = ranked.iter().map(|(_, max, _)| 2 * max).collect();
         starts.sort_unstable();
         ends.sort_unstable();
-        let holding =
+        let ranges_containing =
             |point: usize| starts.partition_point(|start| *start <= point) - ends.partition_point(|end| *end < point);
         let rows: u64 = ranked.iter().map(|(_, _, rows)| rows).sum();
-        let weighted: f64 = ranked.iter().map(|(min, max, rows)| holding(min + max) as f64 * *rows as f64).sum();
+        let weighted: f64 =
+            ranked.iter().map(|(min, max, rows)| ranges_containing(min + max) as f64 * *rows as f64).sum();
         (rows > 0).then(|| weighted / rows as f64)
     }
 
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     fn depth(sql_type: &str, bounds: &[(&str, Option<&str>)]) -> f64 {
-        let part = |(block, (min, max)): (usize, &(&str, Option<&str>))| ColumnFacts {
+        let part = |(block, (min, max)): (usize, &(&str, Option<&str>))| ColumnInfo {
             block: block.to_string(),
             name: String::new(),
             sql_type: String::new(),

@@ -1,16 +1,16 @@
 //! Shows the layouts of the blocks of a table as a strip such as `RRRRPPPPCCCC`. A letter stands for one block, or for
 //! several blocks of a large table.
 
-use crate::system_tables::BlockFacts;
+use crate::system_tables::BlockInfo;
 
 /// Lines of the strip, then its legend. A line of letters has at most `width` characters if `width` is at least 22. The
 /// legend is not wrapped.
-pub fn lines(blocks: &[BlockFacts], width: usize) -> Vec<String> {
+pub fn lines(blocks: &[BlockInfo], width: usize) -> Vec<String> {
     const LINES_MAX: usize = 4;
     let letters_max = width.saturating_sub(12).max(20);
     let per_letter = blocks.len().div_ceil(letters_max * LINES_MAX).max(1);
     let letters: String = blocks.chunks(per_letter).map(letter_of).collect();
-    let mut legend: Vec<_> = LETTERS.iter().filter(|(letter, _)| letters.contains(*letter)).map(said).collect();
+    let mut legend: Vec<_> = LETTERS.iter().filter(|(letter, _)| letters.contains(*letter)).map(legend_entry).collect();
     if letters.contains(MIXED) {
         legend.push(format!("{MIXED} several"));
     }
@@ -33,12 +33,12 @@ const LETTERS: [(char, &str); 4] = [('R', "row"), ('P', "packed_row"), ('C', "co
 const UNKNOWN: char = '?';
 const MIXED: char = '*';
 
-fn said((letter, layout): &(char, &str)) -> String {
+fn legend_entry((letter, layout): &(char, &str)) -> String {
     format!("{letter} {layout}")
 }
 
-fn letter_of(blocks: &[BlockFacts]) -> char {
-    let letter = |block: &BlockFacts| {
+fn letter_of(blocks: &[BlockInfo]) -> char {
+    let letter = |block: &BlockInfo| {
         LETTERS.iter().find(|(_, layout)| *layout == block.layout).map_or(UNKNOWN, |(letter, _)| *letter)
     };
     let Some(first) = blocks.first().map(letter) else { return UNKNOWN };
@@ -49,9 +49,9 @@ fn letter_of(blocks: &[BlockFacts]) -> char {
 mod tests {
     use super::*;
 
-    fn blocks(layouts: &[(&str, usize)]) -> Vec<BlockFacts> {
+    fn blocks(layouts: &[(&str, usize)]) -> Vec<BlockInfo> {
         let repeat = |(layout, count): &(&str, usize)| {
-            vec![BlockFacts { id: String::new(), layout: (*layout).to_owned(), rows: 1 }; *count]
+            vec![BlockInfo { id: String::new(), layout: (*layout).to_owned(), rows: 1 }; *count]
         };
         layouts.iter().flat_map(repeat).collect()
     }

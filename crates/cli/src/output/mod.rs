@@ -51,30 +51,30 @@ impl Output {
 
     /// Characters that fit on a line.
     pub fn width(&self) -> usize {
-        const WIDTH_ELSEWHERE: usize = 160;
+        const WIDTH_WITHOUT_TERMINAL: usize = 160;
         match console::Term::stdout().size_checked() {
             Some((_, columns)) if self.is_terminal => usize::from(columns).max(40),
-            _ => WIDTH_ELSEWHERE,
+            _ => WIDTH_WITHOUT_TERMINAL,
         }
     }
 
     /// Writes a line.
     pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         let written = writeln!(self, "{text}");
-        self.checked(written)
+        self.map_write_error(written)
     }
 
     /// Flushes the buffer.
     pub fn finish(&mut self) -> Result<(), Failure> {
         let written = self.flush();
-        self.checked(written)
+        self.map_write_error(written)
     }
 
-    fn checked<T, E: Into<Failure>>(&self, result: Result<T, E>) -> Result<T, Failure> {
+    fn map_write_error<T, E: Into<Failure>>(&self, result: Result<T, E>) -> Result<T, Failure> {
         result.map_err(|error| if self.is_closed { Failure::Closed } else { error.into() })
     }
 
-    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    fn note_broken_pipe<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.is_closed |= error.kind() == io::ErrorKind::BrokenPipe;
         }
@@ -85,12 +85,12 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.writer.write(bytes);
-        self.noted(written)
+        self.note_broken_pipe(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let flushed = self.writer.flush();
-        self.noted(flushed)
+        self.note_broken_pipe(flushed)
     }
 }
 
@@ -132,7 +132,7 @@ fn write_csv(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
         result = writer.write(&RecordBatch::new_empty(schema));
     }
     drop(writer);
-    output.checked(result)?;
+    output.map_write_error(result)?;
     output.finish()?;
     Ok(count)
 }
@@ -154,7 +154,7 @@ fn write_json(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
         }
     }
     drop(writer);
-    output.checked(result)?;
+    output.map_write_error(result)?;
     output.finish()?;
     Ok(count)
 }
@@ -171,7 +171,7 @@ fn write_grid(output: &mut Output, rows: Rows, format: Format, rows_max: Option<
     }
     let text = if format == Format::Table { grid.text() } else { grid.markdown() };
     let written = output.write_all(text.as_bytes());
-    output.checked(written)?;
+    output.map_write_error(written)?;
     if grid.len() as u64 != count {
         output.line(format!("... {} of {count} rows shown (--max-rows)", grid.len()))?;
     }

@@ -16,11 +16,11 @@ use crate::units::{bytes_text, count_text};
 
 /// Next step of the shell after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// The shell reads the next line.
-    Line,
+    ReadLine,
     /// The shell ends.
-    End,
+    Exit,
 }
 
 /// Command of the shell, with its help text.
@@ -53,37 +53,37 @@ pub const COMMANDS: [ShellCommand; 13] = [
 ];
 
 /// Runs a command.
-pub fn run(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
+pub fn run(executor: &mut Executor, line: &str) -> Result<NextStep, Failure> {
     let line = line.trim_end_matches(';');
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = argument.trim();
     match (name, argument) {
-        (".quit" | ".exit" | "\\q", _) => return Ok(Next::End),
+        (".quit" | ".exit" | "\\q", _) => return Ok(NextStep::Exit),
         (".help" | "\\?", _) => help(executor)?,
         (".tables" | "\\d" | "\\dt", "") => tables(executor)?,
         ("\\d", table) => describe(executor, table)?,
-        (".schema", table) => schema(executor, name_of(table))?,
-        (".layout", table) => layout(executor, name_of(table))?,
+        (".schema", table) => schema(executor, unquoted_name(table))?,
+        (".layout", table) => layout(executor, unquoted_name(table))?,
         (".format", format) => match Format::from_str(format, true) {
             Ok(format) => executor.format = format,
-            Err(_) => return Err(wrong(".format", format)),
+            Err(_) => return Err(usage_error(".format", format)),
         },
         (".timing", "on") => executor.timing = true,
         (".timing", "off") => executor.timing = false,
         (".max-rows", "all" | "0") => executor.rows_max = None,
         (".max-rows", count) => {
-            executor.rows_max = Some(count.parse().map_err(|_| wrong(".max-rows", count))?);
+            executor.rows_max = Some(count.parse().map_err(|_| usage_error(".max-rows", count))?);
         }
         (".refresh", "") => refresh(executor)?,
         (".read", file) if !file.is_empty() => script::run_file(executor, Path::new(file))?,
-        (name, argument) => return Err(wrong(name, argument)),
+        (name, argument) => return Err(usage_error(name, argument)),
     }
     executor.output.finish()?;
-    Ok(Next::Line)
+    Ok(NextStep::ReadLine)
 }
 
-fn wrong(name: &str, argument: &str) -> Failure {
-    Failure::Refused(match COMMANDS.iter().find(|command| command.name == name) {
+fn usage_error(name: &str, argument: &str) -> Failure {
+    Failure::InvalidArgument(match COMMANDS.iter().find(|command| command.name == name) {
         Some(command) => format!("{name} takes {}, not {argument:?}", command.arguments),
         None => format!("there is no command {name}; .help lists them"),
     })
@@ -91,7 +91,7 @@ fn wrong(name: &str, argument: &str) -> Failure {
 
 /// Name that SQL would read from a text: unchanged in double quotes, else in lower case. Returns `None` for an empty
 /// text.
-fn name_of(text: &str) -> Option<String> {
+fn unquoted_name(text: &str) -> Option<String> {
     match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         _ if text.is_empty() => None,
         Some(quoted) => Some(quoted.replace("\"\"", "\"")),
@@ -157,7 +157,7 @@ fn views(executor: &Executor) -> Result<Vec<(String, String)>, Failure> {
 fn describe(executor: &mut Executor, table: &str) -> Result<(), Failure> {
     let start = Position { line: 1, column: 1 };
     executor.run(&StatementText { text: format!("describe {table}"), start }, "\\d")?;
-    let name = name_of(table).unwrap_or_default();
+    let name = unquoted_name(table).unwrap_or_default();
     match system_tables::tables(&executor.session, Some(&name))?.first() {
         Some(table) => executor.output.line(format!("design: {}", table.options)),
         None => Ok(()),
@@ -189,7 +189,7 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
 }
 
 /// `CREATE TABLE` statement for a table with the same columns and design.
-fn create_statement(executor: &Executor, table: &system_tables::TableFacts) -> Result<String, Failure> {
+fn create_statement(executor: &Executor, table: &system_tables::TableInfo) -> Result<String, Failure> {
     let columns = Records::query(&executor.session, &format!("describe {}", identifier(&table.name)))?;
     let column = |row| {
         let not_null = if columns.text(row, "is_nullable") == "NO" { " not null" } else { "" };

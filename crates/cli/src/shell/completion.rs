@@ -49,15 +49,15 @@ impl SqlCompleter {
 }
 
 impl Completer for SqlCompleter {
-    fn complete(&mut self, line: &str, place: usize) -> CompletionResult {
-        let before = line.get(..place).unwrap_or(line);
+    fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
+        let before = line.get(..cursor).unwrap_or(line);
         let start = before
             .rfind(|c: char| !(c.is_alphanumeric() || "_.\"\\".contains(c)))
             .map_or(0, |space| space + before[space..].chars().next().map_or(1, char::len_utf8));
         let suggestion = |(value, description): (String, &'static str)| Suggestion {
             value,
             description: Some(description.to_owned()),
-            span: Span::new(start, place.max(start)),
+            span: Span::new(start, cursor.max(start)),
             append_whitespace: true,
             ..Suggestion::default()
         };

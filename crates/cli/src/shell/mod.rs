@@ -14,9 +14,9 @@ use reedline::{
 };
 
 use crate::execute::Executor;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print_stderr};
 use crate::statement_splitter::StatementSplitter;
-use commands::Next;
+use commands::NextStep;
 use completion::{Names, SqlCompleter};
 
 /// Default maximum of rows that the shell shows of a result.
@@ -28,7 +28,7 @@ const SOURCE: &str = "line";
 /// Runs the shell until the end of input or `.quit`.
 pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
     executor.timing = true;
-    executor.outlive_interrupts();
+    executor.never_exit_on_interrupt();
     executor.output.line(format!("Taut {} on {database}. .help for help.", env!("CARGO_PKG_VERSION")))?;
     executor.output.finish()?;
     let names = Names::default();
@@ -41,18 +41,18 @@ pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
             Ok(_) => continue,
             Err(error) => return Err(Failure::Output(error)),
         };
-        match answer(&mut executor, &line) {
-            Ok(Next::Line) => {}
-            Ok(Next::End) | Err(Failure::Closed) => return Ok(()),
-            Err(Failure::Interrupted) => say("interrupted"),
-            Err(failure) => say(failure.text()),
+        match run_line(&mut executor, &line) {
+            Ok(NextStep::ReadLine) => {}
+            Ok(NextStep::Exit) | Err(Failure::Closed) => return Ok(()),
+            Err(Failure::Interrupted) => print_stderr("interrupted"),
+            Err(failure) => print_stderr(failure.text()),
         }
         names.refresh(&executor.session);
     }
 }
 
 /// Runs the command or the statements of a line. Stops at the first error.
-fn answer(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
+fn run_line(executor: &mut Executor, line: &str) -> Result<NextStep, Failure> {
     if is_command(line) {
         return commands::run(executor, line.trim());
     }
@@ -64,7 +64,7 @@ fn answer(executor: &mut Executor, line: &str) -> Result<Next, Failure> {
     if let Some(statement) = splitter.finish() {
         executor.run(&statement, SOURCE)?;
     }
-    Ok(Next::Line)
+    Ok(NextStep::ReadLine)
 }
 
 fn is_command(line: &str) -> bool {
