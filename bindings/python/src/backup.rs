@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use taut::{BackupInfo, BackupReport, RestoreOptions};
 
 use crate::errors::exception;
-use crate::guarded::ASKED_EVERY;
+use crate::guarded::SIGNAL_CHECK_INTERVAL;
 
 /// A backup for Python: number, last commit, time, bytes, written bytes, and the number of the backup since which the
 /// log has every commit.
@@ -42,13 +42,13 @@ pub fn restore(
     backup: Option<u64>,
     time: Option<i64>,
 ) -> PyResult<(u64, u64, i64, u64, u64)> {
-    let (mut raised, mut asked) = (None, Instant::now());
+    let (mut raised, mut last_check) = (None, Instant::now());
     let restored = py.detach(|| {
         taut::restore(&directory, &database, RestoreOptions { backup, time }, &mut |_| {
-            if asked.elapsed() < ASKED_EVERY {
+            if last_check.elapsed() < SIGNAL_CHECK_INTERVAL {
                 return ControlFlow::Continue(());
             }
-            asked = Instant::now();
+            last_check = Instant::now();
             // If the interpreter is shutting down, stop the restore.
             match Python::try_attach(|py| py.check_signals()) {
                 Some(Ok(())) => ControlFlow::Continue(()),

@@ -15,8 +15,8 @@ use pyo3_arrow::input::AnyRecordBatch;
 use taut::{BackupOptions, Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
 
 use crate::backup::{Row, row_of};
-use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, raised};
-use crate::guarded::{ASKED_EVERY, Guarded, awaited_by};
+use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, statement_exception};
+use crate::guarded::{Guarded, SIGNAL_CHECK_INTERVAL, run_awaited_by};
 use crate::parameters::parameters_of;
 use crate::result::Result;
 use crate::waiting::{Waiting, without_lock};
@@ -24,31 +24,31 @@ use crate::waiting::{Waiting, without_lock};
 /// A session on a database.
 #[pyclass(module = "taut._taut", frozen)]
 pub struct Connection {
-    open: Guarded<Option<Open>>,
+    open: Guarded<Option<OpenConnection>>,
     cancel: CancelHandle,
     waiting: Arc<Waiting>,
 }
 
-struct Open {
+struct OpenConnection {
     database: Database,
     session: Session,
 }
 
 impl Connection {
-    fn on(database: Database, reporter: Option<Py<PyAny>>) -> Self {
+    fn from_database(database: Database, reporter: Option<Py<PyAny>>) -> Self {
         let waiting = Arc::new(Waiting::new(reporter));
         let mut session = database.session();
         session.on_wait(Some(waiting.callback()));
         session.on_progress(waiting.progress_callback());
         let cancel = session.cancel_handle();
-        Self { open: Guarded::new(Some(Open { database, session })), cancel, waiting }
+        Self { open: Guarded::new(Some(OpenConnection { database, session })), cancel, waiting }
     }
 
     /// Calls `run` with the open session, and releases the interpreter's lock meanwhile.
-    fn with<T: Send>(
+    fn with_open<T: Send>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut Open) -> std::result::Result<T, taut::Error> + Send,
+        run: impl FnOnce(&mut OpenConnection) -> std::result::Result<T, taut::Error> + Send,
     ) -> PyResult<T> {
         let mut guard = self.open.lock(py)?;
         let Some(open) = guard.as_mut() else {
@@ -57,17 +57,17 @@ impl Connection {
         let result = without_lock(py, || run(open));
         drop(guard);
         self.waiting.end();
-        result.map_err(|error| raised(py, &error, &self.waiting))
+        result.map_err(|error| statement_exception(py, &error, &self.waiting))
     }
 }
 
 /// A registered table: its name, its schema and its batches.
-type Named = (String, SchemaRef, Vec<RecordBatch>);
+type RegisteredTable = (String, SchemaRef, Vec<RecordBatch>);
 
-fn read(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<Named> {
+fn read_batches(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<RegisteredTable> {
     let reader = data.into_reader()?;
     let schema = reader.schema();
-    let batches = without_lock(py, || reader.map(checked).collect::<std::result::Result<Vec<_>, _>>());
+    let batches = without_lock(py, || reader.map(validate_batch).collect::<std::result::Result<Vec<_>, _>>());
     // A KeyboardInterrupt in a Python reader arrives as an error of the reader, or as a signal that is still pending.
     py.check_signals()?;
     match batches {
@@ -78,7 +78,7 @@ fn read(py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<Named> {
 }
 
 /// Validates a batch that another library made. Later code trusts its text and its dictionary indices.
-fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::Result<RecordBatch, ArrowError> {
+fn validate_batch(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::Result<RecordBatch, ArrowError> {
     let batch = batch?;
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
         let check = column.to_data().validate_full();
@@ -88,18 +88,18 @@ fn checked(batch: std::result::Result<RecordBatch, ArrowError>) -> std::result::
 }
 
 /// A reader whose drop closes a channel. The receiver notices it, whichever thread drops the reader.
-struct Watched {
+struct DropSignalReader {
     reader: Box<dyn RecordBatchReader + Send>,
     /// Id of the [`Guarded`] of the connection that inserts the batches.
     connection: u64,
-    _gone: mpsc::Sender<()>,
+    _drop_signal: mpsc::Sender<()>,
 }
 
-impl Iterator for Watched {
+impl Iterator for DropSignalReader {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        awaited_by(self.connection, || self.reader.next()).map(checked)
+        run_awaited_by(self.connection, || self.reader.next()).map(validate_batch)
     }
 }
 
@@ -127,18 +127,18 @@ impl Connection {
         if let Some(notice) = database.recovery_notice().and_then(|notice| std::ffi::CString::new(notice).ok()) {
             PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &notice, 1)?;
         }
-        Ok(Self::on(database, reporter))
+        Ok(Self::from_database(database, reporter))
     }
 
     /// Moves a read-only database to the last commit. Returns whether that commit is newer than before.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |open| open.database.refresh())
+        self.with_open(py, |open| open.database.refresh())
     }
 
     /// Opens another session on the same database.
     #[pyo3(signature = (reporter=None))]
     fn duplicate(&self, py: Python<'_>, reporter: Option<Py<PyAny>>) -> PyResult<Self> {
-        Ok(Self::on(self.with(py, |open| Ok(open.database.clone()))?, reporter))
+        Ok(Self::from_database(self.with_open(py, |open| Ok(open.database.clone()))?, reporter))
     }
 
     /// Runs the statements in `sql`, the last one with the parameters, and returns the result of the last one.
@@ -154,7 +154,7 @@ impl Connection {
     ) -> PyResult<Result> {
         let parameters = parameters_of(parameters)?;
         let is_resolved = resolve.is_some();
-        let (statements, unknown) = self.with(py, |open| {
+        let (statements, unknown) = self.with_open(py, |open| {
             let statements = open.session.parse(sql)?;
             let mut unknown = Vec::new();
             for statement in statements.iter().filter(|_| is_resolved) {
@@ -165,17 +165,17 @@ impl Connection {
         let Some((last, before)) = statements.split_last() else {
             return Err(ProgrammingError::new_err("the text holds no statement"));
         };
-        let mut variables: Vec<Named> = Vec::new();
+        let mut variables: Vec<RegisteredTable> = Vec::new();
         for name in &unknown {
             if let Some(resolve) = resolve
                 && !variables.iter().any(|(other, ..)| other == name)
                 && let Some(data) = resolve.call1((name,))?.extract::<Option<AnyRecordBatch>>()?
             {
-                variables.push(read(py, name, data)?);
+                variables.push(read_batches(py, name, data)?);
             }
         }
-        let outcome = self.with(py, |open| {
-            let mut registered = Registered { session: &open.session, names: Vec::new() };
+        let outcome = self.with_open(py, |open| {
+            let mut registered = UnregisterOnDrop { session: &open.session, names: Vec::new() };
             for (name, schema, batches) in variables {
                 open.session.register(&name, schema, batches)?;
                 registered.names.push(name);
@@ -187,18 +187,18 @@ impl Connection {
 
     /// Number of statements in `sql`.
     fn count_statements(&self, py: Python<'_>, sql: &str) -> PyResult<usize> {
-        self.with(py, |open| Ok(open.session.parse(sql)?.len()))
+        self.with_open(py, |open| Ok(open.session.parse(sql)?.len()))
     }
 
     /// Registers Arrow data under a name that statements can use as a table.
     fn register(&self, py: Python<'_>, name: &str, data: AnyRecordBatch) -> PyResult<()> {
-        let (name, schema, batches) = read(py, name, data)?;
-        self.with(py, |open| open.session.register(&name, schema, batches))
+        let (name, schema, batches) = read_batches(py, name, data)?;
+        self.with_open(py, |open| open.session.register(&name, schema, batches))
     }
 
     /// Removes a registered name. Returns whether it was registered.
     fn unregister(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        self.with(py, |open| open.session.unregister(name))
+        self.with_open(py, |open| open.session.unregister(name))
     }
 
     /// Inserts Arrow data into a table and returns the number of rows. Creates the table if it does not exist.
@@ -211,15 +211,18 @@ impl Connection {
     ) -> PyResult<u64> {
         let reader = data.into_reader()?;
         let schema = reader.schema();
-        let (sender, mut gone) = mpsc::channel();
-        let partitions: Vec<Batches> = vec![Box::new(Watched { reader, connection: self.open.id(), _gone: sender })];
-        let inserted = self.with(py, |open| open.session.load_batches(table, schema, partitions, &design));
+        let (sender, mut dropped) = mpsc::channel();
+        let partitions: Vec<Batches> =
+            vec![Box::new(DropSignalReader { reader, connection: self.open.id(), _drop_signal: sender })];
+        let inserted = self.with_open(py, |open| open.session.load_batches(table, schema, partitions, &design));
         if inserted.is_err() {
             // A reader may run Python code, which must not outlive the interpreter: wait until it is dropped. A second
             // interrupt ends this wait.
             loop {
-                let gone = &mut gone;
-                if without_lock(py, move || gone.recv_timeout(ASKED_EVERY)) != Err(RecvTimeoutError::Timeout) {
+                let dropped = &mut dropped;
+                if without_lock(py, move || dropped.recv_timeout(SIGNAL_CHECK_INTERVAL))
+                    != Err(RecvTimeoutError::Timeout)
+                {
                     break;
                 }
                 // The reader may also be a result of this connection that nobody needs any more.
@@ -239,7 +242,7 @@ impl Connection {
         read: Vec<(String, String)>,
         design: Vec<(String, String)>,
     ) -> PyResult<u64> {
-        self.with(py, |open| {
+        self.with_open(py, |open| {
             let options = LoadOptions { read: ReadOptions::from_pairs(&read)?, design };
             open.session.load(table, &files, &options)
         })
@@ -248,7 +251,7 @@ impl Connection {
     /// Returns a stored table as the capsule that `__datafusion_table_provider__` has to return to the package
     /// `datafusion`.
     fn datafusion_table_provider<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyCapsule>> {
-        let table = self.with(py, |open| open.database.external_table(table))?;
+        let table = self.with_open(py, |open| open.database.external_table(table))?;
         let context: Arc<dyn TaskContextProvider> = table.context;
         let provider = FFI_TableProvider::new(table.provider, true, Some(table.runtime), &context, None);
         PyCapsule::new_with_value(py, provider, c"datafusion_table_provider")
@@ -258,7 +261,7 @@ impl Connection {
     #[pyo3(signature = (directory, log=false, keep=None))]
     fn backup(&self, py: Python<'_>, directory: PathBuf, log: bool, keep: Option<usize>) -> PyResult<Row> {
         let options = BackupOptions { log, keep };
-        Ok(row_of(&self.with(py, |open| open.session.backup(&directory, options))?))
+        Ok(row_of(&self.with_open(py, |open| open.session.backup(&directory, options))?))
     }
 
     /// Cancels the statement that runs on this connection. Any thread can call it.
@@ -269,7 +272,7 @@ impl Connection {
     /// Closes the connection and cancels a statement that another thread runs on it. Results that are being read stay
     /// readable.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.open.is_of_another_process() {
+        if self.open.is_from_other_process() {
             return Ok(());
         }
         if self.open.peek(|_| ()).is_none() {
@@ -277,7 +280,7 @@ impl Connection {
         }
         let open = self.open.lock(py)?.take();
         py.detach(|| {
-            if let Some(Open { database, session }) = open {
+            if let Some(OpenConnection { database, session }) = open {
                 drop(session);
                 database.close();
             }
@@ -290,14 +293,14 @@ impl Connection {
     fn in_transaction(&self) -> bool {
         // A connection that runs a statement is locked: report false instead of waiting.
         self.open
-            .peek(|open| open.as_ref().is_some_and(|open: &Open| open.session.is_in_transaction()))
+            .peek(|open| open.as_ref().is_some_and(|open: &OpenConnection| open.session.is_in_transaction()))
             .unwrap_or(false)
     }
 
     /// Whether the database is open read-only.
     #[getter]
     fn read_only(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |open| Ok(open.database.is_read_only()))
+        self.with_open(py, |open| Ok(open.database.is_read_only()))
     }
 
     /// Whether the connection is closed.
@@ -309,12 +312,12 @@ impl Connection {
 }
 
 /// Drop guard: removes the names of variables once the statement has started or failed.
-struct Registered<'a> {
+struct UnregisterOnDrop<'a> {
     session: &'a Session,
     names: Vec<String>,
 }
 
-impl Drop for Registered<'_> {
+impl Drop for UnregisterOnDrop<'_> {
     fn drop(&mut self) {
         for name in &self.names {
             // Each name was registered, so removing it succeeds.

@@ -31,7 +31,7 @@ create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is n
 /// Parts that the error does not have are `None`.
 pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
     let (state, message) = (error.sqlstate(), error.to_string());
-    let raised = match (state.get(..2).unwrap_or_default(), state) {
+    let exception = match (state.get(..2).unwrap_or_default(), state) {
         ("0A", _) => NotSupportedError::new_err(message),
         ("42" | "26", _) | ("08", "08P01") | ("22", "22023") => ProgrammingError::new_err(message),
         ("08" | "24", _) => InterfaceError::new_err(message),
@@ -40,19 +40,19 @@ pub fn exception(py: Python<'_>, error: &taut::Error) -> PyErr {
         ("XX", _) => InternalError::new_err(message),
         _ => OperationalError::new_err(message),
     };
-    let value = raised.value(py);
+    let value = exception.value(py);
     // Setting them cannot fail: an exception accepts any attribute.
     let _ = value.setattr("sqlstate", state);
     let _ = value.setattr("message", error.message());
     let _ = value.setattr("detail", error.detail());
     let _ = value.setattr("hint", error.hint());
     let _ = value.setattr("position", error.position());
-    raised
+    exception
 }
 
 /// Converts the error of a statement to its exception. If a signal handler cancelled the statement, returns what the
 /// handler raised.
-pub fn raised(py: Python<'_>, error: &taut::Error, waiting: &Waiting) -> PyErr {
+pub fn statement_exception(py: Python<'_>, error: &taut::Error, waiting: &Waiting) -> PyErr {
     let by_signal = if error.is_cancelled() { waiting.take_raised() } else { None };
     by_signal.unwrap_or_else(|| exception(py, error))
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::errors::InterfaceError;
 
 /// Interval between checks for signals during a wait.
-pub const ASKED_EVERY: Duration = Duration::from_millis(50);
+pub const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A value that one thread uses at a time, even while that thread has released the interpreter's lock.
 ///
@@ -32,15 +32,15 @@ thread_local! {
 }
 
 /// Calls `run`, for which the holder of the [`Guarded`] with this id waits. Locking that one inside `run` is an error.
-pub fn awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
-    let before = AWAITED_BY.replace(id);
+pub fn run_awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
+    let previous = AWAITED_BY.replace(id);
     let result = run();
-    AWAITED_BY.set(before);
+    AWAITED_BY.set(previous);
     result
 }
 
 /// Exclusive access to the value of a [`Guarded`], released on drop.
-pub struct Use<'a, T> {
+pub struct GuardedRef<'a, T> {
     value: MutexGuard<'a, T>,
     owner: &'a Mutex<Option<ThreadId>>,
 }
@@ -58,24 +58,24 @@ impl<T: Send> Guarded<T> {
     }
 
     /// Whether another process created it, from which this one was forked.
-    pub fn is_of_another_process(&self) -> bool {
+    pub fn is_from_other_process(&self) -> bool {
         self.process != std::process::id()
     }
 
     /// Waits until no other thread holds it, and locks it. Fails if this thread holds it already, if its holder waits
     /// for this thread, and in a forked process.
-    pub fn lock(&self, py: Python<'_>) -> PyResult<Use<'_, T>> {
-        if self.is_of_another_process() {
+    pub fn lock(&self, py: Python<'_>) -> PyResult<GuardedRef<'_, T>> {
+        if self.is_from_other_process() {
             return Err(InterfaceError::new_err(
                 "this was made before the process was forked; connect in the new process, to a database that the other \
                  does not have open, or use the start method 'spawn' of multiprocessing",
             ));
         }
-        let me = std::thread::current().id();
+        let this_thread = std::thread::current().id();
         loop {
             if let Some(value) = self.value.try_lock() {
-                *self.owner.lock() = Some(me);
-                return Ok(Use { value, owner: &self.owner });
+                *self.owner.lock() = Some(this_thread);
+                return Ok(GuardedRef { value, owner: &self.owner });
             }
             if AWAITED_BY.get() == self.id {
                 return Err(InterfaceError::new_err(
@@ -83,29 +83,29 @@ impl<T: Send> Guarded<T> {
                      con.duplicate()",
                 ));
             }
-            if *self.owner.lock() == Some(me) {
+            if *self.owner.lock() == Some(this_thread) {
                 return Err(InterfaceError::new_err(
                     "this thread waits here for a statement already, and this call comes from what it does meanwhile",
                 ));
             }
             py.check_signals()?;
-            py.detach(|| drop(self.value.try_lock_for(ASKED_EVERY)));
+            py.detach(|| drop(self.value.try_lock_for(SIGNAL_CHECK_INTERVAL)));
         }
     }
 
-    /// Calls `look` with the value. Returns `None` if a thread holds it now.
-    pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        self.value.try_lock().map(|value| look(&value))
+    /// Calls `read` with the value. Returns `None` if a thread holds it now.
+    pub fn peek<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        self.value.try_lock().map(|value| read(&value))
     }
 }
 
-impl<T> Drop for Use<'_, T> {
+impl<T> Drop for GuardedRef<'_, T> {
     fn drop(&mut self) {
         *self.owner.lock() = None;
     }
 }
 
-impl<T> Deref for Use<'_, T> {
+impl<T> Deref for GuardedRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -113,7 +113,7 @@ impl<T> Deref for Use<'_, T> {
     }
 }
 
-impl<T> DerefMut for Use<'_, T> {
+impl<T> DerefMut for GuardedRef<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }

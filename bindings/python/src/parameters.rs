@@ -18,27 +18,28 @@ use crate::errors::DataError;
 const DIGITS_MAX: i64 = 38;
 
 /// Converts the parameters of a statement: a sequence for `$1` or `?`, a mapping for `$name`, `None` for no parameters.
-pub fn parameters_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Parameters> {
-    let Some(given) = given else { return Ok(Parameters::default()) };
-    if let Ok(named) = given.cast::<PyMapping>() {
+pub fn parameters_of(parameters: Option<&Bound<'_, PyAny>>) -> PyResult<Parameters> {
+    let Some(parameters) = parameters else { return Ok(Parameters::default()) };
+    if let Ok(named) = parameters.cast::<PyMapping>() {
         let mut values = HashMap::new();
         for item in named.items()? {
             let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            let wrong = |_| PyTypeError::new_err("the name of a parameter is a str, without the $");
-            values.insert(name.extract().map_err(wrong)?, value_of(&value)?);
+            let error = |_| PyTypeError::new_err("the name of a parameter is a str, without the $");
+            values.insert(name.extract().map_err(error)?, value_of(&value)?);
         }
         return Ok(Parameters::Named(values));
     }
-    if is_text(given) || given.is_instance_of::<PyBytes>() {
+    if is_text(parameters) || parameters.is_instance_of::<PyBytes>() {
         return Err(PyTypeError::new_err("parameters are a sequence or a mapping; write (value,) for one value"));
     }
     // Sets have no order.
-    let is_ordered =
-        given.cast::<PySequence>().is_ok() || given.hasattr("__getitem__")? || given.hasattr("__next__")?;
+    let is_ordered = parameters.cast::<PySequence>().is_ok()
+        || parameters.hasattr("__getitem__")?
+        || parameters.hasattr("__next__")?;
     if !is_ordered {
         return Err(PyTypeError::new_err("parameters are a sequence or a mapping"));
     }
-    let values = given.try_iter()?.map(|value| value_of(&value?));
+    let values = parameters.try_iter()?.map(|value| value_of(&value?));
     Ok(Parameters::Positional(values.collect::<PyResult<_>>()?))
 }
 
@@ -122,20 +123,20 @@ fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 
 /// Converts a decimal digit by digit. Checks the exponent first, before the digits are written out.
 fn decimal_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    let wrong = |what: &str| DataError::new_err(format!("parameter {value}: {what}"));
+    let error = |what: &str| DataError::new_err(format!("parameter {value}: {what}"));
     if !value.call_method0("is_finite")?.extract::<bool>()? {
-        return Err(wrong("a decimal that is no number; a float can be NaN or infinite"));
+        return Err(error("a decimal that is no number; a float can be NaN or infinite"));
     }
     let exponent: i64 = value.call_method0("as_tuple")?.getattr("exponent")?.extract()?;
     let leading: i64 = value.call_method0("adjusted")?.extract()?;
     let is_zero = !value.is_truthy()?;
     let (scale, whole) = ((-exponent).max(0), if is_zero { 0 } else { (leading + 1).max(0) });
     if scale > DIGITS_MAX || whole + scale > DIGITS_MAX {
-        return Err(wrong("decimals have up to 38 digits"));
+        return Err(error("decimals have up to 38 digits"));
     }
     let text: String = value.call_method1("__format__", ("f",))?.extract()?;
     let digits: String = text.chars().filter(|c| c.is_ascii_digit()).collect();
-    let unscaled: i128 = digits.parse().map_err(|_| wrong("decimals have up to 38 digits"))?;
+    let unscaled: i128 = digits.parse().map_err(|_| error("decimals have up to 38 digits"))?;
     let unscaled = if text.starts_with('-') { -unscaled } else { unscaled };
     Ok(Value::Decimal { unscaled, precision: (whole + scale).max(1) as u8, scale: scale as i8 })
 }

@@ -40,11 +40,11 @@ fn plain_type(data_type: &DataType) -> Option<DataType> {
 
 /// Converts a batch to a [`plain_schema`] and appends it to `batches`. Splits it if a column has more bytes than
 /// offsets can address.
-pub fn plain(batch: &RecordBatch, schema: &SchemaRef, batches: &mut Vec<RecordBatch>) -> Result<(), ArrowError> {
+pub fn append_plain(batch: &RecordBatch, schema: &SchemaRef, batches: &mut Vec<RecordBatch>) -> Result<(), ArrowError> {
     let rows = batch.num_rows();
     if rows > 1 && batch.columns().iter().any(|column| view_bytes(column) > BYTES_MAX) {
-        plain(&batch.slice(0, rows / 2), schema, batches)?;
-        return plain(&batch.slice(rows / 2, rows - rows / 2), schema, batches);
+        append_plain(&batch.slice(0, rows / 2), schema, batches)?;
+        return append_plain(&batch.slice(rows / 2, rows - rows / 2), schema, batches);
     }
     let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| match field.data_type() {
         same if same == column.data_type() => Ok(Arc::clone(column)),

@@ -16,9 +16,9 @@ use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use taut::{Outcome, Rows};
 
-use crate::errors::{InterfaceError, InternalError, raised};
-use crate::guarded::{Guarded, Use};
-use crate::plain::{plain, plain_schema};
+use crate::errors::{InterfaceError, InternalError, statement_exception};
+use crate::guarded::{Guarded, GuardedRef};
+use crate::plain::{append_plain, plain_schema};
 use crate::values::tuples;
 use crate::waiting::{Waiting, without_lock, without_lock_of_main};
 
@@ -29,36 +29,36 @@ pub struct Result {
     tag: Option<String>,
     row_count: Option<u64>,
     notices: Vec<String>,
-    reading: Guarded<Reading>,
+    reading: Guarded<ReadState>,
     waiting: Arc<Waiting>,
 }
 
 /// Progress of reading a result.
 #[derive(Default)]
-struct Reading {
+struct ReadState {
     /// Batches that are computed and not fully read. They precede what `rows` still returns.
     ready: VecDeque<RecordBatch>,
     /// Rows of the first batch in `ready` that were already returned.
-    read: usize,
+    rows_returned: usize,
     rows: Option<Rows>,
     /// Whether any row was returned.
-    is_begun: bool,
+    has_returned_rows: bool,
     /// Why the rows can no longer be read. `None` as long as they can, and after the last row.
-    over: Option<Over>,
+    end: Option<ReadEnd>,
 }
 
 /// Why the rows of a result can no longer be read.
 #[derive(Clone)]
-enum Over {
+enum ReadEnd {
     /// The rows were taken as Arrow, or the result was closed.
     Taken,
     /// Reading failed with this message. Later reads fail too, so that a caller does not take the rows for complete.
     Failed(String),
 }
 
-impl Reading {
+impl ReadState {
     /// Computes the next batch into `ready`. Returns false after the last batch.
-    fn compute(&mut self, py: Python<'_>, waiting: &Waiting) -> PyResult<bool> {
+    fn compute_batch(&mut self, py: Python<'_>, waiting: &Waiting) -> PyResult<bool> {
         let Some(rows) = &mut self.rows else { return Ok(false) };
         match without_lock(py, || rows.next()) {
             Some(Ok(batch)) => {
@@ -66,9 +66,9 @@ impl Reading {
                 Ok(true)
             }
             Some(Err(error)) => {
-                *self = Self { over: Some(Over::Failed(error.to_string())), ..Self::default() };
+                *self = Self { end: Some(ReadEnd::Failed(error.to_string())), ..Self::default() };
                 waiting.end();
-                Err(raised(py, &error, waiting))
+                Err(statement_exception(py, &error, waiting))
             }
             None => {
                 self.rows = None;
@@ -85,7 +85,7 @@ impl Result {
             Outcome::Rows(rows) => (rows.schema(), None, None, Vec::new(), Some(rows)),
             Outcome::Done(done) => (Arc::new(Schema::empty()), Some(done.tag), done.rows, done.notices, None),
         };
-        let reading = Guarded::new(Reading { rows, ..Reading::default() });
+        let reading = Guarded::new(ReadState { rows, ..ReadState::default() });
         Self { schema, tag, row_count, notices, reading, waiting }
     }
 }
@@ -130,31 +130,31 @@ impl Result {
         while found.len() < rows {
             let reading = &mut *reading;
             let Some(batch) = reading.ready.front() else {
-                match reading.compute(py, &self.waiting)? {
+                match reading.compute_batch(py, &self.waiting)? {
                     true => continue,
                     false => break,
                 }
             };
-            let end = batch.num_rows().min(reading.read.saturating_add(rows - found.len()));
+            let end = batch.num_rows().min(reading.rows_returned.saturating_add(rows - found.len()));
             // An error loses the rows in `found`: later reads must fail too instead of skipping them silently.
-            let more = tuples(py, batch, reading.read..end).inspect_err(|error| {
-                reading.over = Some(Over::Failed(error.to_string()));
+            let more = tuples(py, batch, reading.rows_returned..end).inspect_err(|error| {
+                reading.end = Some(ReadEnd::Failed(error.to_string()));
             });
             let is_read = end == batch.num_rows();
             found.extend(more?);
-            reading.read = end;
+            reading.rows_returned = end;
             if is_read {
                 reading.ready.pop_front();
-                reading.read = 0;
+                reading.rows_returned = 0;
             }
         }
-        reading.is_begun |= !found.is_empty();
+        reading.has_returned_rows |= !found.is_empty();
         PyList::new(py, found)
     }
 
     /// Returns up to `rows` next rows without consuming them, and whether more rows follow.
     fn peek<'py>(&self, py: Python<'py>, rows: usize) -> PyResult<(Bound<'py, PyList>, bool)> {
-        let (batches, more) = self.first(py, rows)?;
+        let (batches, more) = self.peek_batches(py, rows)?;
         let mut found = Vec::new();
         for batch in &batches {
             found.extend(tuples(py, batch, 0..batch.num_rows())?);
@@ -164,7 +164,7 @@ impl Result {
 
     /// Returns up to `rows` next rows as a table of text without consuming them, and whether more rows follow.
     fn peek_text(&self, py: Python<'_>, rows: usize) -> PyResult<(String, bool)> {
-        let (batches, more) = self.first(py, rows)?;
+        let (batches, more) = self.peek_batches(py, rows)?;
         let empty = [RecordBatch::new_empty(Arc::clone(&self.schema))];
         let batches = if batches.is_empty() { &empty } else { batches.as_slice() };
         let options = FormatOptions::default().with_display_error(true).with_null("NULL");
@@ -175,16 +175,15 @@ impl Result {
     /// Computes all rows and returns them as an object with `__arrow_c_stream__`. `views` keeps text and bytes as view
     /// arrays; otherwise they become arrays with offsets.
     fn collect(&self, py: Python<'_>, views: bool) -> PyResult<Batches> {
-        let (ready, rows) = self.take(py)?;
+        let (ready, rows) = self.take_rows(py)?;
         let schema = if views { Arc::clone(&self.schema) } else { plain_schema(&self.schema) };
         let batches: std::result::Result<_, Failure> = without_lock(py, || {
             let mut batches = Vec::new();
             for batch in ready.into_iter().map(Ok).chain(rows.into_iter().flatten()) {
                 match views {
                     true => batches.push(batch.map_err(Failure::Statement)?),
-                    false => {
-                        plain(&batch.map_err(Failure::Statement)?, &schema, &mut batches).map_err(Failure::Arrow)?
-                    }
+                    false => append_plain(&batch.map_err(Failure::Statement)?, &schema, &mut batches)
+                        .map_err(Failure::Arrow)?,
                 }
             }
             Ok(batches)
@@ -193,9 +192,9 @@ impl Result {
         match batches {
             Ok(batches) => Ok(Batches { schema, batches }),
             Err(failure) => {
-                self.reading.lock(py)?.over = Some(Over::Failed(failure.message()));
+                self.reading.lock(py)?.end = Some(ReadEnd::Failed(failure.message()));
                 Err(match failure {
-                    Failure::Statement(error) => raised(py, &error, &self.waiting),
+                    Failure::Statement(error) => statement_exception(py, &error, &self.waiting),
                     Failure::Arrow(error) => InternalError::new_err(error.to_string()),
                 })
             }
@@ -205,7 +204,7 @@ impl Result {
     /// Returns a reader with `__arrow_c_stream__` that computes the rows on demand. Text and bytes are arrays with
     /// offsets.
     fn stream(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
-        let (ready, rows) = self.take(py)?;
+        let (ready, rows) = self.take_rows(py)?;
         let source = Stream { schema: Arc::clone(&self.schema), ready, rows, waiting: Arc::clone(&self.waiting) };
         let schema = plain_schema(&self.schema);
         let stream = PlainStream { schema, ready: VecDeque::new(), source };
@@ -214,8 +213,10 @@ impl Result {
 
     /// Ends the statement if it still runs. If another thread is fetching rows, waits for its call first.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let before =
-            std::mem::replace(&mut *self.reading.lock(py)?, Reading { over: Some(Over::Taken), ..Reading::default() });
+        let before = std::mem::replace(
+            &mut *self.reading.lock(py)?,
+            ReadState { end: Some(ReadEnd::Taken), ..ReadState::default() },
+        );
         py.detach(|| drop(before));
         self.waiting.end();
         Ok(())
@@ -233,7 +234,7 @@ impl Result {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let (ready, rows) = self.take(py)?;
+        let (ready, rows) = self.take_rows(py)?;
         let stream = Stream { schema: Arc::clone(&self.schema), ready, rows, waiting: Arc::clone(&self.waiting) };
         capsule(py, stream, requested_schema)
     }
@@ -256,42 +257,44 @@ impl Failure {
 
 impl Result {
     /// Takes the computed batches and the running query out of the result.
-    fn take(&self, py: Python<'_>) -> PyResult<(VecDeque<RecordBatch>, Option<Rows>)> {
+    fn take_rows(&self, py: Python<'_>) -> PyResult<(VecDeque<RecordBatch>, Option<Rows>)> {
         let mut reading = self.lock(py)?;
-        if reading.is_begun {
+        if reading.has_returned_rows {
             return Err(InterfaceError::new_err(
                 "rows of this result were read already, and can be read once; run the statement again, or keep what \
                  to_arrow() gives",
             ));
         }
-        reading.over = Some(Over::Taken);
+        reading.end = Some(ReadEnd::Taken);
         Ok((std::mem::take(&mut reading.ready), reading.rows.take()))
     }
 
     /// Locks the reading state. Fails if the statement returned no rows or they can no longer be read.
-    fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<Use<'a, Reading>> {
+    fn lock<'a>(&'a self, py: Python<'_>) -> PyResult<GuardedRef<'a, ReadState>> {
         if let Some(tag) = &self.tag {
             return Err(InterfaceError::new_err(format!("the statement gives no rows; it is done: {tag}")));
         }
         let reading = self.reading.lock(py)?;
-        match &reading.over {
+        match &reading.end {
             None => Ok(reading),
-            Some(Over::Taken) => Err(InterfaceError::new_err(
+            Some(ReadEnd::Taken) => Err(InterfaceError::new_err(
                 "the rows of this result were taken as Arrow or it was closed, and they can be read once; run the \
                  statement again, or keep what to_arrow() gives",
             )),
-            Some(Over::Failed(message)) => Err(InterfaceError::new_err(format!(
+            Some(ReadEnd::Failed(message)) => Err(InterfaceError::new_err(format!(
                 "the rows of this result could not be read to their end; run the statement again. It failed with: {message}"
             ))),
         }
     }
 
     /// Up to `rows` of the rows not read yet, and whether more rows follow.
-    fn first(&self, py: Python<'_>, rows: usize) -> PyResult<(Vec<RecordBatch>, bool)> {
+    fn peek_batches(&self, py: Python<'_>, rows: usize) -> PyResult<(Vec<RecordBatch>, bool)> {
         let mut reading = self.lock(py)?;
-        let ready = |reading: &Reading| reading.ready.iter().map(RecordBatch::num_rows).sum::<usize>() - reading.read;
-        while ready(&reading) <= rows && reading.compute(py, &self.waiting)? {}
-        let (mut left, mut start) = (rows, reading.read);
+        let ready = |reading: &ReadState| {
+            reading.ready.iter().map(RecordBatch::num_rows).sum::<usize>() - reading.rows_returned
+        };
+        while ready(&reading) <= rows && reading.compute_batch(py, &self.waiting)? {}
+        let (mut left, mut start) = (rows, reading.rows_returned);
         let mut first = Vec::new();
         for batch in &reading.ready {
             let taken = left.min(batch.num_rows() - start);
@@ -337,14 +340,15 @@ fn capsule<'py>(
     let mut schema = reader.schema();
     if let Some(requested) = requested_schema {
         let requested = PySchema::from_arrow_pycapsule(&requested)?.into_inner();
-        let same = |(own, asked): (&FieldRef, &FieldRef)| {
-            own.name() == asked.name() && arrow_cast::can_cast_types(own.data_type(), asked.data_type())
+        let same = |(column, requested): (&FieldRef, &FieldRef)| {
+            column.name() == requested.name() && arrow_cast::can_cast_types(column.data_type(), requested.data_type())
         };
         // If the columns differ or cannot be cast, the stream keeps its own schema. The consumer checks what it gets.
         if schema.fields().len() == requested.fields().len() && schema.fields().iter().zip(requested.fields()).all(same)
         {
             let fields = schema.fields().iter().zip(requested.fields());
-            let fields = fields.map(|(own, asked)| own.as_ref().clone().with_data_type(asked.data_type().clone()));
+            let fields =
+                fields.map(|(column, requested)| column.as_ref().clone().with_data_type(requested.data_type().clone()));
             schema = Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()));
         }
     }
@@ -355,7 +359,7 @@ fn capsule<'py>(
         let columns = batch.columns().iter().zip(schema.fields());
         let columns = columns.map(|(column, field)| match field.data_type() {
             same if same == column.data_type() => Ok(Arc::clone(column)),
-            asked => cast_with_options(column, asked, &strict),
+            requested => cast_with_options(column, requested, &strict),
         });
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let rows = StructArray::try_new_with_length(schema.fields().clone(), columns, None, batch.num_rows())?;
@@ -389,7 +393,9 @@ impl Iterator for Stream {
                 return None;
             }
             Some(Ok(Some(Err(error)))) if error.is_cancelled() => match self.waiting.take_raised() {
-                Some(raised) => Python::try_attach(|py| cancelled(py, &raised)).unwrap_or_else(|| error.to_string()),
+                Some(raised) => {
+                    Python::try_attach(|py| interrupt_message(py, &raised)).unwrap_or_else(|| error.to_string())
+                }
                 None => error.to_string(),
             },
             Some(Ok(Some(Err(error)))) => error.to_string(),
@@ -417,7 +423,7 @@ impl Drop for Stream {
 
 /// Error message for the consumer of a stream that a signal handler ended. The consumer raises an exception of its own,
 /// so a KeyboardInterrupt is triggered again for Python.
-fn cancelled(py: Python<'_>, raised: &PyErr) -> String {
+fn interrupt_message(py: Python<'_>, raised: &PyErr) -> String {
     let message = format!("cancelled: {raised}");
     if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
         // This only sets a flag, which the next call into Python from here would act on.
@@ -445,7 +451,7 @@ impl Iterator for PlainStream {
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() {
             let mut batches = Vec::new();
-            match self.source.next()?.and_then(|batch| plain(&batch, &self.schema, &mut batches)) {
+            match self.source.next()?.and_then(|batch| append_plain(&batch, &self.schema, &mut batches)) {
                 Ok(()) => self.ready = batches.into(),
                 Err(error) => return Some(Err(error)),
             }

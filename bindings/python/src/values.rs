@@ -40,7 +40,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
         DataType::Null => Ok(vec![py.None().into_bound(py); rows.len()]),
         DataType::Boolean => {
             let values = array.as_boolean();
-            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+            map_rows(py, array, rows, |row| values.value(row).into_bound_py_any(py))
         }
         DataType::Int8 => numbers::<Int8Type>(py, array, rows),
         DataType::Int16 => numbers::<Int16Type>(py, array, rows),
@@ -52,7 +52,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
         DataType::UInt64 => numbers::<UInt64Type>(py, array, rows),
         DataType::Float16 => {
             let values = array.as_primitive::<Float16Type>();
-            each(py, array, rows, |row| values.value(row).to_f64().into_bound_py_any(py))
+            map_rows(py, array, rows, |row| values.value(row).to_f64().into_bound_py_any(py))
         }
         DataType::Float32 => numbers::<Float32Type>(py, array, rows),
         DataType::Float64 => numbers::<Float64Type>(py, array, rows),
@@ -62,55 +62,55 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
         DataType::Decimal256(..) => decimals::<Decimal256Type>(py, array, rows),
         DataType::Utf8 => {
             let values = array.as_string::<i32>();
-            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+            map_rows(py, array, rows, |row| values.value(row).into_bound_py_any(py))
         }
         DataType::LargeUtf8 => {
             let values = array.as_string::<i64>();
-            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+            map_rows(py, array, rows, |row| values.value(row).into_bound_py_any(py))
         }
         DataType::Utf8View => {
             let values = array.as_string_view();
-            each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+            map_rows(py, array, rows, |row| values.value(row).into_bound_py_any(py))
         }
         DataType::Binary => {
             let values = array.as_binary::<i32>();
-            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+            map_rows(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
         }
         DataType::LargeBinary => {
             let values = array.as_binary::<i64>();
-            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+            map_rows(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
         }
         DataType::BinaryView => {
             let values = array.as_binary_view();
-            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+            map_rows(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
         }
         DataType::FixedSizeBinary(_) => {
             let values = array.as_fixed_size_binary();
-            each(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
+            map_rows(py, array, rows, |row| Ok(PyBytes::new(py, values.value(row)).into_any()))
         }
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
-            moments(py, array, rows)
+            datetimes(py, array, rows)
         }
-        DataType::Duration(_) | DataType::Interval(_) => spans(py, array, rows),
+        DataType::Duration(_) | DataType::Interval(_) => timedeltas(py, array, rows),
         DataType::List(_) => {
             let values = array.as_list::<i32>();
-            each(py, array, rows, |row| list(py, &values.value(row)))
+            map_rows(py, array, rows, |row| list(py, &values.value(row)))
         }
         DataType::LargeList(_) => {
             let values = array.as_list::<i64>();
-            each(py, array, rows, |row| list(py, &values.value(row)))
+            map_rows(py, array, rows, |row| list(py, &values.value(row)))
         }
         DataType::FixedSizeList(..) => {
             let values = array.as_fixed_size_list();
-            each(py, array, rows, |row| list(py, &values.value(row)))
+            map_rows(py, array, rows, |row| list(py, &values.value(row)))
         }
         DataType::Struct(_) => {
             let values = array.as_struct();
-            each(py, array, rows, |row| dictionary(py, values, row))
+            map_rows(py, array, rows, |row| dictionary(py, values, row))
         }
         DataType::Map(..) => {
             let values = array.as_map();
-            each(py, array, rows, |row| map(py, &values.value(row)))
+            map_rows(py, array, rows, |row| map(py, &values.value(row)))
         }
         DataType::Dictionary(_, values) => {
             let some = arrow_cast::cast(&array.slice(rows.start, rows.len()), values).map_err(internal)?;
@@ -122,7 +122,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
             let formatter = ArrayFormatter::try_new(array, &options).map_err(internal)?;
             let nulls = array.logical_nulls();
             let is_null = |row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-            each(py, array, rows, |row| match is_null(row) {
+            map_rows(py, array, rows, |row| match is_null(row) {
                 true => Ok(py.None().into_bound(py)),
                 false => Ok(PyString::new(py, &formatter.value(row).to_string()).into_any()),
             })
@@ -130,7 +130,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResu
     }
 }
 
-fn each<'py>(
+fn map_rows<'py>(
     py: Python<'py>,
     array: &ArrayRef,
     rows: Range<usize>,
@@ -145,7 +145,7 @@ where
     T::Native: IntoPyObject<'py>,
 {
     let values = array.as_primitive::<T>();
-    each(py, array, rows, |row| values.value(row).into_bound_py_any(py))
+    map_rows(py, array, rows, |row| values.value(row).into_bound_py_any(py))
 }
 
 fn decimals<'py, T>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>>
@@ -155,17 +155,17 @@ where
     static DECIMAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let class = DECIMAL.import(py, "decimal", "Decimal")?;
     let values = array.as_primitive::<T>();
-    each(py, array, rows, |row| class.call1((values.value_as_string(row),)))
+    map_rows(py, array, rows, |row| class.call1((values.value_as_string(row),)))
 }
 
 /// Converts dates, times of day and timestamps. Python has microseconds, so nanoseconds are truncated.
-fn moments<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
+fn datetimes<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
     macro_rules! values {
         ($kind:ty, $value:ident) => {{
             let values = array.as_primitive::<$kind>();
-            each(py, array, rows, |row| {
-                let value = values.$value(row).ok_or_else(|| beyond(array, row))?;
-                value.into_bound_py_any(py).map_err(|_| beyond(array, row))
+            map_rows(py, array, rows, |row| {
+                let value = values.$value(row).ok_or_else(|| out_of_range(array, row))?;
+                value.into_bound_py_any(py).map_err(|_| out_of_range(array, row))
             })
         }};
     }
@@ -200,23 +200,23 @@ fn timestamps<'py, T: ArrowTimestampType>(
     is_instant: bool,
 ) -> PyResult<Objects<'py>> {
     let values = array.as_primitive::<T>();
-    each(py, array, rows, |row| {
+    map_rows(py, array, rows, |row| {
         let value = arrow_array::temporal_conversions::as_datetime::<T>(values.value(row));
-        let value = value.ok_or_else(|| beyond(array, row))?;
+        let value = value.ok_or_else(|| out_of_range(array, row))?;
         let object = if is_instant { value.and_utc().into_bound_py_any(py) } else { value.into_bound_py_any(py) };
-        object.map_err(|_| beyond(array, row))
+        object.map_err(|_| out_of_range(array, row))
     })
 }
 
 /// Converts durations and intervals to `timedelta`. A month has 30 days.
-fn spans<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
+fn timedeltas<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyResult<Objects<'py>> {
     macro_rules! values {
         ($kind:ty, $span:expr) => {{
             let values = array.as_primitive::<$kind>();
-            each(py, array, rows, |row| {
+            map_rows(py, array, rows, |row| {
                 let span: Option<TimeDelta> = $span(values.value(row));
-                let span = span.ok_or_else(|| beyond(array, row))?;
-                span.into_bound_py_any(py).map_err(|_| beyond(array, row))
+                let span = span.ok_or_else(|| out_of_range(array, row))?;
+                span.into_bound_py_any(py).map_err(|_| out_of_range(array, row))
             })
         }};
     }
@@ -270,7 +270,7 @@ fn map<'py>(py: Python<'py>, entries: &StructArray) -> PyResult<Bound<'py, PyAny
     Ok(map.into_any())
 }
 
-fn beyond(array: &ArrayRef, row: usize) -> PyErr {
+fn out_of_range(array: &ArrayRef, row: usize) -> PyErr {
     let options = FormatOptions::default();
     let text = ArrayFormatter::try_new(array, &options).and_then(|formatter| formatter.value(row).try_to_string());
     let text = text.unwrap_or_else(|_| format!("a value of type {}", array.data_type()));

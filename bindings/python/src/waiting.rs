@@ -41,7 +41,7 @@ impl Waiting {
                 return true;
             }
             // If the interpreter is shutting down, cancel the statement.
-            Python::try_attach(|py| waiting.goes_on(py)).unwrap_or(false)
+            Python::try_attach(|py| waiting.continues(py)).unwrap_or(false)
         })
     }
 
@@ -52,7 +52,7 @@ impl Waiting {
         Some(Arc::new(move |progress| *waiting.progress.lock() = Some(progress.clone())))
     }
 
-    fn goes_on(&self, py: Python<'_>) -> bool {
+    fn continues(&self, py: Python<'_>) -> bool {
         // Runs signal handlers only on the main thread of Python.
         if let Err(raised) = py.check_signals() {
             *self.raised.lock() = Some(raised);

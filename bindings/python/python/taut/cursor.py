@@ -178,20 +178,20 @@ def _inserts(head: str, rows: Sequence[_Parameters]) -> Iterator[tuple[str, list
     In one statement, all values of a column have the same type: values of several types would be converted to one.
     """
     width = len(rows[0])
-    one = f"({', '.join('?' * width)})"
-    most = max(1, _VALUES_MAX // max(1, width))
+    row_placeholders = f"({', '.join('?' * width)})"
+    rows_max = max(1, _VALUES_MAX // max(1, width))
     values: list[Any] = []
     types: list[type] = [_NoneType] * width
     count = 0
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if len(row) != width:
-            raise _taut.ProgrammingError(f"row {place} has {len(row)} values, the first one has {width}")
+            raise _taut.ProgrammingError(f"row {index} has {len(row)} values, the first one has {width}")
         kinds: list[type] = [type(value) for value in row]
-        if count == most or any(old is not new and _NoneType not in (old, new) for old, new in zip(types, kinds)):
-            yield head + ", ".join([one] * count), values
+        if count == rows_max or any(old is not new and _NoneType not in (old, new) for old, new in zip(types, kinds)):
+            yield head + ", ".join([row_placeholders] * count), values
             values, count, types = [], 0, kinds
         types = [new if old is _NoneType else old for old, new in zip(types, kinds)]
         values.extend(row)
         count += 1
     if count:
-        yield head + ", ".join([one] * count), values
+        yield head + ", ".join([row_placeholders] * count), values

@@ -16,10 +16,10 @@ def arrow_of(data: Any, what: str) -> Any:
 
     Raises TypeError if the data is not a table.
     """
-    found = _arrow_or_none(data)
-    if found is None:
+    converted = _arrow_or_none(data)
+    if converted is None:
         raise TypeError(f"{what} is of type {type(data).__name__}, which is no table; {_ALLOWED}")
-    return found
+    return converted
 
 
 class Variables:
@@ -27,25 +27,25 @@ class Variables:
 
     def __init__(self, *mappings: Mapping[str, Any]) -> None:
         self._mappings = mappings
-        self._no_tables: list[str] = []
+        self._not_tables: list[str] = []
 
     def __call__(self, name: str) -> Any:
         """Returns the variable `name` as Arrow, or `None` if no variable of this name holds a table."""
         for mapping in self._mappings:
             # SQL converts unquoted names to lower case, so the variable may have capitals that `name` lacks.
-            alike = [name] if name in mapping else [other for other in mapping if other.lower() == name]
-            if len(alike) == 1:
-                value = mapping[alike[0]]
-                found = _arrow_or_none(value)
-                if found is None:
-                    self._no_tables.append(f"the variable {alike[0]} is of type {type(value).__name__}, no table")
-                return found
+            matches = [name] if name in mapping else [other for other in mapping if other.lower() == name]
+            if len(matches) == 1:
+                value = mapping[matches[0]]
+                converted = _arrow_or_none(value)
+                if converted is None:
+                    self._not_tables.append(f"the variable {matches[0]} is of type {type(value).__name__}, no table")
+                return converted
         return None
 
     def hint(self, message: str, tables: list[str]) -> str:
         """Returns a hint for an error about a table that was not found. `tables` are the names in the database."""
-        if self._no_tables:
-            return f"{'; '.join(self._no_tables)}; {_ALLOWED}"
+        if self._not_tables:
+            return f"{'; '.join(self._not_tables)}; {_ALLOWED}"
         for table in tables:
             if table != table.lower() and f'"{table.lower()}"' in message:
                 return f'The name of the table is "{table}". Names with capitals need double quotes in SQL.'

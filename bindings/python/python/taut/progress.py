@@ -11,13 +11,13 @@ from typing import Any
 _QUIET_SECONDS = 1.0
 
 
-def reporter(wanted: bool | None) -> Callable[..., None] | None:
+def reporter(enabled: bool | None) -> Callable[..., None] | None:
     """Returns the callback that draws progress bars. Returns `None` if nobody would see them.
 
     The thread that waits for the statement calls it.
     """
     in_notebook = "ipykernel" in sys.modules
-    if wanted is False or (wanted is None and not in_notebook and not (sys.stderr and sys.stderr.isatty())):
+    if enabled is False or (enabled is None and not in_notebook and not (sys.stderr and sys.stderr.isatty())):
         return None
     return _Bars(in_notebook)
 

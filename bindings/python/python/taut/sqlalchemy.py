@@ -121,8 +121,8 @@ class _DdlCompiler(PGDDLCompiler):
         return f"DROP INDEX IF EXISTS {self._prepared_index_name(index)}"
 
     def post_create_table(self, table: Any) -> str:
-        given = table.dialect_options["taut"]
-        options = [(name, str(given[name]).replace("'", "''")) for name in TABLE_OPTIONS if given[name] is not None]
+        design = table.dialect_options["taut"]
+        options = [(name, str(design[name]).replace("'", "''")) for name in TABLE_OPTIONS if design[name] is not None]
         return f" WITH ({', '.join(f'{name} = {chr(39)}{value}{chr(39)}' for name, value in options)})" if options else ""
 
 
@@ -177,9 +177,9 @@ class TautDialect(default.DefaultDialect):
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
         unknown = sorted(set(url.query) - set(_SETTINGS))
         if unknown or url.host:
-            wrong = f"setting {unknown[0]!r}" if unknown else f"host {url.host!r}"
+            problem = f"setting {unknown[0]!r}" if unknown else f"host {url.host!r}"
             allowed = ", ".join(_SETTINGS)
-            raise exc.ArgumentError(f"{wrong} in {url}; allowed are taut:///path and the settings {allowed}")
+            raise exc.ArgumentError(f"{problem} in {url}; allowed are taut:///path and the settings {allowed}")
         return [url.database or ":memory:"], {name: _SETTINGS[name](str(value)) for name, value in url.query.items()}
 
     def connect(self, *arguments: Any, **settings: Any) -> taut.Connection:

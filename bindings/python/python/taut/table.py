@@ -21,9 +21,9 @@ class Table:
             raise TypeError(f"the name of a table is a str, not {type(name).__name__}")
         self._connection = connection
         self.name = name
-        self._fact("layout")
+        self._property_value("layout")
 
-    def _fact(self, column: str) -> Any:
+    def _property_value(self, column: str) -> Any:
         row = self._connection._run(f"SELECT {column} FROM taut.tables WHERE table_name = $1", [self.name]).fetchone()
         if row is None:
             names = ", ".join(self._connection.tables()) or "none yet"
@@ -33,30 +33,30 @@ class Table:
     @property
     def layout(self) -> str:
         """Layout of the table: row, packed_row, column or groups."""
-        return str(self._fact("layout"))
+        return str(self._property_value("layout"))
 
     @property
     def groups(self) -> str | None:
         """Column groups of the table, or None if its layout has none."""
-        groups: str | None = self._fact("groups")
+        groups: str | None = self._property_value("groups")
         return groups
 
     @property
     def sort_by(self) -> str | None:
         """Sort order of the table, or None if it is not sorted."""
-        order: str | None = self._fact("sort_by")
+        order: str | None = self._property_value("sort_by")
         return order
 
     @property
     def partition_by(self) -> str | None:
         """Partitioning of the table, or None if it has no partitions."""
-        partitions: str | None = self._fact("partition_by")
+        partitions: str | None = self._property_value("partition_by")
         return partitions
 
     @property
     def options(self) -> str:
         """All options of the table's design, in SQL syntax."""
-        return str(self._fact("options"))
+        return str(self._property_value("options"))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -67,22 +67,22 @@ class Table:
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(self._fact("rows"))
+        return int(self._property_value("rows"))
 
     @property
     def blocks(self) -> int:
         """Number of blocks."""
-        return int(self._fact("blocks"))
+        return int(self._property_value("blocks"))
 
     @property
     def bytes(self) -> int:
         """Bytes of the table's files."""
-        return int(self._fact("bytes"))
+        return int(self._property_value("bytes"))
 
     @property
     def plain_bytes(self) -> int:
         """Bytes of the table's values before encoding."""
-        return int(self._fact("plain_bytes"))
+        return int(self._property_value("plain_bytes"))
 
     def set(self, **design: Any) -> None:
         """Changes options of the table's design and rewrites the table block by block. It can be read meanwhile.
@@ -121,13 +121,13 @@ class Table:
             return f"<taut.Table {self.name}: {error}>"
 
 
-def options_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def options_of(design: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the options that are not None, with their values as text."""
 
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    return [(name, text(value)) for name, value in given.items() if value is not None]
+    return [(name, text(value)) for name, value in design.items() if value is not None]
 
 
 def _quoted(name: str) -> str:
