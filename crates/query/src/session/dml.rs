@@ -278,9 +278,9 @@ impl QuerySession {
         if kind == MutationKind::Insert {
             if count == 0 {
                 let target = self.insert_targets.get(table)?;
-                let given = request.mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
+                let listed = request.mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
                 let settings = self.planning.state(&self.context);
-                let new = given.map(|given| given.rows(&target, settings.config_options())).transpose()?;
+                let new = listed.map(|listed| listed.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
                 let returned = cached.evaluate_returning(Some(&new), values)?;
                 let count = new.num_rows() as u64;
@@ -559,12 +559,12 @@ fn on_conflict_update(
     table: &Table,
     (target, values): (&InsertTarget, &[Value]),
 ) -> Result<Option<(Mutation, usize)>> {
-    let given = mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
+    let listed = mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
     let keys = conflict_keys(mutation, table)?;
-    let (Some(given), [key]) = (given, keys.as_slice()) else { return Ok(None) };
+    let (Some(listed), [key]) = (listed, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;
     let update = mutation.on_conflict(&target_columns(table, &defaults), &key_column_names(table, &[*key]).concat())?;
-    Ok(update.map(|update| (update, given.parameters)))
+    Ok(update.map(|update| (update, listed.parameters)))
 }
 
 /// Returns the query of a mutation, with the keys and columns that are known before the query is planned.

@@ -77,14 +77,14 @@ impl QuerySession {
             ExplainAnalyzeCategories::All => None,
             ExplainAnalyzeCategories::Only(categories) => Some(categories.clone()),
         };
-        let format_key = DisplayableExecutionPlan::with_metrics(plan.as_ref())
+        let plan_text = DisplayableExecutionPlan::with_metrics(plan.as_ref())
             .set_metric_types(options.analyze_level.unwrap_or(defaults.analyze_level).included_types())
             .set_metric_categories(categories)
             .set_show_statistics(options.show_statistics.unwrap_or(defaults.show_statistics))
             .indent(options.verbose)
             .to_string();
-        let columns = ["Plan with Metrics".to_owned(), format_key]
-            .map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
+        let columns =
+            ["Plan with Metrics".to_owned(), plan_text].map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
         let schema = LogicalPlan::explain_schema();
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
         Ok(Outcome::Rows(stream_of_batches(schema, vec![batch])))

@@ -48,10 +48,10 @@ impl QuerySession {
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.get(table)?;
         // More values than parameters are an error. Planning reports it.
-        let given = target.listed_columns(table, listed, values).filter(|given| given.parameters == values.len());
-        let Some(given) = given else { return Ok(None) };
+        let columns = target.listed_columns(table, listed, values).filter(|columns| columns.parameters == values.len());
+        let Some(columns) = columns else { return Ok(None) };
         self.check_may_write("INSERT")?;
-        let rows = given.rows(&target, self.planning.state(&self.context).config_options())?;
+        let rows = columns.rows(&target, self.planning.state(&self.context).config_options())?;
         if rows.num_rows() > ROWS_MAX {
             return Ok(Some(self.insert_as_load(table, rows).await?));
         }
@@ -194,8 +194,9 @@ impl InsertTarget {
             };
             columns[*index] = Some(Column::Values(rows.iter().map(value).collect::<Option<_>>()?));
         }
-        let given = columns.into_iter().zip(&self.defaults);
-        let columns = given.map(|(given, default)| given.or_else(|| default.clone())).collect::<Option<_>>()?;
+        let with_defaults = columns.into_iter().zip(&self.defaults);
+        let columns =
+            with_defaults.map(|(column, default)| column.or_else(|| default.clone())).collect::<Option<_>>()?;
         Some(ListedColumns { columns, rows: rows.len(), parameters: used })
     }
 }

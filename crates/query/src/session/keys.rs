@@ -258,11 +258,11 @@ async fn check_referenced(
     Ok(())
 }
 
-pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, format_key: String) -> QueryError {
+pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey, key_text: String) -> QueryError {
     Violation::NotReferenced {
         table: table.name.clone(),
         constraint: key.name.clone(),
-        key: format_key,
+        key: key_text,
         referenced: catalog.table_of(key.table).map(|parent| parent.name.clone()).unwrap_or_default(),
     }
     .into()

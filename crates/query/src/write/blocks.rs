@@ -31,9 +31,9 @@ pub(crate) async fn write_streams(
 ) -> Result<Vec<Vec<NewBlock>>> {
     if let Some((design, known)) = partitions {
         let partitioner = Partitioner::new(writer, Some(*design), known.clone());
-        return Ok(vec![partitioned_blocks(partitioner, streams).await?]);
+        return Ok(vec![write_partitioned(partitioner, streams).await?]);
     }
-    let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(partition_blocks(writer.clone(), stream)));
+    let tasks = streams.into_iter().map(|stream| SpawnedTask::spawn(write_stream(writer.clone(), stream)));
     let tasks: Vec<_> = tasks.collect();
     let mut blocks_of_streams = Vec::with_capacity(tasks.len());
     for task in tasks {
@@ -96,7 +96,7 @@ pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
 /// same streams always lead to the same blocks.
-async fn partitioned_blocks(mut partitioner: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
+async fn write_partitioned(mut partitioner: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
     /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
     let mut inputs = Vec::with_capacity(streams.len());
@@ -128,7 +128,7 @@ async fn partitioned_blocks(mut partitioner: Partitioner, streams: Vec<CoercedSt
     partitioner.finish().await
 }
 
-async fn partition_blocks(writer: BlockWriter, rows: CoercedStream) -> Result<Vec<NewBlock>> {
+async fn write_stream(writer: BlockWriter, rows: CoercedStream) -> Result<Vec<NewBlock>> {
     match writer.design.block_size {
         BlockSize::Bytes(bytes) if bytes > BUFFERED_BLOCK_BYTES_MAX => write_blocks_streaming(&writer, rows).await,
         BlockSize::File => write_blocks_streaming(&writer, rows).await,

@@ -129,7 +129,7 @@ impl SortKey {
     }
 
     /// Whether each row of a batch sorts at or after the row before it.
-    fn is_ascending(&self, batch: &RecordBatch) -> Result<bool> {
+    fn is_sorted(&self, batch: &RecordBatch) -> Result<bool> {
         let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
         // Pairs of neighbours that are equal in the columns so far.
         let mut tied = BooleanBuffer::new_set(pairs);
@@ -225,7 +225,7 @@ impl PartitionEnds {
 
     fn is_in_order_after(&self, partition: usize, batch: &RecordBatch) -> Result<bool> {
         let Some(last) = batch.num_rows().checked_sub(1) else { return Ok(true) };
-        if !self.key.is_ascending(batch)? {
+        if !self.key.is_sorted(batch)? {
             return Ok(false);
         }
         let (first, last) = (self.key.row(batch, 0), self.key.row(batch, last));

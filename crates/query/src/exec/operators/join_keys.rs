@@ -160,7 +160,7 @@ struct CollectedKeys {
     partitions: usize,
     /// Integers of each partition, one entry per column of the key. `None` for a column without a bitmap.
     keys: Vec<Option<Vec<Vec<i64>>>>,
-    reservation: Vec<MemoryReservation>,
+    reservations: Vec<MemoryReservation>,
 }
 
 /// Keys of one partition of a build side.
@@ -203,7 +203,7 @@ impl KeyCollector {
         }
         let partitions = join.left().output_partitioning().partition_count();
         let keys = columns.iter().map(|column| is_integer(&schema, *column).then(Vec::new)).collect();
-        let collected = Mutex::new(CollectedKeys { partitions, keys, reservation: Vec::new() });
+        let collected = Mutex::new(CollectedKeys { partitions, keys, reservations: Vec::new() });
         Ok(Some(Arc::new(Self { filter, columns, join_keys: Arc::clone(join_keys), collected, keys: OnceLock::new() })))
     }
 
@@ -231,7 +231,7 @@ impl KeyCollector {
                 _ => *all = None,
             }
         }
-        collected.reservation.push(partition.reservation);
+        collected.reservations.push(partition.reservation);
         if partitions > 0 {
             return;
         }
@@ -242,7 +242,7 @@ impl KeyCollector {
             KeySet::build(&keys, pool).map(Arc::new)
         };
         let keys = self.keys.get_or_init(|| Arc::new(columns.into_iter().map(set).collect()));
-        collected.reservation.clear();
+        collected.reservations.clear();
         self.join_keys.0.lock().insert(self.filter, Arc::downgrade(keys));
     }
 }

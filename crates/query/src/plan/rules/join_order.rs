@@ -269,7 +269,7 @@ fn find_cheapest_trees(graph: &Graph<'_>) -> Option<Vec<Option<Tree>>> {
             continue;
         }
         let mut best: Option<Tree> = None;
-        // Visits every split once: `part` is the half with the lowest relation.
+        // Visits every split once: `half` is the one with the lowest relation.
         let lowest = set & set.wrapping_neg();
         let mut half = (set - 1) & set;
         while half != 0 {

@@ -65,14 +65,14 @@ fn coalesce_arguments(expression: &Expr) -> Option<&[Expr]> {
 }
 
 /// Whether a call is anywhere in these arguments.
-fn contains_coalesce(arguments_of_call: &[Expr]) -> bool {
+fn contains_coalesce(arguments: &[Expr]) -> bool {
     let is_call = |part: &Expr| Ok(coalesce_arguments(part).is_some());
-    arguments_of_call.iter().any(|argument| argument.exists(is_call).unwrap_or(true))
+    arguments.iter().any(|argument| argument.exists(is_call).unwrap_or(true))
 }
 
 /// Joins a call with the calls that are its arguments.
 fn flatten(expression: Expr) -> Transformed<Expr> {
-    if !coalesce_arguments(&expression).is_some_and(|arguments_of_call| arguments_of_call.iter().any(is_call)) {
+    if !coalesce_arguments(&expression).is_some_and(|arguments| arguments.iter().any(is_call)) {
         return Transformed::no(expression);
     }
     let Expr::ScalarFunction(outer) = expression else { return Transformed::no(expression) };
@@ -104,8 +104,7 @@ fn check_size(expression: &Expr) -> Result<()> {
 
 /// Number of parts of an expression, and of those after the simplifier has copied arguments.
 fn count_parts(expression: &Expr) -> Result<(u64, u64)> {
-    let copied =
-        coalesce_arguments(expression).map_or(0, |arguments_of_call| arguments_of_call.len().saturating_sub(1));
+    let copied = coalesce_arguments(expression).map_or(0, |arguments| arguments.len().saturating_sub(1));
     let (mut parts, mut with_copies, mut position) = (1_u64, 1_u64, 0);
     expression.apply_children(|child| {
         let (of_child, copies_of_child) = count_parts(child)?;

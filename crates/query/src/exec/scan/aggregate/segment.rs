@@ -147,8 +147,8 @@ fn summarize_arguments(
     reader: &mut SegmentReader<'_>,
     selection: &Selection,
 ) -> Result<Option<Vec<Summary>>, AggregateError> {
-    let is_engine = plan.functions.iter().any(|function| function.engine_function().is_some());
-    if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || is_engine {
+    let has_engine_function = plan.functions.iter().any(|function| function.engine_function().is_some());
+    if !plan.keys.is_empty() || !matches!(selection, Selection::All(_)) || has_engine_function {
         return Ok(None);
     }
     let mut summaries = Vec::with_capacity(plan.inputs.len());
