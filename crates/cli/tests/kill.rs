@@ -78,7 +78,7 @@ fn statements(number: u64, rows: &mut Rows) -> String {
 }
 
 #[test]
-fn what_was_committed_is_there_after_a_kill() {
+fn committed_changes_survive_a_kill() {
     let (_directory, database) = scratch();
     csv(
         &database,
