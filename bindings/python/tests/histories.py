@@ -38,9 +38,9 @@ class Transaction:
 def problems(transactions, level, is_set=lambda key: False):
     """What contradicts a level, a line each. The last transaction is one that read everything in the end."""
     history = History(transactions, is_set)
-    found = history.wrong_reads(level)
+    found = history.find_wrong_reads(level)
     # Orders of lists that contradict each other make no edges.
-    return found or [history.show(cycle) for cycle in cycles(history.edges(), level)]
+    return found or [history.format_cycle(cycle) for cycle in cycles(history.edges(), level)]
 
 
 class History:
@@ -62,22 +62,22 @@ class History:
     def committed(self):
         return [transaction for transaction in self.transactions if transaction.is_committed]
 
-    def wrong_reads(self, level):
+    def find_wrong_reads(self, level):
         """Elements that are where they cannot be, or are not where they must be."""
         found = []
         for number, transaction in enumerate(self.transactions):
             if not transaction.is_committed:
                 continue
             for key, elements in transaction.reads():
-                found += [f"T{number} read {what}" for what in self.wrong_read(number, key, elements)]
-            found += [f"T{number} read {what}" for what in self.wrong_within(transaction, level)]
+                found += [f"T{number} read {what}" for what in self.check_read(number, key, elements)]
+            found += [f"T{number} read {what}" for what in self.check_repeated_reads(transaction, level)]
         final = dict(self.transactions[-1].reads())
         for (key, element), writer in self.writers.items():
             if self.transactions[writer].is_committed and element not in final.get(key, ()):
                 found.append(f"element {element} of T{writer} is lost from list {key}: {final.get(key)}")
         return found
 
-    def wrong_read(self, number, key, elements):
+    def check_read(self, number, key, elements):
         if len(set(elements)) < len(elements):
             yield f"an element twice in list {key}: {elements}"
         for element in elements:
@@ -100,7 +100,7 @@ class History:
         if last and last not in self.last_appends and self.writers.get(last) != number:
             yield f"list {key} up to {elements[-1]}, after which T{self.writers.get(last)} appended more"
 
-    def wrong_within(self, transaction, level):
+    def check_repeated_reads(self, transaction, level):
         """Reads that contradict what the same transaction did before."""
         known, own = {}, defaultdict(list)
         for kind, key, value in transaction.operations:
@@ -128,14 +128,14 @@ class History:
         for (key, element), writer in self.writers.items():
             if self.transactions[writer].is_committed:
                 appended[key].add(element)
-        places = {}
+        writers_by_key = {}
         for key, order in self.orders.items():
             if self.is_set(key):
                 continue
             writers = [self.writers[key, element] for element in order]
             for before, after in zip(writers, writers[1:]):
                 edge(before, after, "ww")
-            places[key] = writers
+            writers_by_key[key] = writers
         for number, transaction in enumerate(self.transactions):
             if not transaction.is_committed:
                 continue
@@ -148,25 +148,26 @@ class History:
                     continue
                 length = len(elements)
                 if length > 0:
-                    edge(places[key][length - 1], number, "wr")
-                if length < len(places[key]):
-                    edge(number, places[key][length], "rw")
+                    edge(writers_by_key[key][length - 1], number, "wr")
+                if length < len(writers_by_key[key]):
+                    edge(number, writers_by_key[key][length], "rw")
         return edges
 
-    def show(self, cycle):
+    def format_cycle(self, cycle):
         """A cycle, with what its transactions did."""
         arrows = " ".join(f"T{number} -{kind}->" for number, kind in cycle)
-        told = [f"  T{number}: {self.transactions[number].operations}" for number in sorted({n for n, _ in cycle})]
-        return "\n".join([f"{arrows} T{cycle[0][0]}", *told])
+        numbers = sorted({number for number, _ in cycle})
+        operations = [f"  T{number}: {self.transactions[number].operations}" for number in numbers]
+        return "\n".join([f"{arrows} T{cycle[0][0]}", *operations])
 
 
 def cycles(edges, level):
     """One cycle that a level does not allow per component that has one, as (transaction, kind of edge to the next)."""
     steps = STEPS[level](edges)
-    return [cycle_in(component, steps) for component in components(steps) if len(component) > 1]
+    return [shortest_cycle(component, steps) for component in components(steps) if len(component) > 1]
 
 
-def steps_of_read_committed(edges):
+def read_committed_steps(edges):
     """No cycle may have only ww and wr edges."""
     return {
         (before, False): {(after, False): kind for after, kinds in to.items() for kind in kinds if kind != "rw"}
@@ -174,8 +175,8 @@ def steps_of_read_committed(edges):
     }
 
 
-def steps_of_snapshot(edges):
-    """A place is a transaction and whether an rw edge led to it, after which no other one does."""
+def snapshot_steps(edges):
+    """A node is a transaction and whether an rw edge led to it, after which no other one does."""
     steps = defaultdict(dict)
     for before, to in edges.items():
         for after, kinds in to.items():
@@ -185,7 +186,7 @@ def steps_of_snapshot(edges):
     return steps
 
 
-def steps_of_serializable(edges):
+def serializable_steps(edges):
     """No cycle may be there at all."""
     return {
         (before, False): {(after, False): min(kinds) for after, kinds in to.items()} for before, to in edges.items()
@@ -193,9 +194,9 @@ def steps_of_serializable(edges):
 
 
 STEPS = {
-    READ_COMMITTED: steps_of_read_committed,
-    SNAPSHOT: steps_of_snapshot,
-    SERIALIZABLE: steps_of_serializable,
+    READ_COMMITTED: read_committed_steps,
+    SNAPSHOT: snapshot_steps,
+    SERIALIZABLE: serializable_steps,
 }
 
 
@@ -210,7 +211,7 @@ def components(steps):
         stack.append(root)
         on_stack.add(root)
         while work:
-            place, following = work[-1]
+            node, following = work[-1]
             for other in following:
                 if other not in numbers:
                     numbers[other] = lowest[other] = len(numbers)
@@ -219,33 +220,33 @@ def components(steps):
                     work.append((other, iter(steps.get(other, ()))))
                     break
                 if other in on_stack:
-                    lowest[place] = min(lowest[place], numbers[other])
+                    lowest[node] = min(lowest[node], numbers[other])
             else:
                 work.pop()
                 if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[place])
-                if lowest[place] == numbers[place]:
+                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
+                if lowest[node] == numbers[node]:
                     component = set()
-                    while place not in component:
+                    while node not in component:
                         component.add(stack.pop())
                     on_stack -= component
                     found.append(component)
     return found
 
 
-def cycle_in(component, steps):
-    """A shortest cycle through one place of a component."""
+def shortest_cycle(component, steps):
+    """A shortest cycle through one node of a component."""
     start = min(component)
-    came_from, queue = {}, deque([start])
-    while start not in came_from:
-        place = queue.popleft()
-        for other in steps.get(place, ()):
-            if other in component and other not in came_from:
-                came_from[other] = place
+    predecessors, queue = {}, deque([start])
+    while start not in predecessors:
+        node = queue.popleft()
+        for other in steps.get(node, ()):
+            if other in component and other not in predecessors:
+                predecessors[other] = node
                 queue.append(other)
-    cycle, place = [], start
-    while not cycle or place != start:
-        before = came_from[place]
-        cycle.append((before[0], steps[before][place]))
-        place = before
+    cycle, node = [], start
+    while not cycle or node != start:
+        before = predecessors[node]
+        cycle.append((before[0], steps[before][node]))
+        node = before
     return cycle[::-1]

@@ -34,14 +34,14 @@ def test_a_running_database_is_backed_up_and_restored(tmp_path):
     taut.restore(tmp_path / "backups", tmp_path / "first", backup=1)
     assert rows(tmp_path / "first") == [(1,), (2,), (3,)]
     text = between.astimezone(datetime.timezone(datetime.timedelta(hours=2))).isoformat(sep=" ")
-    for number, moment in enumerate([between, between.replace(tzinfo=None), text]):
-        restored = taut.restore(tmp_path / "backups", tmp_path / f"between{number}", time=moment)
+    for number, point_in_time in enumerate([between, between.replace(tzinfo=None), text]):
+        restored = taut.restore(tmp_path / "backups", tmp_path / f"between{number}", time=point_in_time)
         assert restored.replayed_commits == 1 and restored.time <= between
         assert rows(tmp_path / f"between{number}") == [(1,), (2,), (3,), (4,)]
     assert con.sql("SELECT count(*) FROM t").fetchall() == [(2,)]
 
 
-def test_what_cannot_be_is_refused(tmp_path):
+def test_invalid_backups_and_restores_are_refused(tmp_path):
     con = taut.connect(tmp_path / "db")
     con.sql("CREATE TABLE t (x int)")
     with pytest.raises(taut.ProgrammingError, match="must not lie within each other"):

@@ -79,7 +79,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_have_their_class_and_name_the_fix(con, case):
+def test_errors_have_their_class_and_a_useful_message(con, case):
     run, kind, message = ERRORS[case]
     con.sql("CREATE TABLE t (a int, b text); INSERT INTO t VALUES (0, 'word'); CREATE TABLE n (a int NOT NULL)")
     with pytest.raises(kind, match=message) as raised:
@@ -90,7 +90,7 @@ def test_errors_have_their_class_and_name_the_fix(con, case):
     assert con.sql("SELECT count(*) FROM t").fetchone() == (1,), "nothing was changed, and the connection is usable"
 
 
-def test_errors_tell_their_place_and_state(con):
+def test_errors_have_a_position_and_sqlstate(con):
     with pytest.raises(taut.ProgrammingError) as raised:
         con.sql("SELECT 1;\n  SELEC 2")
     assert (raised.value.sqlstate, raised.value.position) == ("42601", (2, 3))
@@ -99,7 +99,7 @@ def test_errors_tell_their_place_and_state(con):
     assert (raised.value.sqlstate, raised.value.position) == (None, None)
 
 
-def test_closed_connections_say_so(con):
+def test_closed_connections_raise_interface_errors(con):
     cursor, table = con.cursor(), con.sql("CREATE TABLE t (a int)") and con.table("t")
     con.close()
     con.close()
@@ -137,8 +137,8 @@ def test_a_process_opens_a_database_once_and_shares_it(tmp_path):
     with pytest.raises(taut.OperationalError, match="other settings: threads 1, cache 1048576 bytes"):
         taut.connect(path, threads=5)
     program = "import sys, taut\ntry: taut.connect(sys.argv[1])\nexcept taut.OperationalError as error: print(error)"
-    said = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert "is in use by process" in said.stdout
+    process = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert "is in use by process" in process.stdout
     con.close()
     del con
     with taut.connect(path, threads=2, create=False) as con:
@@ -223,7 +223,7 @@ def test_a_reader_of_python_ends_with_its_insert():
     assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
 
 
-def test_an_insert_that_fails_ends_nothing_else(con):
+def test_a_failed_insert_does_not_affect_other_results(con):
     con.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 300000) AS g(i)")
     rows = con.sql("SELECT i FROM t")
     first = len(rows.fetchmany(10))
@@ -232,7 +232,7 @@ def test_an_insert_that_fails_ends_nothing_else(con):
     assert first + len(rows.fetchall()) == 300_000
 
 
-def test_interrupt_ends_what_runs(con):
+def test_interrupt_cancels_the_running_statement(con):
     threading.Timer(0.3, con.interrupt).start()
     with pytest.raises(taut.OperationalError, match="cancel") as raised:
         con.sql(ENDLESS).fetchall()
@@ -249,9 +249,9 @@ def read_batches(rows):
         raise
 
 
-@pytest.mark.parametrize("way", ["fetchall", "to_arrow", "to_batches", "to_polars", "create", "insert", "waits"])
-def test_ctrl_c_ends_what_runs(con, way):
-    rows = con.sql(ENDLESS.replace("count(*)", "i * 2 AS i") if way == "insert" else ENDLESS)
+@pytest.mark.parametrize("operation", ["fetchall", "to_arrow", "to_batches", "to_polars", "create", "insert", "waits"])
+def test_ctrl_c_cancels_the_running_statement(con, operation):
+    rows = con.sql(ENDLESS.replace("count(*)", "i * 2 AS i") if operation == "insert" else ENDLESS)
     runs = {
         "fetchall": lambda: rows.fetchall(),
         "to_arrow": lambda: rows.to_arrow(),
@@ -261,22 +261,22 @@ def test_ctrl_c_ends_what_runs(con, way):
         "insert": lambda: con.insert("t", rows),
         "waits": lambda: con.sql("SELECT 1"),
     }
-    if way == "waits":
+    if operation == "waits":
         other = threading.Thread(target=lambda: pytest.raises(taut.Error, con.sql, f"CREATE TABLE t AS {ENDLESS}"))
         other.start()
         time.sleep(0.3)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        runs[way]()
+        runs[operation]()
         time.sleep(5)  # A signal that came too late ends this instead, and the test with it.
-    if way == "waits":
+    if operation == "waits":
         con.interrupt()
         other.join()
     assert con.sql("SELECT 1").fetchone() == (1,)
     assert con.tables() == []
 
 
-def test_handlers_of_signals_run_meanwhile(con):
+def test_signal_handlers_run_during_statements(con):
     def handler(*_):
         raise TimeoutError("too long")
 
@@ -289,7 +289,7 @@ def test_handlers_of_signals_run_meanwhile(con):
         signal.signal(signal.SIGALRM, before)
 
 
-def test_other_threads_run_meanwhile(con):
+def test_other_threads_run_during_statements(con):
     ticks, stop = [], threading.Event()
 
     def tick():
@@ -310,15 +310,16 @@ def test_threads_share_connections_and_have_their_own(con):
     con.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) AS g(i)")
     failures = []
 
-    def work(mine):
+    def work(connection):
         try:
             for bound in range(50):
-                frame = mine.sql("SELECT i FROM t WHERE i <= ?", [bound])
-                assert mine.sql("SELECT count(*) FROM frame").fetchone() == (bound,)
+                frame = connection.sql("SELECT i FROM t WHERE i <= ?", [bound])
+                assert connection.sql("SELECT count(*) FROM frame").fetchone() == (bound,)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=[mine]) for mine in (con, con, con.duplicate(), con.duplicate())]
+    connections = [con, con, con.duplicate(), con.duplicate()]
+    threads = [threading.Thread(target=work, args=[connection]) for connection in connections]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -335,29 +336,30 @@ def _in_child(con, result, path, answers):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_is_told_to_connect_again(tmp_path):
+def test_forked_processes_must_connect_again(tmp_path):
     con = taut.connect(tmp_path / "d")
     result = con.sql("SELECT 1")
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     child = context.Process(target=_in_child, args=(con, result, tmp_path / "d", answers))
     child.start()
-    said = [answers.get(timeout=20) for _ in range(3)]
-    assert "connect in the new process" in said[0] and "forked" in said[1] and "is in use by process" in said[2]
+    messages = [answers.get(timeout=20) for _ in range(3)]
+    assert "connect in the new process" in messages[0] and "forked" in messages[1]
+    assert "is in use by process" in messages[2]
     child.join()
     assert result.fetchall() == [(1,)]
 
 
-def test_what_is_called_while_a_thread_waits_cannot_wait_itself(con):
-    rows, said = con.sql(ENDLESS), []
+def test_calls_from_a_waiting_thread_are_refused(con):
+    rows, outcomes = con.sql(ENDLESS), []
 
     def handler(*_):
         for use in (lambda: con.sql("SELECT 1"), lambda: taut.connect().sql("SELECT 1"), rows.fetchall, rows.close):
             try:
                 use()
-                said.append("done")
+                outcomes.append("done")
             except taut.Error as error:
-                said.append(str(error))
+                outcomes.append(str(error))
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, handler)
@@ -367,11 +369,11 @@ def test_what_is_called_while_a_thread_waits_cannot_wait_itself(con):
             rows.fetchall()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert said[0] == "done" or "waits" in said[0], "reading holds the result, not the connection"
-    assert len(said) == 4 and all("waits" in message for message in said[1:]), said
+    assert outcomes[0] == "done" or "waits" in outcomes[0], "reading holds the result, not the connection"
+    assert len(outcomes) == 4 and all("waits" in message for message in outcomes[1:]), outcomes
 
 
-def test_a_database_stays_where_it_is(tmp_path, monkeypatch):
+def test_relative_paths_are_resolved_at_connect(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
     con = taut.connect("d")
@@ -385,9 +387,9 @@ def test_a_database_stays_where_it_is(tmp_path, monkeypatch):
     assert taut.connect("d").tables() == [], "a directory that was made anew is another database"
 
 
-def test_an_interrupt_in_the_bar_ends_the_statement():
-    def reporter(*moment):
-        if moment:
+def test_an_interrupt_in_the_reporter_cancels_the_statement():
+    def reporter(*arguments):
+        if arguments:
             raise KeyboardInterrupt
 
     con = taut.Connection(taut.connect()._native.duplicate(reporter))
@@ -396,27 +398,27 @@ def test_an_interrupt_in_the_bar_ends_the_statement():
     assert con.tables() == []
 
 
-def test_progress_is_told_to_who_waits():
-    told = []
-    native = taut.connect()._native.duplicate(lambda *moment: told.append((threading.get_ident(), moment)))
+def test_progress_is_reported_on_the_waiting_thread():
+    reports = []
+    native = taut.connect()._native.duplicate(lambda *arguments: reports.append((threading.get_ident(), arguments)))
     con = taut.Connection(native)
     con.sql("CREATE TABLE t AS SELECT i, i % 7 AS b, i * 31 AS c FROM generate_series(1, 6000000) AS g(i)")
-    assert {thread for thread, _ in told} == {threading.get_ident()}
-    moments = [moment for _, moment in told]
-    assert moments[-1] == (), "the end is told"
-    assert all(operation == "load t" and 0 < done <= 6_000_000 for operation, done, _ in moments[:-1])
+    assert {thread for thread, _ in reports} == {threading.get_ident()}
+    reported = [arguments for _, arguments in reports]
+    assert reported[-1] == (), "the end is reported"
+    assert all(operation == "load t" and 0 < done <= 6_000_000 for operation, done, _ in reported[:-1])
     con.table("t").set(layout="packed_row")
-    assert ("rewrite t", 6_000_000) in {(moment[0], moment[2]) for _, moment in told if moment}
-    told.clear()
+    assert ("rewrite t", 6_000_000) in {(arguments[0], arguments[2]) for _, arguments in reports if arguments}
+    reports.clear()
     query = "SELECT a.i, max(b.c) FROM t AS a JOIN t AS b ON a.i % 1000 = b.b AND a.i < 3000 GROUP BY a.i"
     assert con.sql(query).to_arrow().num_rows == 20
-    moments = [moment for _, moment in told]
-    assert moments[-1] == () and moments[0][0] == "query" and moments[0][2] == 12_000_000
-    done = [moment[1] for moment in moments[:-1]]
+    reported = [arguments for _, arguments in reports]
+    assert reported[-1] == () and reported[0][0] == "query" and reported[0][2] == 12_000_000
+    done = [arguments[1] for arguments in reported[:-1]]
     assert done == sorted(done) and done[-1] <= 12_000_000
 
 
-def test_a_bar_is_drawn_where_it_is_wanted(capsys, monkeypatch):
+def test_progress_bars_are_drawn_if_enabled(capsys, monkeypatch):
     from taut import progress
 
     assert progress.reporter(None) is None and progress.reporter(False) is None, "nobody sees standard error here"
@@ -462,16 +464,16 @@ def test_docstrings_are_examples_that_work():
     assert doctest.testmod(taut).failed == 0 and doctest.testmod(taut).attempted >= 4
 
 
-def test_everything_public_says_what_it_is():
+def test_public_names_have_docstrings():
     for name in taut.__all__:
-        thing = getattr(taut, name)
-        if isinstance(thing, type):
-            assert thing.__doc__, name
-            for member, value in vars(thing).items():
+        attribute = getattr(taut, name)
+        if isinstance(attribute, type):
+            assert attribute.__doc__, name
+            for member, value in vars(attribute).items():
                 if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                     assert value.__doc__, f"{name}.{member}"
-        elif callable(thing):
-            assert thing.__doc__, name
+        elif callable(attribute):
+            assert attribute.__doc__, name
     assert taut.__version__.count(".") == 2
 
 

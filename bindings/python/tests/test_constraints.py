@@ -21,7 +21,7 @@ SEED = int(os.environ.get("SEED", "1"))
 THREADS = 4
 
 
-def state(error):
+def sqlstate_of(error):
     return error.value.sqlstate
 
 
@@ -62,7 +62,7 @@ class TestTwoSessions:
         for con in (self.one, self.two, self.others):
             con.close()
 
-    def both(self, first, second, end):
+    def run_against(self, first, second, end):
         """What becomes of a statement that another transaction stands against, which then ends."""
         self.one.sql("BEGIN")
         self.one.sql(first)
@@ -74,70 +74,70 @@ class TestTwoSessions:
     def keys(self, table="t"):
         return sorted(row[0] for row in self.one.sql(f"SELECT k FROM {table}").fetchall())
 
-    def test_who_writes_a_key_second_waits_and_is_refused(self):
-        pending = self.both("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "COMMIT")
+    def test_the_second_writer_of_a_key_waits_and_is_refused(self):
+        pending = self.run_against("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "COMMIT")
         with pytest.raises(taut.Error) as error:
             pending.result()
-        assert state(error) == "23505"
+        assert sqlstate_of(error) == "23505"
         assert self.keys() == [1, 2]
 
-    def test_a_key_that_was_not_committed_is_free(self):
-        self.both("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "ROLLBACK").result()
+    def test_the_key_of_a_rolled_back_row_is_free(self):
+        self.run_against("INSERT INTO t VALUES (2, 1)", "INSERT INTO t VALUES (2, 2)", "ROLLBACK").result()
         assert self.keys() == [1, 2]
 
-    def test_a_key_whose_row_goes_is_waited_for(self):
-        self.both("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 2)", "COMMIT").result()
+    def test_an_insert_waits_for_the_deletion_of_its_key(self):
+        self.run_against("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 2)", "COMMIT").result()
         assert self.one.sql("SELECT v FROM t").fetchall() == [(2,)]
         with pytest.raises(taut.Error) as error:
-            self.both("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 3)", "ROLLBACK").result()
-        assert state(error) == "23505"
+            self.run_against("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 3)", "ROLLBACK").result()
+        assert sqlstate_of(error) == "23505"
 
-    def test_upsert_sees_the_row_that_was_faster(self):
+    def test_upsert_sees_the_row_committed_first(self):
         upsert = "INSERT INTO t VALUES (2, 5) ON CONFLICT (k) DO UPDATE SET v = t.v + excluded.v"
-        self.both("INSERT INTO t VALUES (2, 1)", upsert, "COMMIT").result()
+        self.run_against("INSERT INTO t VALUES (2, 1)", upsert, "COMMIT").result()
         assert self.one.sql("SELECT v FROM t WHERE k = 2").fetchall() == [(6,)]
         nothing = "INSERT INTO t VALUES (3, 5) ON CONFLICT DO NOTHING"
-        self.both("INSERT INTO t VALUES (3, 1)", nothing, "COMMIT").result()
+        self.run_against("INSERT INTO t VALUES (3, 1)", nothing, "COMMIT").result()
         assert self.one.sql("SELECT v FROM t WHERE k = 3").fetchall() == [(1,)]
 
-    def test_upsert_in_a_snapshot_is_refused_where_it_cannot_see(self):
+    def test_upsert_of_a_row_newer_than_the_snapshot_is_refused(self):
         self.two.sql("BEGIN")
         self.two.sql("SELECT * FROM t").fetchall()
         self.one.sql("INSERT INTO t VALUES (2, 1)")
         with pytest.raises(taut.Error) as error:
             self.two.sql("INSERT INTO t VALUES (2, 5) ON CONFLICT (k) DO UPDATE SET v = 9")
-        assert state(error) == "40001"
+        assert sqlstate_of(error) == "40001"
 
-    def test_a_key_that_is_referenced_does_not_go(self):
+    def test_referenced_keys_are_not_deleted(self):
         with pytest.raises(taut.Error) as error:
-            self.both("INSERT INTO child VALUES (1)", "DELETE FROM t WHERE k = 1", "COMMIT").result()
-        assert state(error) == "23503"
+            self.run_against("INSERT INTO child VALUES (1)", "DELETE FROM t WHERE k = 1", "COMMIT").result()
+        assert sqlstate_of(error) == "23503"
 
-    def test_a_key_that_goes_is_not_referenced(self):
+    def test_deleted_keys_are_not_referenced(self):
         with pytest.raises(taut.Error) as error:
-            self.both("DELETE FROM t WHERE k = 1", "INSERT INTO child VALUES (1)", "COMMIT").result()
-        assert state(error) == "23503"
+            self.run_against("DELETE FROM t WHERE k = 1", "INSERT INTO child VALUES (1)", "COMMIT").result()
+        assert sqlstate_of(error) == "23503"
         assert self.keys("child") == []
 
     @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
-    def test_references_that_were_committed_meanwhile_go_too(self, action):
+    def test_actions_apply_to_references_committed_concurrently(self, action):
         self.one.sql(f"CREATE TABLE other (k integer REFERENCES t ON DELETE {action}, n integer)")
         self.one.sql("INSERT INTO other VALUES (1, 1)")
         # The row comes to the page that the other transaction has seen.
         delete = "DELETE FROM t WHERE k = 1"
-        self.both("INSERT INTO other VALUES (1, 2)", delete, "COMMIT").result()
+        self.run_against("INSERT INTO other VALUES (1, 2)", delete, "COMMIT").result()
         left = self.one.sql("SELECT k, n FROM other ORDER BY n").fetchall()
         assert left == ([] if action == "CASCADE" else [(None, 1), (None, 2)])
 
     @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
-    def test_references_that_a_snapshot_does_not_have_refuse_it(self, action):
+    def test_references_newer_than_the_snapshot_refuse_a_deletion(self, action):
         self.one.sql(f"CREATE TABLE other (k integer REFERENCES t ON DELETE {action}, n integer)")
         self.two.sql("BEGIN")
         assert self.two.sql("SELECT count(*) FROM other").fetchall() == [(0,)]
         self.one.sql("INSERT INTO other VALUES (1, 1)")
         with pytest.raises(taut.Error) as error:
             self.two.sql("DELETE FROM t WHERE k = 1")
-        assert state(error) == "40001"
+        assert sqlstate_of(error) == "40001"
 
     def test_upserts_of_one_key_do_not_end_in_deadlocks(self):
         self.one.sql("DELETE FROM t")
@@ -160,8 +160,8 @@ class TestTwoSessions:
 
     def test_truncate_waits_for_references(self):
         with pytest.raises(taut.Error) as error:
-            self.both("TRUNCATE t, child", "INSERT INTO child VALUES (1)", "COMMIT").result()
-        assert state(error) == "23503"
+            self.run_against("TRUNCATE t, child", "INSERT INTO child VALUES (1)", "COMMIT").result()
+        assert sqlstate_of(error) == "23503"
 
     def test_constraints_and_rows_exclude_each_other(self):
         self.two.sql("BEGIN")
@@ -169,9 +169,9 @@ class TestTwoSessions:
         self.one.sql("ALTER TABLE t ADD CONSTRAINT once UNIQUE (v)")
         with pytest.raises(taut.Error) as error:
             self.two.sql("COMMIT")
-        assert state(error) == "40001"
+        assert sqlstate_of(error) == "40001"
 
-    def test_two_that_write_each_others_keys_do_not_hang(self):
+    def test_a_deadlock_on_keys_is_detected(self):
         self.one.sql("BEGIN")
         self.one.sql("INSERT INTO t VALUES (10, 0)")
         self.two.sql("BEGIN")
@@ -180,7 +180,7 @@ class TestTwoSessions:
         assert pending.waits()
         with pytest.raises(taut.Error) as error:
             self.one.sql("INSERT INTO t VALUES (20, 0)")
-        assert state(error) == "40P01"
+        assert sqlstate_of(error) == "40P01"
         self.one.sql("ROLLBACK")
         pending.result()
         self.two.sql("COMMIT")
@@ -188,7 +188,7 @@ class TestTwoSessions:
 
 
 @pytest.mark.parametrize("mover", ["on", "off"])
-def test_keys_hold_whoever_writes_them(database, mover):
+def test_keys_hold_under_concurrent_writes(database, mover):
     setup = taut.connect(database)
     setup.sql(f"SET mover = {mover}")
     setup.sql("CREATE TABLE parent (k integer PRIMARY KEY, u integer UNIQUE)")
@@ -241,14 +241,14 @@ def test_keys_hold_whoever_writes_them(database, mover):
     setup.close()
 
 
-def test_every_way_of_loading_is_checked(database, tmp_path):
+def test_all_loads_check_constraints(database, tmp_path):
     con = taut.connect(database)
     con.sql("CREATE TABLE p (k bigint PRIMARY KEY)")
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, p bigint REFERENCES p, v bigint DEFAULT 3 CHECK (v < 100000))")
     con.sql("INSERT INTO p SELECT value FROM generate_series(0, 99999)")
-    fine = {"k": list(range(20_000)), "p": list(range(20_000)), "v": list(range(20_000))}
+    valid = {"k": list(range(20_000)), "p": list(range(20_000)), "v": list(range(20_000))}
 
-    def ways(columns):
+    def load_functions(columns):
         table = pyarrow.table({name: pyarrow.array(values, pyarrow.int64()) for name, values in columns.items()})
         path = tmp_path / "rows.parquet"
         pyarrow.parquet.write_table(table, path)
@@ -257,9 +257,9 @@ def test_every_way_of_loading_is_checked(database, tmp_path):
         yield lambda: con.sql(f"COPY t FROM '{path}'")
         yield lambda: con.sql(f"INSERT INTO t SELECT * FROM '{path}'")
 
-    def changed(column, place, value):
-        columns = {name: list(values) for name, values in fine.items()}
-        columns[column][place] = value
+    def changed(column, row, value):
+        columns = {name: list(values) for name, values in valid.items()}
+        columns[column][row] = value
         return columns
 
     for columns, expected in [
@@ -269,16 +269,16 @@ def test_every_way_of_loading_is_checked(database, tmp_path):
         ({name: values[:10] for name, values in changed("k", 9, 7).items()}, "23505"),
         ({name: values[:10] for name, values in changed("p", 0, -1).items()}, "23503"),
     ]:
-        for load in ways(columns):
+        for load in load_functions(columns):
             with pytest.raises(taut.Error) as error:
                 load()
-            assert state(error) == expected
+            assert sqlstate_of(error) == expected
             assert con.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
-    next(ways({"k": fine["k"], "p": fine["p"]}))()
+    next(load_functions({"k": valid["k"], "p": valid["p"]}))()
     assert con.sql("SELECT count(*), min(v), max(v) FROM t").fetchall() == [(20_000, 3, 3)]
     con.sql("VACUUM")
-    for load in ways({name: values[-5_000:] for name, values in fine.items()}):
+    for load in load_functions({name: values[-5_000:] for name, values in valid.items()}):
         with pytest.raises(taut.Error) as error:
             load()
-        assert state(error) == "23505"
+        assert sqlstate_of(error) == "23505"
     con.close()

@@ -53,7 +53,7 @@ def test_results_of_every_other_type(con):
 
 
 def test_parameters_of_many_types(con):
-    given = {
+    cases = {
         numpy.int64(5): 5, numpy.float32(0.5): 0.5, numpy.bool_(True): True, numpy.str_("x"): "x",
         pandas.Timestamp("2020-01-02 03:04:05"): datetime.datetime(2020, 1, 2, 3, 4, 5), pandas.NA: None, pandas.NaT: None,
         10**30: decimal.Decimal(10**30), decimal.Decimal("1E+1"): 10, decimal.Decimal("-0.05"): decimal.Decimal("-0.05"),
@@ -61,7 +61,7 @@ def test_parameters_of_many_types(con):
         datetime.datetime(2019, 12, 31, 22, tzinfo=UTC), -(2**63): -(2**63), "": "", "it's": "it's",
         uuid.UUID(int=7): str(uuid.UUID(int=7)),
     }  # fmt: skip
-    for value, expected in given.items():
+    for value, expected in cases.items():
         assert con.sql("SELECT $1", [value]).fetchone() == (expected,), repr(value)
     assert con.sql("SELECT ?", [bytearray(b"ab")]).fetchone() == (b"ab",)
     assert con.sql("SELECT $n + 1, $m", {"n": 4, "m": "x"}).fetchone() == (5, "x")
@@ -71,8 +71,9 @@ def test_parameters_of_many_types(con):
     assert con.sql("SELECT a FROM t").fetchall() == [("x",)]
     assert con.sql("SELECT $a", types.MappingProxyType({"a": 1})).fetchone() == (1,)
     assert con.sql("SELECT ?", [memoryview(array.array("i", [1, 2]))]).fetchone() == (bytes(array.array("i", [1, 2])),)
-    moment = numpy.datetime64("2020-01-02T03:04:05", "ns")
-    assert con.sql("SELECT ?, CAST(? AS text)", [moment, numpy.datetime64("NaT")]).fetchone() == (datetime.datetime(2020, 1, 2, 3, 4, 5), None)
+    timestamp = numpy.datetime64("2020-01-02T03:04:05", "ns")
+    row = con.sql("SELECT ?, CAST(? AS text)", [timestamp, numpy.datetime64("NaT")]).fetchone()
+    assert row == (datetime.datetime(2020, 1, 2, 3, 4, 5), None)
     for refused in (
         float, {"a": 1}, [1], {1}, decimal.Decimal("NaN"), decimal.Decimal("1E+300000000"), 10**39, numpy.timedelta64(5, "ns"),
         numpy.datetime64("2020-01-02T03:04:05.000000001"), pandas.Timestamp("2020-01-01 00:00:00.000000001"), numpy.array([1]),
@@ -104,7 +105,7 @@ def test_results_as_every_kind_of_frame(filled):
     assert filled.sql("SELECT a FROM t WHERE false").to_polars().shape == (0, 1)
 
 
-def test_text_is_what_the_consumer_computes_on(filled):
+def test_text_has_types_that_consumers_compute_on(filled):
     plain = filled.sql("SELECT a, b, [b] AS l, CAST(b AS bytea) AS d FROM t").to_arrow()
     assert plain.schema.types == [pyarrow.int64(), pyarrow.string(), pyarrow.list_(pyarrow.string()), pyarrow.binary()]
     assert plain.sort_by("b").slice(0, 1)["b"].to_pylist() == ["x1"]
@@ -112,13 +113,13 @@ def test_text_is_what_the_consumer_computes_on(filled):
     assert filled.sql("SELECT b FROM t").to_batches().schema.types == [pyarrow.string()]
     views = filled.sql("SELECT b FROM t").to_arrow(string_view=True)
     assert views.schema.types == [pyarrow.string_view()] and sorted(views["b"].to_pylist()) == sorted(plain["b"].to_pylist())
-    asked = pyarrow.RecordBatchReader.from_stream(
+    requested = pyarrow.RecordBatchReader.from_stream(
         filled.sql("SELECT a, b FROM t"), schema=pyarrow.schema({"a": "int32", "b": "large_string"})
     )
-    assert asked.read_all().schema.types == [pyarrow.int32(), pyarrow.large_string()]
+    assert requested.read_all().schema.types == [pyarrow.int32(), pyarrow.large_string()]
 
 
-def test_types_that_are_asked_for_lose_nothing(filled):
+def test_requested_types_lose_nothing(filled):
     def read(query, **columns):
         return pyarrow.RecordBatchReader.from_stream(filled.sql(query), schema=pyarrow.schema(columns)).read_all()
 
@@ -135,7 +136,7 @@ def test_rows_without_columns_are_counted(filled):
         assert (arrow.num_rows, arrow.num_columns) == (100_000, 0)
 
 
-def test_what_failed_stays_failed(filled):
+def test_failed_results_stay_failed(filled):
     failing = "SELECT a / (a - 70000) FROM t"
     for first in (repr, lambda result: result._repr_html_(), lambda result: pytest.raises(taut.DataError, result.fetchall)):
         result = filled.sql(failing)
@@ -150,7 +151,7 @@ def test_what_failed_stays_failed(filled):
         late.to_arrow()
 
 
-def test_frames_of_numpy_are_freed_wherever_that_is(con):
+def test_numpy_frames_are_freed_on_any_thread(con):
     datafusion = pytest.importorskip("datafusion")
     frame = pandas.DataFrame({"a": numpy.arange(300_000)})
     summed = datafusion.SessionContext().from_arrow(con.sql("SELECT sum(a) AS s FROM frame"))
@@ -180,7 +181,7 @@ def test_rows_are_read_once(filled):
         half.fetchone()
 
 
-def test_showing_reads_nothing(filled):
+def test_display_consumes_no_rows(filled):
     result = filled.sql('SELECT a AS "<i>", NULL AS n FROM t ORDER BY a')
     shown, text = result._repr_html_(), repr(result)
     assert "&lt;i&gt;" in shown and "<i>NULL</i>" in shown and "first 20 rows" in shown and shown.count("<tr>") == 21
@@ -280,7 +281,7 @@ def test_rows_are_changed_by_frames(con):
     con.sql("ROLLBACK")
 
 
-def test_the_order_that_a_file_claims_is_not_believed(con, tmp_path):
+def test_sorting_columns_of_files_are_not_trusted(con, tmp_path):
     """`sorting_columns` of Parquet hold within a row group."""
     rows = [*range(0, 20_000, 2), *range(1, 20_000, 2)]
     table = pyarrow.table({"id": pyarrow.array(rows, pyarrow.int64())})
@@ -354,7 +355,7 @@ def test_columns_are_inserted_by_name(con):
     assert con.table("t").rows == 2, "all or none"
 
 
-def test_what_is_no_text_is_refused(con):
+def test_invalid_utf8_is_refused(con):
     bad = pyarrow.table({"n": [1, 2], "s": pyarrow.array([b"\xff\xfe", b"x"]).view(pyarrow.string())})
     for use in (lambda bad=bad: con.sql("SELECT upper(s) FROM bad").fetchall(), lambda: con.insert("t", bad), lambda: con.register("b", bad)):
         with pytest.raises(taut.DatabaseError, match='column "s".*(UTF|utf)-?8'):
@@ -397,7 +398,7 @@ def test_columns_of_csv_in_another_order_are_refused(con, tmp_path):
         con.load("s", tmp_path / "h.csv", header="maybe")
 
 
-def test_iteration_and_fetching_go_on_where_the_other_stopped(con):
+def test_iteration_and_fetching_share_a_position(con):
     rows = con.sql("SELECT i FROM generate_series(1, 10) AS g(i) ORDER BY i")
     for (first,) in rows:
         break
@@ -456,7 +457,7 @@ def test_a_reader_uses_another_connection_than_its_insert(con):
     assert con.table("t").rows == 1
 
 
-def test_types_that_are_not_stored_say_so(con):
+def test_types_that_cannot_be_stored_are_refused(con):
     frame = pyarrow.table({"a": [[1, 2]]})
     assert con.sql("SELECT a[2] FROM frame").fetchone() == (2,)
     with pytest.raises(taut.Error, match='"a".*varchar'):
@@ -486,7 +487,7 @@ def test_the_package_datafusion_reads_tables(con):
         rows("SELECT a FROM t")
 
 
-def test_a_missing_table_is_told_in_a_transaction_too():
+def test_a_missing_table_is_reported_in_a_transaction():
     with taut.connect(":memory:") as connection:
         connection.sql("BEGIN")
         with pytest.raises(taut.ProgrammingError, match="nosuch") as raised:

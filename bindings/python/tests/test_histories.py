@@ -59,7 +59,7 @@ HISTORIES = {
 }  # fmt: skip
 
 
-def parsed(text):
+def parse(text):
     operations = []
     for word in text.strip("!").split():
         if "+" in word:
@@ -74,13 +74,13 @@ def parsed(text):
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_checker_finds_each_anomaly(name):
     texts, levels = HISTORIES[name]
-    history = [parsed(text) for text in texts]
-    for place, level in enumerate([SERIALIZABLE, SNAPSHOT, READ_COMMITTED]):
+    history = [parse(text) for text in texts]
+    for index, level in enumerate([SERIALIZABLE, SNAPSHOT, READ_COMMITTED]):
         found = problems(history, level, lambda key: key.startswith("s"))
-        assert bool(found) == (place < levels), (level, found)
+        assert bool(found) == (index < levels), (level, found)
 
 
-def test_the_checker_takes_long_histories():
+def test_the_checker_handles_long_histories():
     count = 5_000
     history = [Transaction([("append", number, 0), ("read", number + 1, (0,))]) for number in range(count)]
     history += [Transaction([("append", count, 0)]), Transaction([("read", number, (0,)) for number in range(count + 1)])]
@@ -106,9 +106,9 @@ class Lists:
             self.con.sql(f"CREATE TABLE lists_{table} (key bigint, position bigint, value bigint)")
             self.con.sql(f"CREATE TABLE texts_{table} (key bigint, value text)")
         for _ in range(2 * TABLES * LISTS_OF_TABLE):
-            self.active.append(self.begin(self.con, next(self.numbers)))
+            self.active.append(self.begin_list(self.con, next(self.numbers)))
 
-    def begin(self, con, key):
+    def begin_list(self, con, key):
         if not self.is_rows(key):
             con.sql(f"INSERT INTO {self.table(key)} VALUES ({key}, '')")
         self.lengths[key] = 0
@@ -122,7 +122,7 @@ class Lists:
     def table(key):
         return f"{'lists' if Lists.is_rows(key) else 'texts'}_{key // 2 % TABLES}"
 
-    def appended(self, con, transaction):
+    def record_appends(self, con, transaction):
         """Counts what was committed, and leaves lists that have become long for others in the same table."""
         for key, _ in transaction.appends():
             with self.lock:
@@ -130,14 +130,14 @@ class Lists:
                 is_full = self.lengths[key] == LENGTH_MAX
                 stride = len(self.active)
             if is_full:
-                self.active[key % stride] = self.begin(con, key + stride)
+                self.active[key % stride] = self.begin_list(con, key + stride)
 
 
 class Worker:
     """A thread with a connection, which runs transactions until all are done."""
 
     def __init__(self, lists, level, plans, seed):
-        self.lists, self.level, self.is_fresh = lists, level, plans == "planned each time"
+        self.lists, self.level, self.avoids_cached_plans = lists, level, plans == "planned each time"
         self.con = lists.con.duplicate()
         self.random = random.Random(seed)
         self.history, self.refused, self.error = [], 0, None
@@ -147,7 +147,7 @@ class Worker:
     def run(self, budget):
         try:
             while next(budget) is not None:
-                self.transact()
+                self.run_transaction()
         except BaseException as error:
             self.error = error
         finally:
@@ -155,18 +155,18 @@ class Worker:
             self.con.close()
 
     def sql(self, text, *values):
-        if self.is_fresh or self.random.random() < 0.2:
+        if self.avoids_cached_plans or self.random.random() < 0.2:
             # No other text is this one, so that no plan is kept for it.
             text = f"/* {next(self.lists.elements)} */ {text}"
         return self.con.sql(text, values or None)
 
-    def transact(self):
+    def run_transaction(self):
         transaction = Transaction([], False)
         self.history.append(transaction)
         self.sql(f"BEGIN ISOLATION LEVEL {self.level}")
         try:
             for _ in range(self.random.randint(1, 4)):
-                self.operate(transaction)
+                self.run_operation(transaction)
             if self.random.random() < 0.05:
                 self.sql("ROLLBACK")
                 return
@@ -178,9 +178,9 @@ class Worker:
             self.sql("ROLLBACK")
             return
         transaction.is_committed = True
-        self.lists.appended(self.con, transaction)
+        self.lists.record_appends(self.con, transaction)
 
-    def operate(self, transaction):
+    def run_operation(self, transaction):
         key = self.random.choice(self.lists.active)
         what = self.random.random()
         if what < 0.5:
@@ -221,16 +221,16 @@ class Worker:
         return operations
 
 
-class Upkeep(threading.Thread):
+class Maintenance(threading.Thread):
     """Moves rows meanwhile. What it is refused for is tried again."""
 
     def __init__(self, lists, seed):
         super().__init__(daemon=True)
-        self.con, self.random, self.is_over = lists.con.duplicate(), random.Random(seed), threading.Event()
+        self.con, self.random, self.is_stopped = lists.con.duplicate(), random.Random(seed), threading.Event()
         self.error = None
 
     def run(self):
-        while not self.is_over.wait(0.2):
+        while not self.is_stopped.wait(0.2):
             table = f"{self.random.choice(['lists', 'texts'])}_{self.random.randrange(TABLES)}"
             layout = self.random.choice(["row", "column", "packed_row"])
             move = self.random.choice([f"VACUUM {table}", f"ALTER TABLE {table} SET (layout = '{layout}')"])
@@ -250,8 +250,8 @@ def test_transactions_run_as_their_level_says(tmp_path, level, plans):
     workers = [Worker(lists, level, plans, f"{SEED} {number}") for number in range(THREADS)]
     # A counter that ends: `next` of an iterator is one step to all threads.
     budget = itertools.chain(iter(range(count)), itertools.repeat(None))
-    upkeep, began = Upkeep(lists, SEED), time.monotonic()
-    upkeep.start()
+    maintenance, began = Maintenance(lists, SEED), time.monotonic()
+    maintenance.start()
     threads = [threading.Thread(target=worker.run, args=(budget,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
@@ -260,10 +260,10 @@ def test_transactions_run_as_their_level_says(tmp_path, level, plans):
             done = sum(len(worker.history) for worker in workers)
             thread.join(HANG_SECONDS)
             assert not thread.is_alive() or done < sum(len(worker.history) for worker in workers), f"hangs, {SEED=}"
-    upkeep.is_over.set()
-    upkeep.join()
+    maintenance.is_stopped.set()
+    maintenance.join()
     seconds = time.monotonic() - began
-    for error in [upkeep.error, *(worker.error for worker in workers)]:
+    for error in [maintenance.error, *(worker.error for worker in workers)]:
         assert error is None, f"HISTORY_SEED={SEED}: {error!r}"
 
     history = [transaction for worker in workers for transaction in worker.history]

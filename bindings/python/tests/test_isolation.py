@@ -91,7 +91,7 @@ def set_value(row, value):
     return f"UPDATE test SET value = {value} WHERE id = {row}"
 
 
-def refused(sqlstate, run, *arguments):
+def assert_refused(sqlstate, run, *arguments):
     with pytest.raises(taut.OperationalError) as raised:
         run(*arguments)
     assert raised.value.sqlstate == sqlstate, raised.value
@@ -140,7 +140,7 @@ def test_no_write_cycles(level, sessions, rows):
         two.commit()
         assert rows() == [(1, 12), (2, 22)]
     else:
-        refused("40001", pending.result)
+        assert_refused("40001", pending.result)
         two.rollback()
         assert rows() == [(1, 11), (2, 21)]
 
@@ -176,7 +176,7 @@ def test_no_circular_information_flow(level, sessions):
     assert one.read(2) == 20 and two.read(1) == 10
     one.commit()
     if level == SERIALIZABLE:
-        refused("40001", two.commit)
+        assert_refused("40001", two.commit)
     else:
         two.commit()
 
@@ -193,7 +193,7 @@ def test_observed_transactions_do_not_vanish(level, sessions, rows):
     if level == READ_COMMITTED:
         assert pending.result() == 1
     else:
-        refused("40001", pending.result)
+        assert_refused("40001", pending.result)
         two.rollback()
     assert three.read(1) == 11
     if level == READ_COMMITTED:
@@ -230,7 +230,7 @@ def test_predicates_of_writes_that_many_precede(level, sessions, rows):
         two.commit()
         assert rows() == [(2, 30)]
     else:
-        refused("40001", pending.result)
+        assert_refused("40001", pending.result)
         two.rollback()
         assert rows() == [(1, 20), (2, 30)]
 
@@ -247,7 +247,7 @@ def test_lost_updates(level, sessions, rows):
         assert pending.result() == 1
         two.commit()
     else:
-        refused("40001", pending.result)
+        assert_refused("40001", pending.result)
         two.rollback()
     assert rows() == [(1, 15 if level == READ_COMMITTED else 11), (2, 20)]
 
@@ -303,7 +303,7 @@ def test_read_skew_before_a_write(level, sessions, rows):
         assert one.run("DELETE FROM test WHERE value = 20") == 0
         one.commit()
     else:
-        refused("40001", one.run, "DELETE FROM test WHERE value = 20")
+        assert_refused("40001", one.run, "DELETE FROM test WHERE value = 20")
         one.rollback()
     assert rows() == [(1, 12), (2, 18)]
 
@@ -331,7 +331,7 @@ def test_write_skew(level, sessions, rows):
     two.set(2, 21)
     one.commit()
     if level == SERIALIZABLE:
-        refused("40001", two.commit)
+        assert_refused("40001", two.commit)
         assert rows() == [(1, 11), (2, 20)]
     else:
         two.commit()
@@ -346,7 +346,7 @@ def test_write_skew_of_predicates(level, sessions, rows):
     two.run("INSERT INTO test VALUES (4, 42)")
     one.commit()
     if level == SERIALIZABLE:
-        refused("40001", two.commit)
+        assert_refused("40001", two.commit)
         assert rows() == [(1, 10), (2, 20), (3, 30)]
     else:
         two.commit()
@@ -363,7 +363,7 @@ def test_write_skew_that_a_reader_sees(level, sessions, rows):
     three.commit()
     one.set(1, 0)
     if level == SERIALIZABLE:
-        refused("40001", one.commit)
+        assert_refused("40001", one.commit)
         assert rows() == [(1, 10), (2, 25)]
     else:
         one.commit()
@@ -391,7 +391,7 @@ READS = {
 
 @pytest.mark.parametrize("times", [0, 3])
 @pytest.mark.parametrize("read", READS)
-def test_what_was_read_counts_however_it_was_read(con, tmp_path, read, times):
+def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
     """A serializable transaction is refused where what it has read was changed, also where it was planned before."""
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 10), (2, 20)")
     con.sql("CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)")
@@ -412,7 +412,7 @@ def test_what_was_read_counts_however_it_was_read(con, tmp_path, read, times):
     run()
     writer.sql("INSERT INTO test VALUES (5, 50)" if read == "no row" else "UPDATE test SET value = 21 WHERE id = 2")
     reader.sql("INSERT INTO notes VALUES (1)")
-    refused("40001", reader.sql, "COMMIT")
+    assert_refused("40001", reader.sql, "COMMIT")
     assert con.sql("SELECT n FROM notes").fetchall() == [(0,)]
 
 
@@ -437,7 +437,7 @@ def test_statements_that_are_transactions_of_their_own_have_the_level_of_the_ses
 
 
 @pytest.mark.parametrize("statement", ["SELECT id FROM test FOR UPDATE", "SELECT id FROM test FOR SHARE"])
-def test_locks_that_there_are_not_are_refused(con, statement):
+def test_unsupported_row_locks_are_refused(con, statement):
     con.sql("CREATE TABLE test (id int, value int)")
     with pytest.raises(taut.NotSupportedError):
         con.sql(statement)
@@ -472,25 +472,25 @@ def test_a_failed_transaction_only_ends(con, times):
     with pytest.raises(taut.ProgrammingError):
         con.sql("SELECT nothing FROM test")
     for statement in (read, "SELECT 1", "INSERT INTO test VALUES (2, 2)", "SAVEPOINT s", "CREATE TABLE u (a int)"):
-        refused("25P02", con.sql, statement)
+        assert_refused("25P02", con.sql, statement)
     assert con.sql("COMMIT").tag == "ROLLBACK"
     assert con.sql(read).fetchall() == [(10,)]
 
 
-def test_a_circle_of_waiting_ends_one(level, sessions, rows):
+def test_a_deadlock_of_two_ends_one(level, sessions, rows):
     one, two, _ = (session.begin(level) for session in sessions)
     one.set(1, 11)
     two.set(2, 22)
     pending = one.start(set_value(2, 21))
     assert pending.waits()
-    refused("40P01", two.set, 1, 12)
+    assert_refused("40P01", two.set, 1, 12)
     two.rollback()
     assert pending.result() == 1
     one.commit()
     assert rows() == [(1, 11), (2, 21)]
 
 
-def test_a_circle_of_three_ends_one(level, sessions, rows):
+def test_a_deadlock_of_three_ends_one(level, sessions, rows):
     sessions[0].run("INSERT INTO test VALUES (3, 30)")
     for row, session in enumerate(sessions, 1):
         session.begin(level)
@@ -500,7 +500,7 @@ def test_a_circle_of_three_ends_one(level, sessions, rows):
     assert first.waits()
     second = two.start(set_value(3, 100))
     assert second.waits()
-    refused("40P01", three.set, 1, 100)
+    assert_refused("40P01", three.set, 1, 100)
     assert first.waits() and second.waits()
     three.rollback()
     assert second.result() == 1
@@ -510,7 +510,7 @@ def test_a_circle_of_three_ends_one(level, sessions, rows):
     assert rows() == [(1, 1), (2, 100), (3, 30)]
 
 
-def test_of_a_circle_that_closes_at_once_exactly_one_ends(con, level):
+def test_a_simultaneous_deadlock_ends_exactly_one(con, level):
     con.sql("CREATE TABLE others (n int); INSERT INTO others VALUES (0)")
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 0), (2, 0)")
     sessions = [Session(con.duplicate()) for _ in range(2)]
@@ -541,7 +541,7 @@ def test_an_interrupted_statement_leaves_nothing_to_commit(sessions, rows):
     pending = two.start(set_value(1, 12))
     assert pending.waits()
     two.con.interrupt()
-    refused("57014", pending.result)
+    assert_refused("57014", pending.result)
     one.rollback()
     # The transaction has failed, so that this rolls it back.
     two.con.commit()
@@ -555,7 +555,7 @@ def test_waiting_can_be_interrupted(sessions, rows):
     pending = two.start(set_value(1, 12))
     assert pending.waits()
     two.con.interrupt()
-    refused("57014", pending.result)
+    assert_refused("57014", pending.result)
     # Nobody waits any more: this is a wait, and no circle.
     pending = one.start(set_value(2, 21))
     assert pending.waits()

@@ -91,27 +91,27 @@ def check_money(con):
 class Owner:
     """A thread that changes rows of its own."""
 
-    def __init__(self, con, name, rows, say, seed):
-        self.con, self.name, self.say, self.random = con, name, say, random.Random(seed)
+    def __init__(self, con, name, rows, report, seed):
+        self.con, self.name, self.report, self.random = con, name, report, random.Random(seed)
         self.keys = {table: [key for of, key, _ in rows if of == table] for table in ("texts", "numbers")}
         self.numbers = itertools.count(1 + max([key for _, key, _ in rows], default=0))
 
     def run(self):
         while True:
-            some = self.random.random()
-            if some < 0.02:
+            choice = self.random.random()
+            if choice < 0.02:
                 self.insert_many()
-            elif some < 0.3:
+            elif choice < 0.3:
                 self.transfer()
-            elif some < 0.6:
-                self.do([self.change()], begin=None)
+            elif choice < 0.6:
+                self.run_changes([self.change()], begin=None)
             else:
                 # By row: what a second change of one does depends on the first.
                 changes = [self.change() for _ in range(self.random.randint(2, 5))]
                 changes = list({tuple(row[:2]): (statement, row) for statement, row in changes}.values())
                 level = self.random.choice(["READ COMMITTED", "REPEATABLE READ"])
                 end = "ROLLBACK" if self.random.random() < 0.1 else "COMMIT"
-                self.do(changes, begin=f"BEGIN ISOLATION LEVEL {level}", end=end)
+                self.run_changes(changes, begin=f"BEGIN ISOLATION LEVEL {level}", end=end)
 
     def change(self):
         """A statement, and the row that it leaves."""
@@ -130,8 +130,8 @@ class Owner:
 
     def insert_many(self):
         keys = [next(self.numbers) for _ in range(ROWS_MANY)]
-        made = f"SELECT '{self.name}', i, i * 2 FROM generate_series({keys[0]}, {keys[-1]}) AS g(i)"
-        self.commit([f"INSERT INTO numbers {made}"], [["numbers", key, key * 2] for key in keys])
+        query = f"SELECT '{self.name}', i, i * 2 FROM generate_series({keys[0]}, {keys[-1]}) AS g(i)"
+        self.commit([f"INSERT INTO numbers {query}"], [["numbers", key, key * 2] for key in keys])
         # They go again, so that what is found stays short.
         remove = f"DELETE FROM numbers WHERE owner = '{self.name}' AND key >= {keys[0]}"
         self.commit([remove], [["numbers", key, None] for key in keys])
@@ -148,7 +148,7 @@ class Owner:
         ]
         self.commit(statements, [["transfers", key, [source, target, amount]]])
 
-    def do(self, changes, begin, end="COMMIT"):
+    def run_changes(self, changes, begin, end="COMMIT"):
         statements = [statement for statement, _ in changes]
         statements = [begin, *statements, end] if begin else statements
         effects = [row for _, row in changes] if end == "COMMIT" else []
@@ -160,7 +160,7 @@ class Owner:
                     self.keys[table].append(key)
 
     def commit(self, statements, effects):
-        self.say("begin", self.name, effects)
+        self.report("begin", self.name, effects)
         try:
             for statement in statements:
                 self.con.sql(statement)
@@ -170,17 +170,17 @@ class Owner:
                 raise
             if len(statements) > 1:
                 self.con.sql("ROLLBACK")
-            self.say("undone", self.name)
+            self.report("undone", self.name)
             return False
-        self.say("done", self.name)
+        self.report("done", self.name)
         return True
 
 
-class Upkeep(Owner):
+class Maintenance(Owner):
     """Makes and drops tables, and moves rows."""
 
-    def __init__(self, con, name, rows, say, seed):
-        super().__init__(con, name, [], say, seed)
+    def __init__(self, con, name, rows, report, seed):
+        super().__init__(con, name, [], report, seed)
         self.copies = [table for _, table, _ in rows]
         self.numbers = itertools.count(1 + max((int(table.split("_")[1]) for table in self.copies), default=0))
 
@@ -189,13 +189,13 @@ class Upkeep(Owner):
             table = self.random.choice(["texts", "numbers", "transfers", "accounts"])
             layout = self.random.choice(["row", "column", "packed_row"])
             moves = ["CHECKPOINT", f"VACUUM {table}", f"VACUUM FULL {table}", f"ALTER TABLE {table} SET (layout = '{layout}')"]
-            some = self.random.random()
-            if some < 0.2:
+            choice = self.random.random()
+            if choice < 0.2:
                 self.create()
-            elif some < 0.3 and self.copies:
+            elif choice < 0.3 and self.copies:
                 copy = self.copies.pop(0)
                 self.commit([f"DROP TABLE {copy}"], [["copies", copy, None]])
-            elif some < 0.4:
+            elif choice < 0.4:
                 index = f"index_{self.random.randrange(1 << 40)}"
                 if self.commit([f"CREATE INDEX {index} ON numbers (key)"], []):
                     self.commit([f"DROP INDEX {index}"], [])
@@ -204,23 +204,23 @@ class Upkeep(Owner):
 
     def create(self):
         copy, rows = f"copy_{next(self.numbers)}", self.random.choice([10, 1_000, 100_000])
-        made = f"CREATE TABLE {copy} AS SELECT i FROM generate_series(1, {rows}) AS g(i)"
-        if self.commit([made], [["copies", copy, [rows, rows * (rows + 1) // 2]]]):
+        query = f"CREATE TABLE {copy} AS SELECT i FROM generate_series(1, {rows}) AS g(i)"
+        if self.commit([query], [["copies", copy, [rows, rows * (rows + 1) // 2]]]):
             self.copies.append(copy)
 
 
 def work(path, seed, synchronous):
-    say, con = Printer(), taut.connect(path, threads=2)
+    report, con = Printer(), taut.connect(path, threads=2)
     if "accounts" not in con.tables():
         prepare(con)
     check_money(con)
-    found = {owner: rows_of(con, owner) for owner in OWNERS} | {"upkeep": tables_of(con)}
+    found = {owner: rows_of(con, owner) for owner in OWNERS} | {"maintenance": tables_of(con)}
     threads = []
     for owner, rows in found.items():
-        say("found", owner, rows)
+        report("found", owner, rows)
         session = con.duplicate()
         session.sql(f"SET synchronous = '{synchronous}'")
-        worker = (Upkeep if owner == "upkeep" else Owner)(session, owner, rows, say, f"{seed} {owner}")
+        worker = (Maintenance if owner == "maintenance" else Owner)(session, owner, rows, report, f"{seed} {owner}")
         threads.append(threading.Thread(target=worker.run, daemon=True))
     for thread in threads:
         thread.start()
@@ -233,13 +233,13 @@ def work(path, seed, synchronous):
 # The process that kills
 
 
-class Known:
+class ExpectedRows:
     """What an owner may have: what was found last, and what was begun since."""
 
     def __init__(self):
         self.rows, self.commits, self.done = {}, [], 0
 
-    def hear(self, what, rows=None):
+    def record(self, what, rows=None):
         if what == "begin":
             self.commits.append(rows)
         elif what == "undone":
@@ -255,23 +255,23 @@ class Known:
         for number in range(len(self.commits) + 1):
             if number > 0:
                 rows.update({(table, key): value for table, key, value in self.commits[number - 1]})
-                rows = {place: value for place, value in rows.items() if value is not None}
+                rows = {key: value for key, value in rows.items() if value is not None}
             nearest = rows if number == self.done else nearest
             if number >= fewest and rows == found:
                 self.rows, self.commits, self.done = rows, [], 0
                 return number
-        lost = dict(list({place: value for place, value in nearest.items() if found.get(place) != value}.items())[:5])
-        more = dict(list({place: value for place, value in found.items() if place not in nearest}.items())[:5])
+        lost = dict(list({key: value for key, value in nearest.items() if found.get(key) != value}.items())[:5])
+        more = dict(list({key: value for key, value in found.items() if key not in nearest}.items())[:5])
         raise AssertionError(f"{owner}, {self.done} of {len(self.commits)} commits done: not as it was {lost}, too much {more}")
 
 
-class Killed:
+class KilledDatabase:
     """Rounds of one database."""
 
     def __init__(self, path, synchronous, seed):
         self.path, self.synchronous, self.seed = str(path), synchronous, seed
         self.random = random.Random(f"{seed} {synchronous}")
-        self.known = {owner: Known() for owner in [*OWNERS, "upkeep"]}
+        self.known = {owner: ExpectedRows() for owner in [*OWNERS, "maintenance"]}
         self.commits = self.openings = 0
 
     def run(self, number):
@@ -295,34 +295,34 @@ class Killed:
             time.sleep(self.random.uniform(0.01, 0.4))
         process.send_signal(signal.SIGKILL)
         reader.join()
-        said = process.communicate()[1].decode()
-        assert process.returncode == -signal.SIGKILL and not said, said
+        errors = process.communicate()[1].decode()
+        assert process.returncode == -signal.SIGKILL and not errors, errors
         for line in lines:
             if line.endswith(b"\n"):
-                self.hear(*json.loads(line))
+                self.record(*json.loads(line))
 
-    def hear(self, what, owner, *rows):
+    def record(self, what, owner, *rows):
         known = self.known[owner]
         if what == "found":
             self.openings += 1
             known.check(owner, *rows, self.synchronous)
         else:
             self.commits += what == "done"
-            known.hear(what, *rows)
+            known.record(what, *rows)
 
     def check(self):
         """The same in this process, which then closes the database."""
         with taut.connect(self.path, create=False) as con:
             check_money(con)
             for owner in OWNERS:
-                self.hear("found", owner, rows_of(con, owner))
-            self.hear("found", "upkeep", tables_of(con))
+                self.record("found", owner, rows_of(con, owner))
+            self.record("found", "maintenance", tables_of(con))
 
 
 @pytest.mark.parametrize("synchronous", ["full", "normal", "off"])
-def test_what_was_committed_is_there_after_a_kill(tmp_path, synchronous):
+def test_committed_changes_survive_a_kill(tmp_path, synchronous):
     path = tmp_path / "database"
-    killed = Killed(path, synchronous, SEED)
+    killed = KilledDatabase(path, synchronous, SEED)
     rounds = max(1, ROUNDS // 3) if synchronous == "off" else ROUNDS
     for number in range(rounds):
         try:

@@ -165,9 +165,9 @@ def test_other_processes_read_while_one_commits_and_vacuums(path, writer):
         writer.sql("UPDATE t SET n = n + 1")
         writer.sql(("VACUUM FULL", "CHECKPOINT", "VACUUM t", "SELECT 1")[number % 4])
     for reader in readers:
-        said, errors = reader.communicate(timeout=120)
+        output, errors = reader.communicate(timeout=120)
         assert reader.returncode == 0, errors
-        answers, states = json.loads(said)
+        answers, states = json.loads(output)
         assert answers >= states > 0
     writer.sql("VACUUM FULL")
     assert list((path / "readers").iterdir()) == []
@@ -206,8 +206,8 @@ def test_a_pool_of_processes_reads(path, writer, method):
 
 
 def test_the_message_of_a_locked_database_says_what_is_possible(path, writer):
-    said = start("import sys, taut; taut.connect(sys.argv[1])", path).communicate()[1]
-    assert "is in use by process" in said and "it can be opened read-only" in said
+    errors = start("import sys, taut; taut.connect(sys.argv[1])", path).communicate()[1]
+    assert "is in use by process" in errors and "it can be opened read-only" in errors
 
 
 def test_sqlalchemy_opens_read_only(path, writer):
