@@ -73,8 +73,8 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
     check_single_row(&expression, "DEFAULT", sql)?;
     let arrow = logical_type.arrow();
     let from = expression.get_type(&no_columns)?;
-    let is_moment = from.is_numeric() && arrow.is_temporal();
-    if is_moment || !datafusion::arrow::compute::can_cast_types(&from, &arrow) {
+    let is_number_to_time = from.is_numeric() && arrow.is_temporal();
+    if is_number_to_time || !datafusion::arrow::compute::can_cast_types(&from, &arrow) {
         let allowed = format!("the column is {}", logical_type.sql_name());
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }

@@ -41,7 +41,7 @@ impl MoverOptions {
     }
 
     /// Limits for a full compaction: blocks with any deleted row are rewritten, and two inputs are enough for a merge.
-    pub(crate) fn full(&self) -> Self {
+    pub(crate) fn for_full_compaction(&self) -> Self {
         Self { deleted_percent: 0, merge_inputs: 2, ..self.clone() }
     }
 }

@@ -57,7 +57,7 @@ impl<'a> RunningJob<'a> {
         self.shared.status.lock().end_successful(self.job, self.started.elapsed(), before, after);
     }
 
-    fn failed(mut self, error: &QueryError) {
+    fn end_failed(mut self, error: &QueryError) {
         self.has_ended = true;
         let mut status = self.shared.status.lock();
         let is_reported = !is_conflict(error) || status.get(self.job).failures + 1 >= CONFLICTS_REPORTED_MIN;
@@ -92,7 +92,7 @@ impl MoverState {
                 Ok(())
             }
             Err(error) => {
-                running.failed(&error);
+                running.end_failed(&error);
                 Err(error)
             }
         }
@@ -111,7 +111,7 @@ impl MoverState {
                 Ok(())
             }
             Err(error) => {
-                running.failed(&error);
+                running.end_failed(&error);
                 Err(error)
             }
         }

@@ -30,7 +30,7 @@ pub fn is_assignment(call: &ScalarFunction) -> bool {
 /// Registers the assignment functions.
 pub fn register(context: &SessionContext) {
     for logical in [LogicalType::SmallInt, LogicalType::Integer, LogicalType::BigInt] {
-        if let Some(assign) = AssignmentCast::to(&logical.arrow()) {
+        if let Some(assign) = AssignmentCast::try_new(&logical.arrow()) {
             context.register_udf(ScalarUDF::new_from_impl(assign));
         }
     }
@@ -45,7 +45,7 @@ struct AssignmentCast {
 }
 
 impl AssignmentCast {
-    fn to(target: &DataType) -> Option<Self> {
+    fn try_new(target: &DataType) -> Option<Self> {
         let name = assignment_function(LogicalType::from_arrow(target)?)?;
         Some(Self { target: target.clone(), name, signature: Signature::any(1, Volatility::Immutable) })
     }
@@ -164,7 +164,8 @@ fn listed_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Exp
 fn to_assignment(value: Expr, schema: &datafusion::common::DFSchema) -> Result<Expr> {
     let Expr::Cast(Cast { expr, field }) = &value else { return Ok(value) };
     let from = expr.get_type(schema)?;
-    let Some(assign) = AssignmentCast::to(field.data_type()).filter(|_| from.is_floating() || from.is_decimal()) else {
+    let Some(assign) = AssignmentCast::try_new(field.data_type()).filter(|_| from.is_floating() || from.is_decimal())
+    else {
         return Ok(value);
     };
     let call = ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(assign)), vec![expr.as_ref().clone()]);

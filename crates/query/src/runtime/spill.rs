@@ -89,7 +89,7 @@ impl Debug for SpillDirectory {
 
 /// A spill file that cannot be created, written or read.
 #[derive(Debug, thiserror::Error)]
-#[error("spill file in {}: {}{}", directory.display(), cause, advice(cause))]
+#[error("spill file in {}: {}{}", directory.display(), cause, disk_full_hint(cause))]
 pub(crate) struct SpillError {
     directory: PathBuf,
     cause: io::Error,
@@ -106,7 +106,7 @@ fn is_full(cause: &io::Error) -> bool {
     matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
-fn advice(cause: &io::Error) -> &'static str {
+fn disk_full_hint(cause: &io::Error) -> &'static str {
     match is_full(cause) {
         true => {
             "; free space there, choose another directory with SET temp_directory = '...', or open the database with more \
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_read_and_has_no_name() {
+    async fn written_files_are_readable_and_have_no_name() {
         let directory = tempfile::tempdir().unwrap();
         let spills = SpillDirectory::new(Some(directory.path()));
         let file = spills.create_temp_file("a test").unwrap();

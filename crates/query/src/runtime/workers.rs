@@ -102,14 +102,14 @@ mod tests {
         set
     }
 
-    fn usable() -> Vec<usize> {
-        let usable = sched_getaffinity(None).unwrap();
-        (0..CpuSet::MAX_CPU).filter(|index| usable.is_set(*index)).collect()
+    fn usable_processors() -> Vec<usize> {
+        let affinity = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|index| affinity.is_set(*index)).collect()
     }
 
     /// Runs `check` while a registered worker spins, at first on the same processor. `check` may use only that
     /// processor, and the worker all of `of_worker`. Then checks that the affinity of the worker has not changed.
-    fn beside_a_worker(of_worker: &[usize], check: impl FnOnce(&Workers, &AtomicUsize) + Send) {
+    fn run_with_spinning_worker(of_worker: &[usize], check: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));
         thread::scope(|scope| {
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_waits_for_this_processor_runs_on_another() {
-        let [own, other, ..] = *usable() else { return };
-        beside_a_worker(&[own, other], |workers, ran_on| {
+        let [own, other, ..] = *usable_processors() else { return };
+        run_with_spinning_worker(&[own, other], |workers, ran_on| {
             let began = Instant::now();
             while ran_on.load(Ordering::SeqCst) != other {
                 assert!(began.elapsed() < Duration::from_secs(60), "the worker stays");
@@ -155,8 +155,8 @@ mod tests {
     /// Can fail only with three or more processors: a worker that may use only one is left alone.
     #[test]
     fn several_threads_that_make_way_leave_a_worker_what_it_may_use() {
-        let usable = usable();
-        beside_a_worker(&usable, |workers, _| {
+        let usable = usable_processors();
+        run_with_spinning_worker(&usable, |workers, _| {
             thread::scope(|scope| {
                 for processor in &usable {
                     scope.spawn(move || {

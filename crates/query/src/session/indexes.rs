@@ -137,12 +137,13 @@ fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesi
     let is_twice = (1..columns.len()).any(|at| columns[..at].contains(&columns[at]));
     if is_twice || columns.len() > new.kind.columns_max() {
         let what = format!("an index USING {} on ({})", new.kind.name(), new.columns.join(", "));
-        let allowed = IndexKind::ALL.map(|kind| format!("{} takes {}", kind.name(), counted(kind.columns_max())));
+        let allowed =
+            IndexKind::ALL.map(|kind| format!("{} takes {}", kind.name(), column_limit_text(kind.columns_max())));
         return Err(QueryError::unsupported(what, allowed.join(", ")));
     }
     Ok(IndexDesign { name, kind: new.kind, columns })
 }
 
-fn counted(columns_max: usize) -> String {
+fn column_limit_text(columns_max: usize) -> String {
     if columns_max == 1 { "one column".to_owned() } else { format!("1 to {columns_max} different columns") }
 }

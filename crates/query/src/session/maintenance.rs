@@ -40,7 +40,7 @@ impl QuerySession {
             names => names.iter().map(|name| Ok(self.table(name)?.id)).collect::<Result<Vec<_>>>()?,
         };
         let options = &self.mover.shared().options;
-        let options = if full { options.full() } else { options.as_ref().clone() };
+        let options = if full { options.for_full_compaction() } else { options.as_ref().clone() };
         let mut damaged = None;
         for table in tables {
             let lock = self.mover.shared().lock(table).await;

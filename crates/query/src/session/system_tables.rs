@@ -29,7 +29,7 @@ use taut_store::{Catalog, Store, Table};
 use super::settings::SettingValues;
 use crate::mover::MoverState;
 
-/// Time zone of moments.
+/// Time zone of timestamps.
 const ZONE: &str = "+00:00";
 
 /// Declaration of a system table. Its texts are Markdown without links.
@@ -106,7 +106,7 @@ impl SystemColumn {
         Self { name, kind: ColumnKind::Double, description }
     }
 
-    const fn moment(name: &'static str, description: &'static str) -> Self {
+    const fn timestamp(name: &'static str, description: &'static str) -> Self {
         Self { name, kind: ColumnKind::Moment, description }
     }
 

@@ -34,7 +34,7 @@ fn context() -> SessionContext {
 }
 
 /// Query of a statement on a table with the columns `a` (the key), `b` (default 7) and `c`.
-fn planned(sql: &str) -> MutationQuery {
+fn plan_mutation(sql: &str) -> MutationQuery {
     let Some(Statement::Mutation { mutation, .. }) = parse(sql).unwrap().pop() else { panic!("no mutation: {sql}") };
     let seven = parse_expression("7").unwrap();
     let column = |name, default, logical_type| TargetColumn { name, default, logical_type: Some(logical_type) };
@@ -48,7 +48,7 @@ fn planned(sql: &str) -> MutationQuery {
 
 /// Rows that a statement's query returns, sorted.
 fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<String> {
-    let MutationQuery { query, outputs } = planned(sql);
+    let MutationQuery { query, outputs } = plan_mutation(sql);
     let text = query.to_string();
     let statement = EngineStatement::Statement(Box::new(Ast::Query(query)));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

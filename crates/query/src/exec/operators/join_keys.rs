@@ -318,7 +318,7 @@ mod tests {
         KeySet::build(keys, &pool)
     }
 
-    fn has(set: &KeySet, values: &[i64]) -> Vec<bool> {
+    fn contains_each(set: &KeySet, values: &[i64]) -> Vec<bool> {
         let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
         set.contains(&values).into_iter().flat_map(|found| found.values().iter().collect::<Vec<_>>()).collect()
     }
@@ -330,7 +330,7 @@ mod tests {
         let set = set(&keys).unwrap_or_default();
         let expected: BTreeSet<i64> = keys.iter().flatten().copied().collect();
         let asked: Vec<i64> = (-300..700).chain([i64::MIN, i64::MAX]).collect();
-        assert_eq!(has(&set, &asked), asked.iter().map(|value| expected.contains(value)).collect::<Vec<_>>());
+        assert_eq!(contains_each(&set, &asked), asked.iter().map(|value| expected.contains(value)).collect::<Vec<_>>());
         assert!((set.density() - expected.len() as f64 / 510.0).abs() < 1e-9, "{}", set.density());
     }
 
@@ -338,7 +338,10 @@ mod tests {
     fn the_ends_of_64_bits_have_their_places() {
         for ends in [[i64::MAX - 3, i64::MAX], [i64::MIN, i64::MIN + 3]] {
             let set = set(&[ends.to_vec()]).unwrap_or_default();
-            assert_eq!(has(&set, &[ends[0], ends[0] + 1, ends[1], 0, i64::MIN / 2]), [true, false, true, false, false]);
+            assert_eq!(
+                contains_each(&set, &[ends[0], ends[0] + 1, ends[1], 0, i64::MIN / 2]),
+                [true, false, true, false, false]
+            );
         }
     }
 

@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn long(number: usize) -> String {
+    fn long_text(number: usize) -> String {
         format!("a string that is too long for its view: {number}")
     }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn rows_gathered_from_many_batches_refer_to_one_buffer() {
-        let parts: Vec<_> = (0..100).map(|part| StringViewArray::from_iter([Some(long(part)), None])).collect();
+        let parts: Vec<_> = (0..100).map(|part| StringViewArray::from_iter([Some(long_text(part)), None])).collect();
         let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
         let all = concat(&parts).unwrap();
         let some = take(&all, &Int64Array::from(vec![198, 3, 0, 2]), None).unwrap();
@@ -100,16 +100,19 @@ mod tests {
         let compacted = compact(batch(some)).unwrap();
         let found = compacted.column(0).as_string_view();
         assert_eq!(found.data_buffers().len(), 1);
-        assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long(99)), None, Some(&*long(0)), Some(&*long(1))]);
+        assert_eq!(
+            found.iter().collect::<Vec<_>>(),
+            [Some(&*long_text(99)), None, Some(&*long_text(0)), Some(&*long_text(1))]
+        );
     }
 
     #[test]
     fn few_rows_of_a_large_batch_do_not_hold_it() {
-        let all = StringViewArray::from_iter_values((0..50_000).map(long));
+        let all = StringViewArray::from_iter_values((0..50_000).map(long_text));
         let few = batch(Arc::new(all.slice(7, 1)));
         let compacted = compact(few).unwrap();
         let found = compacted.column(0).as_string_view();
-        assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long(7))]);
+        assert_eq!(found.iter().collect::<Vec<_>>(), [Some(&*long_text(7))]);
         assert!(found.get_buffer_memory_size() < 1000, "{}", found.get_buffer_memory_size());
     }
 

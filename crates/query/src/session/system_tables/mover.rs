@@ -33,9 +33,9 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::number("bytes_in", "Bytes that they replaced."),
         SystemColumn::number("bytes_out", "Bytes that they wrote."),
         SystemColumn::double("seconds", "Time that they took."),
-        SystemColumn::moment("last_done", "End of the last one."),
+        SystemColumn::timestamp("last_done", "End of the last one."),
         SystemColumn::text("last_error", "Error of the last failure."),
-        SystemColumn::moment("last_error_at", "Time of the last failure."),
+        SystemColumn::timestamp("last_error_at", "Time of the last failure."),
     ],
     rows,
 };
@@ -110,13 +110,13 @@ fn columns(rows: &[CompactionRow], is_on: bool) -> Vec<ArrayRef> {
         number(|row| row.record.before.bytes),
         number(|row| row.record.after.bytes),
         Arc::new(rows.iter().map(|row| Some(row.record.work_time.as_secs_f64())).collect::<Float64Array>()),
-        moments(rows.iter().map(|row| row.record.done_at)),
+        timestamps(rows.iter().map(|row| row.record.done_at)),
         text(|row| row.record.error.as_ref().map(|(error, _)| error.clone())),
-        moments(rows.iter().map(|row| row.record.error.as_ref().map(|(_, at)| *at))),
+        timestamps(rows.iter().map(|row| row.record.error.as_ref().map(|(_, at)| *at))),
     ]
 }
 
-fn moments(values: impl Iterator<Item = Option<SystemTime>>) -> ArrayRef {
+fn timestamps(values: impl Iterator<Item = Option<SystemTime>>) -> ArrayRef {
     let micros = |at: SystemTime| i64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok();
     let values = values.map(|at| at.and_then(micros));
     Arc::new(values.collect::<TimestampMicrosecondArray>().with_timezone(ZONE))

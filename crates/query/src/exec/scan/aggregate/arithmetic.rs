@@ -68,7 +68,7 @@ pub enum Numbers<'a> {
 impl Numbers<'_> {
     /// Value in a row.
     #[inline]
-    pub fn at(&self, row: usize) -> i64 {
+    pub fn value(&self, row: usize) -> i64 {
         match self {
             Self::Constant(number) => *number,
             Self::Read(numbers) => numbers[row],

@@ -77,7 +77,7 @@ impl<'a> DeletedRows<'a> {
             let argument = &mut self.arguments[argument];
             match numbers.slice() {
                 Some(numbers) => argument.numbers.extend(indexes.clone().map(|index| numbers[index])),
-                None => argument.numbers.extend(indexes.clone().map(|index| numbers.at(index))),
+                None => argument.numbers.extend(indexes.clone().map(|index| numbers.value(index))),
             }
             if nulls.is_some() && argument.valid.is_none() {
                 let mut valid = BooleanBufferBuilder::new(self.groups.capacity());

@@ -322,7 +322,7 @@ impl InputState {
                 (numbers, None) => sums.add(groups, group_count, numbers.slice().unwrap_or_default(), magnitude),
                 (numbers, Some(nulls)) => {
                     let numbers =
-                        nulls.iter().enumerate().map(|(row, is_valid)| if is_valid { numbers.at(row) } else { 0 });
+                        nulls.iter().enumerate().map(|(row, is_valid)| if is_valid { numbers.value(row) } else { 0 });
                     sums.add(groups, group_count, &numbers.collect::<Vec<_>>(), magnitude);
                 }
             }
@@ -338,7 +338,7 @@ impl InputState {
                 continue;
             }
             let number =
-                |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| i128::from(numbers.at(row)));
+                |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row)).then(|| i128::from(numbers.value(row)));
             extremes.add(groups, group_count, (0..rows).map(number));
         }
     }

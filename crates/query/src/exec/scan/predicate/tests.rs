@@ -190,7 +190,7 @@ fn structs_in(columns: Vec<Expr>, fields: Vec<ArrayRef>, present: Option<Vec<boo
     InListExpr::try_new_from_array(call, Arc::new(structs), negated, &arrow).unwrap()
 }
 
-fn translated(expression: impl PhysicalExpr) -> Predicate {
+fn translate(expression: impl PhysicalExpr) -> Predicate {
     let schema = schema();
     super::translate(&[Arc::new(expression)], &schema, &schema.arrow(), None).unwrap()
 }
@@ -203,7 +203,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
             2 => vec![numbers, Arc::new(StringViewArray::from(words)) as ArrayRef],
             _ => vec![Arc::clone(&numbers), Arc::new(StringViewArray::from(words)), numbers],
         };
-        let predicate = translated(structs_in(columns, fields, present, negated));
+        let predicate = translate(structs_in(columns, fields, present, negated));
         assert_eq!(predicate.row_predicates.len(), 1);
         predicate.column_predicates
     };
@@ -222,7 +222,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
     let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
     let fields: Vec<ArrayRef> =
         vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
-    let predicate = translated(structs_in(vec![wide, col("t")], fields, None, false));
+    let predicate = translate(structs_in(vec![wide, col("t")], fields, None, false));
     assert_eq!(predicate.column_predicates, [listed(&[5, 1 << 40])]);
 }
 
@@ -234,9 +234,9 @@ fn hints_on_floating_point_are_column_predicates_alone() {
     };
     let zeros = ColumnPredicate::new(ColumnIndex(4), DatumPredicate::OneOf(Arc::from([-1, 0])));
     let seven = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([7])));
-    let written = translated(list());
+    let written = translate(list());
     assert_eq!((written.column_predicates.as_slice(), written.row_predicates.len()), ([seven, zeros].as_slice(), 1));
-    let hint = translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
+    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
     assert_eq!((hint.column_predicates, hint.row_predicates.len()), (written.column_predicates, 0));
     // The filter of a sort with nulls first has a predicate for rows without nulls, for any type.
     let first_rows = col("f").is_null().or(col("f").gt(lit(1.5)));
@@ -244,12 +244,12 @@ fn hints_on_floating_point_are_column_predicates_alone() {
     let first_rows = SessionContext::new()
         .create_physical_expr(first_rows, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
         .unwrap();
-    let hint = translated(DynamicFilterPhysicalExpr::new(vec![], first_rows));
+    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], first_rows));
     assert!(hint.row_predicates[0].non_null_predicate().is_some());
     // Without floating point the rows are filtered as well, as the hint allows.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
-    assert_eq!(translated(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_predicates.len(), 1);
+    assert_eq!(translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_predicates.len(), 1);
 }
 
 #[test]
