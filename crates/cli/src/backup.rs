@@ -30,7 +30,7 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
     let store = open(database, arguments)?;
     if arguments.stop_log {
         store.stop_log_retention()?;
-        output.line(format!("{} keeps no log for a next backup any more", database.display()))?;
+        output.write_line(format!("{} keeps no log for a next backup any more", database.display()))?;
         return output.finish();
     }
     let Some(directory) = &arguments.directory else {
@@ -75,8 +75,12 @@ fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> 
 fn print(report: &BackupReport, directory: &Path, output: &mut Output) -> Result<(), Failure> {
     let BackupReport { number, commit, time, bytes, written_bytes, copied_blocks, shared_blocks, log, removed } =
         report;
-    output.line(format!("backup {number} in {}: commit {commit}, {}", directory.display(), format_time(*time)))?;
-    output.line(format!(
+    output.write_line(format!(
+        "backup {number} in {}: commit {commit}, {}",
+        directory.display(),
+        format_time(*time)
+    ))?;
+    output.write_line(format!(
         "  {} in all; {} written; {} blocks copied, {} shared with earlier backups",
         bytes_text(*bytes),
         bytes_text(*written_bytes),
@@ -85,14 +89,16 @@ fn print(report: &BackupReport, directory: &Path, output: &mut Output) -> Result
     ))?;
     match log {
         BackupLog::None => {}
-        BackupLog::Begun => output.line("  the log is kept from here on, for points in time up to the next backup")?,
+        BackupLog::Begun => {
+            output.write_line("  the log is kept from here on, for points in time up to the next backup")?
+        }
         BackupLog::Continued { base, commits } => {
-            output.line(format!("  with {} commits since backup {base}", count_text(*commits)))?;
+            output.write_line(format!("  with {} commits since backup {base}", count_text(*commits)))?;
         }
     }
     if !removed.is_empty() {
         let removed: Vec<String> = removed.iter().map(u64::to_string).collect();
-        output.line(format!("  removed: {}", removed.join(", ")))?;
+        output.write_line(format!("  removed: {}", removed.join(", ")))?;
     }
     Ok(())
 }
@@ -101,7 +107,7 @@ fn list(directory: &Path, output: &mut Output) -> Result<(), Failure> {
     let backups = Backups::open(directory)?;
     for BackupInfo { number, commit, time, tables, bytes, written_bytes, log_since } in backups.list() {
         let log = log_since.map_or_else(String::new, |base| format!(", every commit since backup {base}"));
-        output.line(format!(
+        output.write_line(format!(
             "{number:>4}  {}  commit {commit}, {tables} tables, {}, {} written{log}",
             format_time(time),
             bytes_text(bytes),
@@ -110,7 +116,7 @@ fn list(directory: &Path, output: &mut Output) -> Result<(), Failure> {
     }
     let damaged = backups.damaged();
     for (number, damage) in &damaged {
-        output.line(format!("{number:>4}  damaged: {damage}"))?;
+        output.write_line(format!("{number:>4}  damaged: {damage}"))?;
     }
     match damaged.len() {
         0 => Ok(()),
@@ -137,7 +143,7 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
         .and_then(|backups| backups.restore(&arguments.database, options, &mut |step| progress.update(step)));
     progress.end();
     let report = restored.map_err(to_failure)?;
-    output.line(format!(
+    output.write_line(format!(
         "{}: commit {} of {}, {}",
         arguments.database.display(),
         report.commit,
@@ -148,7 +154,7 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
         0 => String::new(),
         commits => format!(", and {} commits after it", count_text(commits)),
     };
-    output.line(format!("  from backup {}{replayed}", report.backup))?;
+    output.write_line(format!("  from backup {}{replayed}", report.backup))?;
     output.finish()
 }
 

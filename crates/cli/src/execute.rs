@@ -82,7 +82,7 @@ impl Executor {
         let line =
             if self.timing { format!("({done}, {})", duration_text(start.elapsed())) } else { format!("({done})") };
         match self.format {
-            Format::Table => self.output.line(line)?,
+            Format::Table => self.output.write_line(line)?,
             _ if self.timing => print_stderr(line),
             _ => {}
         }

@@ -34,7 +34,7 @@ pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure>
         loaded => loaded?,
     };
     drop(watch);
-    output.line(format!(
+    output.write_line(format!(
         "{}: {} rows from {} in {}, {}",
         arguments.table,
         count_text(rows),
@@ -43,7 +43,7 @@ pub fn run(arguments: &LoadArguments, mut output: Output) -> Result<(), Failure>
         rate_text(rows, duration),
     ))?;
     let table = system_tables::table(&session, &arguments.table)?;
-    output.line(format!(
+    output.write_line(format!(
         "{}: {} rows in {} block{}, {} stored, {} plain ({})",
         table.name,
         count_text(table.rows),

@@ -15,34 +15,34 @@ pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failur
     spinner.finish_and_clear();
     let report = result?;
     if let Some(cut) = &report.cut {
-        output.line(format!("note: {cut}"))?;
+        output.write_line(format!("note: {cut}"))?;
     }
     if report.retained_log {
         let (old, new) = (arguments.database.display(), arguments.new_database.display());
-        output.line(format!(
+        output.write_line(format!(
             "note: {old} keeps its log for the next backup, and {new} does not continue it: its backups go to another directory"
         ))?;
     }
     for loss in &report.losses {
-        output.line(format!("lost: {loss}"))?;
+        output.write_line(format!("lost: {loss}"))?;
     }
     for table in &report.tables {
-        output.line(summary(table))?;
+        output.write_line(summary(table))?;
         for damaged in &table.without_loss {
-            output.line(format!("note: {}: {damaged}", table.name))?;
+            output.write_line(format!("note: {}: {damaged}", table.name))?;
         }
         for loss in &table.losses {
-            output.line(format!("lost: {}: {loss}", table.name))?;
+            output.write_line(format!("lost: {}: {loss}", table.name))?;
         }
     }
     let (tables, rows) = (report.tables.len(), report.tables.iter().map(|table| table.rows).sum());
     let new = arguments.new_database.display();
     let text = format!("{tables} table{}, {} rows in {new}", plural(tables), count_text(rows));
     if report.is_complete() {
-        output.line(format!("everything was salvaged: {text}"))?;
+        output.write_line(format!("everything was salvaged: {text}"))?;
         return output.finish();
     }
-    output.line(format!("salvaged: {text}"))?;
+    output.write_line(format!("salvaged: {text}"))?;
     output.finish()?;
     let damaged = report.tables.iter().filter(|table| !table.losses.is_empty()).count();
     Err(Failure::Lost { database: !report.losses.is_empty(), tables: damaged })

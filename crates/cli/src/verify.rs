@@ -20,7 +20,7 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let options = OpenOptions { inspect: true, read_only: arguments.access.read_only, ..OpenOptions::default() };
     let store = match Store::open(&arguments.database, options) {
         Err(error @ (OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. })) => {
-            output.line(format!("damaged: {error}"))?;
+            output.write_line(format!("damaged: {error}"))?;
             output.finish()?;
             return Err(Failure::Damaged { places: 1, files: 1 });
         }
@@ -32,7 +32,7 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     // Damage of the group that was synced last cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(cut) = &store.recovery().cut {
-        output.line(format!("note: {cut}"))?;
+        output.write_line(format!("note: {cut}"))?;
     }
     print_damages(found, &mut output)?;
     let snapshot = store.snapshot();
@@ -43,7 +43,7 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
         bytes += table.blocks.iter().map(|block| block.entry().file_bytes).sum::<u64>();
     }
     let (blocks, bytes) = (count_text(blocks), bytes_text(bytes));
-    output.line(format!("no damage: {tables} tables, {blocks} blocks, {bytes}"))?;
+    output.write_line(format!("no damage: {tables} tables, {blocks} blocks, {bytes}"))?;
     output.finish()
 }
 
@@ -55,7 +55,7 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
     spinner.finish_and_clear();
     print_damages(found.damages, &mut output)?;
     let (blocks, bytes) = (count_text(found.blocks), bytes_text(found.block_bytes));
-    output.line(format!("no damage: {} backups, {blocks} blocks, {bytes}", found.backups))?;
+    output.write_line(format!("no damage: {} backups, {blocks} blocks, {bytes}", found.backups))?;
     output.finish()
 }
 
@@ -63,10 +63,10 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
 fn print_damages(found: Vec<Damage>, output: &mut Output) -> Result<(), Failure> {
     let (notes, damages): (Vec<_>, Vec<_>) = found.into_iter().partition(|damage| !damage.problem.is_damage());
     for damage in &notes {
-        output.line(format!("note: {damage}"))?;
+        output.write_line(format!("note: {damage}"))?;
     }
     for damage in &damages {
-        output.line(format!("damaged: {damage}"))?;
+        output.write_line(format!("damaged: {damage}"))?;
     }
     if damages.is_empty() {
         return Ok(());

@@ -123,7 +123,7 @@ fn statements_that_write_are_refused_by_name() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_created() {
+fn missing_databases_are_not_created() {
     let (_directory, database) = scratch();
     let errors = taut(&["sql", "--readonly", &database, "-c", "select 1"]).fails();
     assert!(errors.contains("there is no database at"), "{errors}");

@@ -84,11 +84,11 @@ fn run_in(directory: &Path, arguments: &DemoArguments, output: Output) -> Result
         Err(_) if demo.watch.was_interrupted() => return Err(Failure::Interrupted),
         result => result?,
     }
-    demo.output.line(format!("\nDone in {}.", duration_text(start.elapsed())))?;
+    demo.output.write_line(format!("\nDone in {}.", duration_text(start.elapsed())))?;
     if arguments.directory.is_some() {
-        demo.output.line(format!("The database is kept. Go on with: taut sql {name}"))?;
+        demo.output.write_line(format!("The database is kept. Go on with: taut sql {name}"))?;
     } else {
-        demo.output.line("The database is removed; taut demo --directory DIR keeps it.")?;
+        demo.output.write_line("The database is removed; taut demo --directory DIR keeps it.")?;
     }
     demo.output.finish()
 }
@@ -132,7 +132,7 @@ impl Demo {
         if self.watch.was_interrupted() {
             return Err(Failure::Interrupted);
         }
-        self.output.line(line)?;
+        self.output.write_line(line)?;
         self.output.finish()
     }
 

@@ -39,11 +39,11 @@ pub fn run(arguments: &InspectArguments, mut output: Output) -> Result<(), Failu
         None => {
             let tables = system_tables::tables(&session, None)?;
             if tables.is_empty() {
-                output.line("The database has no tables.")?;
+                output.write_line("The database has no tables.")?;
             }
             for (index, table) in tables.iter().enumerate() {
                 if index > 0 {
-                    output.line("")?;
+                    output.write_line("")?;
                 }
                 inspect(&session, table, &mut output)?;
             }
@@ -62,27 +62,28 @@ pub fn inspect(session: &Session, table: &TableInfo, output: &mut Output) -> Res
     }
     let width = output.width();
     for line in strip::lines(&blocks, width) {
-        output.line(format!("  {line}"))?;
+        output.write_line(format!("  {line}"))?;
     }
-    output.line("")?;
+    output.write_line("")?;
     let groups = sum_groups(&columns);
     for line in group_grid(&groups, width).text().lines() {
-        output.line(line)?;
+        output.write_line(line)?;
     }
-    output.line("")?;
+    output.write_line("")?;
     let summaries = summarize_columns(&columns, &blocks, &groups);
     let wide = column_grid(&summaries, false).text();
     let fits = wide.lines().all(|line| console::measure_text_width(line) <= width);
     let text = if fits { wide } else { column_grid(&summaries, true).text() };
-    output.line(text.trim_end())?;
-    output.line("overlap: how many blocks have a value of the column between their least and greatest, on average")
+    output.write_line(text.trim_end())?;
+    output
+        .write_line("overlap: how many blocks have a value of the column between their least and greatest, on average")
 }
 
 fn write_head(table: &TableInfo, output: &mut Output) -> Result<(), Failure> {
     let name = console::style(&table.name).bold().force_styling(output.is_terminal() && console::colors_enabled());
-    output.line(format!("{name}   {}", design_text(table)))?;
+    output.write_line(format!("{name}   {}", design_text(table)))?;
     let plural = if table.blocks == 1 { "" } else { "s" };
-    output.line(format!(
+    output.write_line(format!(
         "  {} rows in {} block{plural}, {} stored, {} plain ({})",
         count_text(table.rows),
         count_text(table.blocks),

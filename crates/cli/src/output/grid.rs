@@ -28,7 +28,8 @@ pub struct Grid {
 impl Grid {
     /// Creates a grid without rows.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Alignment)>) -> Self {
-        let (header, alignments) = columns.into_iter().map(|(name, alignment)| (printable(name), alignment)).unzip();
+        let (header, alignments) =
+            columns.into_iter().map(|(name, alignment)| (escape_control_characters(name), alignment)).unzip();
         Self { header, alignments, rows: Vec::new() }
     }
 
@@ -37,7 +38,7 @@ impl Grid {
         cells.resize(self.header.len(), String::new());
         for cell in &mut cells {
             if cell.chars().any(|c| c.is_control() && c != '\n') {
-                *cell = printable(cell);
+                *cell = escape_control_characters(cell);
             }
         }
         self.rows.push(cells);
@@ -52,7 +53,7 @@ impl Grid {
     pub fn text(&self) -> String {
         let widths = self.widths();
         let mut text = String::new();
-        self.line(&mut text, &self.header, &widths);
+        self.push_line(&mut text, &self.header, &widths);
         let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
         text.push_str(&rule.join("+"));
         text.push('\n');
@@ -61,10 +62,10 @@ impl Grid {
                 let height = row.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
                 for line in 0..height {
                     let part = |cell: &String| cell.lines().nth(line).unwrap_or_default().to_owned();
-                    self.line(&mut text, &row.iter().map(part).collect::<Vec<_>>(), &widths);
+                    self.push_line(&mut text, &row.iter().map(part).collect::<Vec<_>>(), &widths);
                 }
             } else {
-                self.line(&mut text, row, &widths);
+                self.push_line(&mut text, row, &widths);
             }
         }
         text
@@ -96,7 +97,7 @@ impl Grid {
         widths
     }
 
-    fn line(&self, text: &mut String, cells: &[String], widths: &[usize]) {
+    fn push_line(&self, text: &mut String, cells: &[String], widths: &[usize]) {
         for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let padding = " ".repeat(width.saturating_sub(width_of(cell)));
             text.push_str(if column == 0 { " " } else { " | " });
@@ -116,7 +117,7 @@ fn width_of(text: &str) -> usize {
 }
 
 /// Escapes or removes control characters except line feeds, so that values cannot control the terminal.
-fn printable(text: &str) -> String {
+fn escape_control_characters(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut result, character| {
         match character {
             '\t' => result.push_str("    "),

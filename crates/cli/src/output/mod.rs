@@ -59,7 +59,7 @@ impl Output {
     }
 
     /// Writes a line.
-    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+    pub fn write_line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         let written = writeln!(self, "{text}");
         self.map_write_error(written)
     }
@@ -173,7 +173,7 @@ fn write_grid(output: &mut Output, rows: Rows, format: Format, rows_max: Option<
     let written = output.write_all(text.as_bytes());
     output.map_write_error(written)?;
     if grid.len() as u64 != count {
-        output.line(format!("... {} of {count} rows shown (--max-rows)", grid.len()))?;
+        output.write_line(format!("... {} of {count} rows shown (--max-rows)", grid.len()))?;
     }
     output.finish()?;
     Ok(count)

@@ -105,14 +105,14 @@ fn refresh(executor: &mut Executor) -> Result<(), Failure> {
         false if executor.session.is_read_only() => "Nothing was committed since.",
         false => "The database is open for writing, and always shows the last commit.",
     };
-    executor.output.line(line)
+    executor.output.write_line(line)
 }
 
 fn help(executor: &mut Executor) -> Result<(), Failure> {
-    executor.output.line("SQL statements end with a semicolon and may take several lines; Tab completes.")?;
+    executor.output.write_line("SQL statements end with a semicolon and may take several lines; Tab completes.")?;
     for command in &COMMANDS {
         let usage = format!("{} {}", command.name, command.arguments);
-        executor.output.line(format!("  {usage:<33} {}", command.help))?;
+        executor.output.write_line(format!("  {usage:<33} {}", command.help))?;
     }
     Ok(())
 }
@@ -140,9 +140,9 @@ fn tables(executor: &mut Executor) -> Result<(), Failure> {
         grid.push(vec![name, String::new(), String::new(), String::new(), String::new(), "view".to_owned()]);
     }
     if grid.len() == 0 {
-        return executor.output.line("The database has no tables.");
+        return executor.output.write_line("The database has no tables.");
     }
-    executor.output.line(grid.text().trim_end())
+    executor.output.write_line(grid.text().trim_end())
 }
 
 /// Names and queries of all views.
@@ -159,7 +159,7 @@ fn describe(executor: &mut Executor, table: &str) -> Result<(), Failure> {
     executor.run(&StatementText { text: format!("describe {table}"), start }, "\\d")?;
     let name = unquoted_name(table).unwrap_or_default();
     match system_tables::tables(&executor.session, Some(&name))?.first() {
-        Some(table) => executor.output.line(format!("design: {}", table.options)),
+        Some(table) => executor.output.write_line(format!("design: {}", table.options)),
         None => Ok(()),
     }
 }
@@ -172,13 +172,13 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
     let mut has_written = false;
     for table in tables {
         let statement = create_statement(executor, &table)?;
-        executor.output.line(statement)?;
+        executor.output.write_line(statement)?;
         has_written = true;
     }
     for (view, definition) in views(executor)? {
         if name.as_ref().is_none_or(|name| *name == view) {
             let query = definition.trim_end_matches(';');
-            executor.output.line(format!("create view {} as {query};", identifier(&view)))?;
+            executor.output.write_line(format!("create view {} as {query};", identifier(&view)))?;
             has_written = true;
         }
     }

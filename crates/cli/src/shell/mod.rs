@@ -29,7 +29,7 @@ const SOURCE: &str = "line";
 pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
     executor.timing = true;
     executor.never_exit_on_interrupt();
-    executor.output.line(format!("Taut {} on {database}. .help for help.", env!("CARGO_PKG_VERSION")))?;
+    executor.output.write_line(format!("Taut {} on {database}. .help for help.", env!("CARGO_PKG_VERSION")))?;
     executor.output.finish()?;
     let names = Names::default();
     names.refresh(&executor.session);
