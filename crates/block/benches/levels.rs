@@ -1,4 +1,4 @@
-//! What levels (column abstraction) save in bytes and cost in time, on the sorted tables of holloway-2008 4.1.
+//! Bytes that levels (column abstraction) save, and time that they cost, on the sorted tables of holloway-2008 4.1.
 //!
 //! ```sh
 //! cargo bench -p taut-block --bench levels -- [rows]
@@ -6,9 +6,9 @@
 //!
 //! The tables have 10 columns of integers and are sorted by all of them: narrow_e (column i uniform in 1..=2^(2.7 i)),
 //! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows are drawn
-//! and sorted, 40 bytes each. Of these, evenly spaced blocks are built and measured. Times are nanoseconds per row, of
-//! one thread with sections in memory. The designs of a layout are measured alternately, and the least time of each
-//! counts, because other work on the machine affects it least. Each time is followed by its ratio to that of the same
+//! and sorted, 40 bytes each. Evenly spaced blocks of them are built and measured. Times are nanoseconds per row, of
+//! one thread with sections in memory. The designs of a layout are measured alternately. The least time of each counts,
+//! because other work on the machine affects it least. Each time is followed by its ratio to the time of the same
 //! layout without levels.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
@@ -22,7 +22,7 @@ use taut_testkit::{arguments, thread_time};
 use taut_types::{Column, ColumnIndex, ColumnPredicate, DatumPredicate, LogicalType, Predicate, Schema, TableDesign};
 
 const COLUMNS: usize = 10;
-/// 16 MiB of plain values.
+/// Rows with 16 MiB of plain values.
 const BLOCK_ROWS: usize = (16 << 20) / (4 * COLUMNS);
 const BLOCKS: usize = 4;
 const REPETITIONS: usize = 41;
@@ -40,15 +40,15 @@ impl Random {
         self.0 >> 11
     }
 
-    /// From 1 to `greatest`.
+    /// A uniform number from 1 to `greatest`.
     fn uniform(&mut self, greatest: u64) -> u64 {
         self.next() % greatest + 1
     }
 
-    /// From 1 to `greatest`, `n` with a chance that falls with its square (Devroye, 1986, X.6.1).
+    /// A number from 1 to `greatest`. The probability of `n` is proportional to `1 / n^2` (Devroye, 1986, X.6.1).
     fn zipf(&mut self, greatest: u64) -> u64 {
         loop {
-            let (first, second) = (self.share(), self.share());
+            let (first, second) = (self.fraction(), self.fraction());
             let number = (1.0 / first).floor();
             let scale = 1.0 + 1.0 / number;
             if number <= greatest as f64 && second * number * (scale - 1.0) <= scale / 2.0 {
@@ -57,14 +57,14 @@ impl Random {
         }
     }
 
-    /// Above 0, at most 1.
-    fn share(&mut self) -> f64 {
+    /// A uniform number above 0 and at most 1.
+    fn fraction(&mut self) -> f64 {
         (self.next() + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 
 /// The rows of a table in order.
-fn rows_of(table: &str, rows: usize) -> Vec<Row> {
+fn sorted_rows(table: &str, rows: usize) -> Vec<Row> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let greatest = |column: usize| match table {
         "narrow_u" => 100_000_000,
@@ -132,14 +132,21 @@ fn scan((block, sections): &(Block, Vec<Buffer>), segment: usize, conjuncts: &[C
     }
 }
 
-/// Reads whole rows at random positions, each by a new reader of its segment or all by one.
-fn look_up((block, sections): &(Block, Vec<Buffer>), segment: usize, is_fresh: bool) {
+/// Which reader of the segment a lookup uses.
+#[derive(Clone, Copy, PartialEq)]
+enum LookupReader {
+    New,
+    Shared,
+}
+
+/// Reads whole rows at random positions.
+fn look_up((block, sections): &(Block, Vec<Buffer>), segment: usize, lookup_reader: LookupReader) {
     let all: Vec<ColumnIndex> = (0..COLUMNS).map(ColumnIndex::from).collect();
     let (mut random, mut report) = (Random(77), ScanReport::default());
     let rows = block.segment_rows(segment) as u64;
     let mut reader = block.open_segment(sections, segment);
     for _ in 0..LOOKUPS {
-        if is_fresh {
+        if lookup_reader == LookupReader::New {
             reader = block.open_segment(sections, segment);
         }
         let selection = Selection::Positions(vec![(random.uniform(rows) - 1) as u32]);
@@ -147,8 +154,8 @@ fn look_up((block, sections): &(Block, Vec<Buffer>), segment: usize, is_fresh: b
     }
 }
 
-/// The least nanoseconds of a segment of each design, as the mean over the middle segments of the blocks; the designs
-/// take turns.
+/// For each design, the least nanoseconds that `run` takes on the middle segment of a block, averaged over the blocks.
+/// The designs are measured alternately.
 fn measure(built: &[Built], run: &dyn Fn(&BlockInMemory, usize)) -> Vec<f64> {
     let mut times = vec![0.0; built.len()];
     for block in 0..BLOCKS {
@@ -173,7 +180,7 @@ fn between(column: usize, (low, high): (i32, i32)) -> ColumnPredicate {
 fn main() {
     let rows = arguments().first().and_then(|rows| rows.parse().ok()).unwrap_or(10_000_000);
     for table in ["narrow_e", "narrow_u", "narrow_s"] {
-        let all = rows_of(table, rows);
+        let all = sorted_rows(table, rows);
         let stride = rows / BLOCKS;
         let parts: Vec<&[Row]> =
             (0..BLOCKS).map(|part| &all[part * stride..rows.min(part * stride + BLOCK_ROWS)]).collect();
@@ -187,12 +194,12 @@ fn main() {
             [("packed_row", ["0", "auto", "4"]), ("row", ["0", "auto", "4"]), ("column", ["0", "auto", "4"])]
         {
             let built: Vec<Built> = abstractions.iter().map(|levels| build(&design(layout, levels), &parts)).collect();
-            let middle = |column: usize| {
+            let quartiles = |column: usize| {
                 let mut values: Vec<i32> = parts[0].iter().map(|row| row[column]).collect();
                 values.sort_unstable();
                 (values[values.len() / 4], values[values.len() * 3 / 4])
             };
-            let half = [between(3, middle(3)), between(7, middle(7))];
+            let half = [between(3, quartiles(3)), between(7, quartiles(7))];
             let everything: Vec<usize> = (0..COLUMNS).collect();
             let scans: Vec<Vec<f64>> = [
                 measure(&built, &|block, segment| scan(block, segment, &[], &everything)),
@@ -204,13 +211,13 @@ fn main() {
             ]
             .into();
             let lookups = [
-                measure(&built, &|block, segment| look_up(block, segment, true)),
-                measure(&built, &|block, segment| look_up(block, segment, false)),
+                measure(&built, &|block, segment| look_up(block, segment, LookupReader::New)),
+                measure(&built, &|block, segment| look_up(block, segment, LookupReader::Shared)),
             ];
-            for (at, (abstraction, built)) in abstractions.iter().zip(&built).enumerate() {
+            for (index, (abstraction, built)) in abstractions.iter().zip(&built).enumerate() {
                 let cells = |times: &[Vec<f64>], divisor: usize| {
                     let cell = |times: &Vec<f64>| {
-                        format!("{:.2} ({:.2})", times[at] / divisor as f64, times[at] / times[0].max(1.0))
+                        format!("{:.2} ({:.2})", times[index] / divisor as f64, times[index] / times[0].max(1.0))
                     };
                     times.iter().map(cell).collect::<Vec<_>>().join(", ")
                 };

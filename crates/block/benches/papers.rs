@@ -1,4 +1,4 @@
-//! How many bytes a row of the papers' tables takes in a layout, column by column, and what scans of it cost.
+//! Bytes per row of the papers' tables in a layout, column by column, and the cost of scans.
 //!
 //! ```sh
 //! cargo bench -p taut-block --bench papers -- narrow_s packed_row [rows] [every]
@@ -7,7 +7,7 @@
 //! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
 //! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`), uniform or, in
 //! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order,
-//! part by part, so that the 60 million of the paper need no memory. Of all blocks one in `every` is scanned.
+//! part by part, so that the 60 million rows of the paper need little memory. One block in `every` is scanned.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::collections::HashMap;
@@ -26,21 +26,21 @@ use taut_types::{
 };
 
 const SEED: u64 = 2008;
-/// Rows that are drawn and sorted at once, at most.
+/// Maximum rows that are drawn and sorted at once.
 const PART_ROWS: u64 = 1 << 19;
 const BATCH_ROWS: usize = 8192;
-const MEASURED: Duration = Duration::from_millis(200);
+const MEASURED_TIME_MIN: Duration = Duration::from_millis(200);
 
 type Row = Vec<i32>;
 
 /// A table whose rows are drawn one by one, and the source of its numbers.
-struct Drawn {
+struct RandomTable {
     greatest: Row,
     is_zipf: bool,
     random: StdRng,
 }
 
-impl Drawn {
+impl RandomTable {
     fn new(table: &str) -> Self {
         let greatest = match table {
             "narrow_u" => vec![100_000_000; 10],
@@ -50,7 +50,7 @@ impl Drawn {
         Self { greatest, is_zipf: table == "narrow_s", random: StdRng::seed_from_u64(SEED) }
     }
 
-    /// How likely numbers from `low` to `high` are, up to a constant factor.
+    /// Probability of the numbers from `low` to `high`, up to a constant factor.
     fn weight(&self, low: i32, high: i32) -> f64 {
         if !self.is_zipf {
             return f64::from(high) - f64::from(low) + 1.0;
@@ -74,21 +74,22 @@ impl Drawn {
         }
     }
 
-    /// Visits `rows` rows in order, in parts, that begin with `head`, then have a number from `low` to `high`.
-    fn visit(&mut self, head: &[i32], (low, high): (i32, i32), rows: u64, visit: &mut dyn FnMut(&[Row])) {
+    /// Draws `rows` rows that begin with `head`, followed by a number from `low` to `high`. Calls `visit` with them in
+    /// order, part by part.
+    fn draw(&mut self, head: &[i32], (low, high): (i32, i32), rows: u64, visit: &mut dyn FnMut(&[Row])) {
         let column = head.len();
         if rows > PART_ROWS && low == high && column + 1 < self.greatest.len() {
-            return self.visit(&[head, &[low]].concat(), (1, self.greatest[column + 1]), rows, visit);
+            return self.draw(&[head, &[low]].concat(), (1, self.greatest[column + 1]), rows, visit);
         }
         if rows > PART_ROWS {
-            // Of many rows, how many fall into a part of the range is drawn by the normal approximation.
+            // The number of rows that fall into a part of the range is drawn by the normal approximation.
             let middle = if self.is_zipf { low } else { low + (high - low) / 2 };
             let share = self.weight(low, middle) / self.weight(low, high);
             let deviation: f64 = (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0;
             let left = rows as f64 * share + deviation * (rows as f64 * share * (1.0 - share)).sqrt();
             let left = (left.max(0.0) as u64).min(rows);
-            self.visit(head, (low, middle), left, visit);
-            return self.visit(head, (middle + 1, high), rows - left, visit);
+            self.draw(head, (low, middle), left, visit);
+            return self.draw(head, (middle + 1, high), rows - left, visit);
         }
         let mut part: Vec<Row> = Vec::with_capacity(rows as usize);
         for _ in 0..rows {
@@ -110,26 +111,26 @@ fn open(image: &BlockImage) -> (Block, Vec<Buffer>) {
     (Block::parse(Buffer::from(image.header.as_slice())).unwrap(), sections)
 }
 
-/// What is kept of the blocks of a table.
+/// Statistics of the blocks of a table.
 #[derive(Default)]
-struct Kept {
+struct TableStatistics {
     rows: u64,
     bytes: u64,
     blocks: u64,
-    /// Bytes of each column, and how often it has which encoding.
+    /// Bytes of each column, and the number of pieces in each encoding.
     columns: Vec<(u64, HashMap<String, u64>)>,
     scanned: Vec<(Block, Vec<Buffer>)>,
 }
 
-impl Kept {
-    fn take(&mut self, image: &BlockImage, every: u64) {
+impl TableStatistics {
+    fn add_block(&mut self, image: &BlockImage, every: u64) {
         self.rows += image.rows;
         self.bytes += image.bytes();
         let (block, sections) = open(image);
         for (column, (bytes, encodings)) in self.columns.iter_mut().enumerate() {
             for piece in block.column_storage(&sections, ColumnIndex::from(column)).unwrap() {
                 *bytes += piece.stored_bytes;
-                // Encodings are counted without their figures, but for those of the last block.
+                // Encodings are counted without their numbers.
                 let words = piece.description.replace(|letter: char| letter.is_ascii_digit(), "");
                 *encodings.entry(words).or_default() += 1;
             }
@@ -141,14 +142,14 @@ impl Kept {
     }
 }
 
-/// Nanoseconds per row of filtering all segments and reading columns of the rows that are left, the best of three.
+/// Nanoseconds per row to filter all segments and read columns of the rows that pass: the best of three measurements.
 fn scan(blocks: &[(Block, Vec<Buffer>)], predicate: &Predicate, columns: &[ColumnIndex]) -> f64 {
     let rows: u64 = blocks.iter().map(|(block, _)| block.rows()).sum();
     let mut best = f64::MAX;
     for _ in 0..3 {
         let start = Instant::now();
         let (begin, mut runs) = (thread_time(start), 0);
-        while thread_time(start) - begin < MEASURED {
+        while thread_time(start) - begin < MEASURED_TIME_MIN {
             runs += 1;
             let mut report = ScanReport::default();
             for (block, sections) in blocks {
@@ -167,13 +168,13 @@ fn scan(blocks: &[(Block, Vec<Buffer>)], predicate: &Predicate, columns: &[Colum
     best
 }
 
-/// Microseconds per whole row at a random position, each through a reader of its own.
+/// Microseconds to read a whole row at a random position, through a new reader.
 fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
     let all: Vec<ColumnIndex> = (0..blocks[0].0.columns()).map(ColumnIndex::from).collect();
     let mut random = StdRng::seed_from_u64(SEED);
     let start = Instant::now();
     let (begin, mut rows) = (thread_time(start), 0);
-    while thread_time(start) - begin < MEASURED {
+    while thread_time(start) - begin < MEASURED_TIME_MIN {
         for _ in 0..64 {
             let (block, sections) = &blocks[random.random_range(0..blocks.len())];
             let segment = random.random_range(0..block.segments());
@@ -189,7 +190,7 @@ fn look_up(blocks: &[(Block, Vec<Buffer>)]) -> f64 {
 
 fn main() {
     let arguments = arguments();
-    let argument = |position: usize, or: &str| arguments.get(position).map_or(or, String::as_str).to_owned();
+    let argument = |position: usize, default: &str| arguments.get(position).map_or(default, String::as_str).to_owned();
     let (table, layout) = (argument(0, "narrow_s"), argument(1, "packed_row"));
     let rows: u64 = argument(2, "10000000").parse().unwrap();
     let every: u64 = argument(3, "4").parse().unwrap();
@@ -198,19 +199,20 @@ fn main() {
         "row" => Layout::Row,
         _ => Layout::PackedRow,
     };
-    let mut drawn = Drawn::new(&table);
-    let greatest = drawn.greatest.clone();
+    let mut random_table = RandomTable::new(&table);
+    let greatest = random_table.greatest.clone();
     let columns = (1..=greatest.len()).map(|column| Column::new(format!("c{column}"), LogicalType::Integer, false));
     let schema = Arc::new(Schema::new(columns.collect()).unwrap());
     let all: Vec<ColumnIndex> = (0..greatest.len()).map(ColumnIndex::from).collect();
     let sort_by =
         all.iter().map(|column| SortColumn { column: *column, descending: false, nulls_first: false }).collect();
     let design = Arc::new(TableDesign { layout, sort_by, ..TableDesign::default() });
-    let mut kept = Kept { columns: vec![Default::default(); greatest.len()], ..Kept::default() };
+    let mut statistics =
+        TableStatistics { columns: vec![Default::default(); greatest.len()], ..TableStatistics::default() };
     let mut builder = BlockBuilder::new(schema.clone(), design.clone());
     let mut building = Duration::ZERO;
     let start = Instant::now();
-    drawn.visit(&[], (1, greatest[0]), rows, &mut |part| {
+    random_table.draw(&[], (1, greatest[0]), rows, &mut |part| {
         let begin = thread_time(start);
         for rows in part.chunks(BATCH_ROWS) {
             let array =
@@ -220,34 +222,45 @@ fn main() {
                 .unwrap();
             if builder.is_full() {
                 let next = BlockBuilder::new(schema.clone(), design.clone());
-                kept.take(&std::mem::replace(&mut builder, next).finish().unwrap(), every);
+                statistics.add_block(&std::mem::replace(&mut builder, next).finish().unwrap(), every);
             }
         }
         building += thread_time(start) - begin;
     });
-    kept.take(&builder.finish().unwrap(), every);
-    let per_row = |bytes: u64| bytes as f64 / kept.rows as f64;
-    println!("{table}, {}: {} rows, {:.2} bytes a row", design.layout.name(), kept.rows, per_row(kept.bytes));
-    println!("built at {:.2} M rows/s", kept.rows as f64 / 1e6 / building.as_secs_f64());
-    for (column, (bytes, encodings)) in kept.columns.iter().enumerate() {
+    statistics.add_block(&builder.finish().unwrap(), every);
+    let per_row = |bytes: u64| bytes as f64 / statistics.rows as f64;
+    println!(
+        "{table}, {}: {} rows, {:.2} bytes a row",
+        design.layout.name(),
+        statistics.rows,
+        per_row(statistics.bytes)
+    );
+    println!("built at {:.2} M rows/s", statistics.rows as f64 / 1e6 / building.as_secs_f64());
+    for (column, (bytes, encodings)) in statistics.columns.iter().enumerate() {
         let mut encodings: Vec<(&String, &u64)> = encodings.iter().collect();
         encodings.sort_by(|left, right| right.1.cmp(left.1).then(left.0.cmp(right.0)));
         let words = encodings.iter().take(3).map(|(words, count)| format!("{count} {words}"));
         let words = words.collect::<Vec<_>>().join(", ");
-        let (block, sections) = &kept.scanned[kept.scanned.len() / 2];
+        let (block, sections) = &statistics.scanned[statistics.scanned.len() / 2];
         let last = block.column_storage(sections, ColumnIndex::from(column)).unwrap().remove(0).description;
         println!("  c{:<2} {:>6.2} bits   {words}; {last}", column + 1, 8.0 * per_row(*bytes));
     }
     let last = all.len() - 1;
     println!("scans, ns a row:");
-    println!("  all columns                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all));
-    println!("  c2                            {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[1..2]));
-    println!("  last column                   {:>7.2}", scan(&kept.scanned, &Predicate::default(), &all[last..]));
+    println!("  all columns                   {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all));
+    println!("  c2                            {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all[1..2]));
+    println!("  last column                   {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all[last..]));
     let below = |column: ColumnIndex, low, high| Predicate {
         column_predicates: vec![ColumnPredicate::new(column, DatumPredicate::Range { low, high })],
         row_predicates: vec![],
     };
-    println!("  that where the one before is 1{:>7.2}", scan(&kept.scanned, &below(all[last - 1], 1, 1), &all[last..]));
-    println!("  all columns where that > 1000 {:>7.2}", scan(&kept.scanned, &below(all[last], 1001, 1 << 30), &all));
-    println!("whole row by position, new reader: {:.2} us", look_up(&kept.scanned));
+    println!(
+        "  that where the one before is 1{:>7.2}",
+        scan(&statistics.scanned, &below(all[last - 1], 1, 1), &all[last..])
+    );
+    println!(
+        "  all columns where that > 1000 {:>7.2}",
+        scan(&statistics.scanned, &below(all[last], 1001, 1 << 30), &all)
+    );
+    println!("whole row by position, new reader: {:.2} us", look_up(&statistics.scanned));
 }

@@ -1,5 +1,5 @@
-//! What a filter costs by a scan and by a csb index, in every layout: where the costs in
-//! `src/segment/index_choice.rs` come from.
+//! Cost of a filter by a scan and by a CSB+-tree index, in every layout. The costs in `src/segment/index_choice.rs`
+//! come from here.
 //!
 //! ```text
 //! cargo bench -p taut-block --bench paths
@@ -82,16 +82,16 @@ fn main() {
             let conjunct = ColumnPredicate::new(ColumnIndex::from(column), conjunct);
             let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
             let mut times = [vec![], vec![]];
-            let mut found = 0;
+            let mut rows_found = 0;
             for repetition in 0..REPETITIONS {
-                let ways = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
-                for (ordinal, (way, times)) in ways.into_iter().zip(&mut times).enumerate() {
-                    // What one way has brought to the cache is of no use for the other.
+                let access_paths = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
+                for (ordinal, (force_path, times)) in access_paths.into_iter().zip(&mut times).enumerate() {
+                    // Each path reads another copy, so that it does not profit from the other's cached data.
                     let sections = &copies[(2 * repetition + ordinal * COPIES / 2) % COPIES];
                     let start = Instant::now();
                     let mut reader = block.open_segment(sections, 0);
-                    way(&mut reader);
-                    found = reader.filter(&predicate, &mut ScanReport::default()).unwrap().len();
+                    force_path(&mut reader);
+                    rows_found = reader.filter(&predicate, &mut ScanReport::default()).unwrap().len();
                     times.push(start.elapsed().as_secs_f64() * 1e6);
                 }
             }
@@ -99,7 +99,7 @@ fn main() {
             block.open_segment(&copies[0], 0).filter(&predicate, &mut report).unwrap();
             let chosen = if report.index_searches > 0 { "index" } else { "scan" };
             let (scan, index) = (median(&mut times[0]), median(&mut times[1]));
-            println!("| {} | {name} | {found} | {scan:.1} | {index:.1} | {chosen} |", design.layout.name());
+            println!("| {} | {name} | {rows_found} | {scan:.1} | {index:.1} | {chosen} |", design.layout.name());
         }
     }
 }

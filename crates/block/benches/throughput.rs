@@ -1,11 +1,12 @@
-//! How fast blocks of each layout are built, scanned, filtered and gathered from: a table like TPC-H `lineitem`.
+//! Speed of building, scanning, filtering and gathering from blocks of each layout, on a table like TPC-H `lineitem`.
 //!
 //! ```sh
 //! cargo bench -p taut-block --bench throughput -- [rows] [layout]
 //! ```
 //!
-//! All figures are of one thread with sections in memory, checked by nobody. Time is that of the processor, where the
-//! system tells it, so that other work on the machine disturbs little; short runs are repeated for a tenth of a second.
+//! All figures are for one thread, with sections in memory whose checksums are not verified. Times are CPU times if the
+//! system reports them, so that other work on the machine disturbs little. Short runs are repeated for a tenth of a
+//! second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use taut_types::{
 };
 
 const BATCH_ROWS: usize = 8192;
-const MEASURED: Duration = Duration::from_millis(100);
+const MEASURED_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// The time of one call, as the mean of many.
+/// Mean time of one call.
 fn measure(mut run: impl FnMut()) -> Duration {
     let start = Instant::now();
     let begin = thread_time(start);
     for runs in 1.. {
         run();
         let spent = thread_time(start) - begin;
-        if spent >= MEASURED {
+        if spent >= MEASURED_TIME_MIN {
             return spent / runs;
         }
     }
@@ -94,7 +95,7 @@ fn batches(rows: usize) -> Vec<RecordBatch> {
     const MODE: [&str; 7] = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"];
     let arrow = schema().arrow();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut made = vec![];
+    let mut batches = vec![];
     for first in (0..rows).step_by(BATCH_ROWS) {
         let count = BATCH_ROWS.min(rows - first);
         let mut numbers = |bound: u64| (0..count).map(|_| random.below(bound) as i64).collect::<Vec<_>>();
@@ -132,9 +133,9 @@ fn batches(rows: usize) -> Vec<RecordBatch> {
                 (0..words).map(|_| WORDS[random.below(16) as usize]).collect::<Vec<_>>().join(" ")
             }))),
         ];
-        made.push(RecordBatch::try_new(arrow.clone(), columns).unwrap());
+        batches.push(RecordBatch::try_new(arrow.clone(), columns).unwrap());
     }
-    made
+    batches
 }
 
 struct Table {
@@ -166,7 +167,7 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
     (Table { blocks: images.into_iter().map(open).collect(), rows }, time, bytes)
 }
 
-/// Filters every segment and reads the columns of what is left in batches.
+/// Filters every segment, and reads columns of the rows that pass in batches.
 fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Duration, u64) {
     let mut selected = 0;
     let time = measure(|| {
@@ -189,8 +190,15 @@ fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Durat
     (time, selected)
 }
 
-/// Reads single whole rows, all through one reader of their segment, or each through a new one.
-fn gather(table: &Table, fresh: bool) -> Duration {
+/// Which reader of the segment a lookup uses.
+#[derive(Clone, Copy, PartialEq)]
+enum LookupReader {
+    New,
+    Shared,
+}
+
+/// Time to read a single whole row.
+fn gather(table: &Table, lookup_reader: LookupReader) -> Duration {
     let all: Vec<ColumnIndex> = (0..schema().len()).map(ColumnIndex::from).collect();
     let mut random = Random(77);
     let (block, sections) = &table.blocks[0];
@@ -200,7 +208,7 @@ fn gather(table: &Table, fresh: bool) -> Duration {
     const ROWS: u32 = 1000;
     measure(|| {
         for _ in 0..ROWS {
-            if fresh {
+            if lookup_reader == LookupReader::New {
                 reader = block.open_segment(sections, 0);
             }
             let selection = Selection::Positions(vec![random.below(segment_rows) as u32]);
@@ -261,8 +269,11 @@ fn main() {
         );
         println!(
             "  whole row by position                        {:>7.2} us",
-            gather(&table, false).as_secs_f64() * 1e6
+            gather(&table, LookupReader::Shared).as_secs_f64() * 1e6
         );
-        println!("  whole row by position, new reader            {:>7.2} us", gather(&table, true).as_secs_f64() * 1e6);
+        println!(
+            "  whole row by position, new reader            {:>7.2} us",
+            gather(&table, LookupReader::New).as_secs_f64() * 1e6
+        );
     }
 }

@@ -55,7 +55,7 @@ impl From<Header> for Block {
 }
 
 impl Block {
-    /// Bytes of a header, from its first 64 bytes.
+    /// Length of a header in bytes, read from its first 64 bytes.
     ///
     /// # Errors
     /// If the bytes are not the beginning of a block.
@@ -154,12 +154,13 @@ impl Block {
         self.header.section(index as usize)
     }
 
-    /// Ordinals of the sections that hold a column in a segment, and the other columns of its group.
+    /// Ordinals of the sections that hold a column of a segment. Sections of a row layout also hold the other columns
+    /// of the group.
     ///
     /// # Panics
     /// If there is no such segment or column.
     pub fn sections_of(&self, segment: usize, column: ColumnIndex) -> std::ops::Range<u32> {
-        self.header.piece(segment, self.header.group_and_ordinal(column.index()).0)
+        self.header.piece_sections(segment, self.header.group_and_ordinal(column.index()).0)
     }
 
     /// Whether the columns of a schema have the types of this block's columns. Names are not compared. Nor is
@@ -177,7 +178,7 @@ impl Block {
         let corrupt = |expected| Corrupt { at: 0, expected }.in_section(DESCRIPTION);
         let description: Description =
             serde_json::from_slice(&bytes).map_err(|_| corrupt("schema and design as JSON"))?;
-        if !self.header.fits(&description.schema) {
+        if !self.header.matches_schema(&description.schema) {
             return Err(corrupt("the columns of the header"));
         }
         let indexes = description.design.indexes.iter().map(|index| (index.kind, index.columns.clone()));
@@ -192,8 +193,8 @@ impl Block {
     /// # Errors
     /// If the section cannot be read or parsed.
     pub fn summary(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<Arc<ColumnSummary>, BlockError> {
-        let kept = self.summaries.read().unwrap_or_else(PoisonError::into_inner).get(&column.0).cloned();
-        if let Some(summary) = kept {
+        let cached = self.summaries.read().unwrap_or_else(PoisonError::into_inner).get(&column.0).cloned();
+        if let Some(summary) = cached {
             return Ok(summary);
         }
         let logical = self.column_type(column);
@@ -244,8 +245,8 @@ impl Block {
     ) -> Result<Piece<'a>, BlockError> {
         let columns = self.header.group(group).columns;
         let types: Vec<LogicalType> = columns.iter().map(|column| self.column_type(*column)).collect();
-        let numbers = self.header.piece(segment, group);
-        Piece::open(self.header.kind(group), sections, numbers, &types, self.segment_rows(segment))
+        let section_range = self.header.piece_sections(segment, group);
+        Piece::open(self.header.group_kind(group), sections, section_range, &types, self.segment_rows(segment))
     }
 
     /// Storage of a column in each segment.
@@ -262,15 +263,15 @@ impl Block {
         (0..self.segments())
             .map(|segment| {
                 let (encoding, description, stored_bytes) = self.open_piece(sections, segment, group)?.storage(ordinal);
-                let known = summary.segment(segment);
+                let stored = summary.segment(segment);
                 Ok(PieceStorage {
                     segment,
                     rows: self.segment_rows(segment),
-                    nulls: known.nulls,
+                    nulls: stored.nulls,
                     encoding,
                     description,
                     stored_bytes,
-                    plain_bytes: known.plain_bytes,
+                    plain_bytes: stored.plain_bytes,
                 })
             })
             .collect()
@@ -295,15 +296,15 @@ impl Block {
                     let summary = self.summary(sections, *column)?;
                     for array in arrays {
                         let agrees = ColumnValues::new(array, self.column_type(*column)).is_ok_and(|values| {
-                            let known = summary.segment(segment);
-                            let ends: Vec<u32> = known.zones.zones().iter().map(|zone| zone.rows_end).collect();
+                            let stored = summary.segment(segment);
+                            let ends: Vec<u32> = stored.zones.zones().iter().map(|zone| zone.rows_end).collect();
                             let zones = values.zones(&ends, &mut bounds[column.index()]);
-                            agree(&zones, known.zones.zones()) && values.plain_bytes() == known.plain_bytes
+                            zones_agree(&zones, stored.zones.zones()) && values.plain_bytes() == stored.plain_bytes
                         });
                         self.expect_agreement(agrees, *column)?;
                     }
                 }
-                piece.report(&mut report);
+                piece.flush_counts(&mut report);
             }
         }
         self.check_indexes(sections)?;
@@ -312,7 +313,7 @@ impl Block {
             let statistics = self.statistics(sections, column)?;
             let bounds = bounds.shorten();
             let agrees =
-                statistics.min == bounds.min && statistics.max == bounds.max && statistics.exact != bounds.inexact;
+                statistics.min == bounds.min && statistics.max == bounds.max && statistics.exact != bounds.is_inexact;
             self.expect_agreement(agrees, column)?;
         }
         Ok(())
@@ -340,10 +341,11 @@ impl Block {
 
 /// Whether stored zones agree with zones computed from the values. Blocks of version 1 do not record whether zones
 /// ascend.
-fn agree(found: &[Zone], stored: &[Zone]) -> bool {
-    let agree =
-        |(found, stored): (&Zone, &Zone)| found == stored || *found == Zone { is_ascending: true, ..stored.clone() };
-    found.len() == stored.len() && found.iter().zip(stored).all(agree)
+fn zones_agree(computed: &[Zone], stored: &[Zone]) -> bool {
+    let agrees = |(computed, stored): (&Zone, &Zone)| {
+        computed == stored || *computed == Zone { is_ascending: true, ..stored.clone() }
+    };
+    computed.len() == stored.len() && computed.iter().zip(stored).all(agrees)
 }
 
 /// Ordinal of the section with a column's statistics. These sections follow the description, one for each column.

@@ -21,8 +21,8 @@ use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
 use crate::{Block, BlockError, BuildError, SEGMENT_ROWS, SectionError, Sections, indexes};
 
-/// Plain bytes at which a segment ends even if it has fewer rows. A block of automatic size also ends there. The limit
-/// bounds the memory of segments of long values and wide tables.
+/// Maximum plain bytes of a segment, and of a block of automatic size. The limit bounds the memory of segments of long
+/// values and wide tables.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
 /// Size of a set of rows.
@@ -34,8 +34,8 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// Estimates how many more rows a block takes until it is full. Returns 0 if it is full. `held` is the extent of the
-/// rows in the block, and `batch` is a sample of the rows to come.
+/// Estimates the number of rows that a block still has room for. Returns 0 if it is full. `held` is the extent of the
+/// rows in the block, and `batch` the extent of a sample of the next rows.
 pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     let until = |bytes: u64| {
         let missing = u128::from(bytes.saturating_sub(held.bytes)) * u128::from(batch.rows);
@@ -72,9 +72,9 @@ pub struct BlockBuilder {
     schema: Arc<Schema>,
     design: Arc<TableDesign>,
     groups: Vec<Group>,
-    waiting: Vec<RecordBatch>,
-    waiting_rows: usize,
-    waiting_bytes: u64,
+    buffered: Vec<RecordBatch>,
+    buffered_rows: usize,
+    buffered_bytes: u64,
     rows: u64,
     plain_bytes: u64,
     segment_ends: Vec<u64>,
@@ -110,9 +110,9 @@ impl BlockBuilder {
             schema,
             design,
             groups,
-            waiting: vec![],
-            waiting_rows: 0,
-            waiting_bytes: 0,
+            buffered: vec![],
+            buffered_rows: 0,
+            buffered_bytes: 0,
             rows: 0,
             plain_bytes: 0,
             segment_ends: vec![],
@@ -127,18 +127,18 @@ impl BlockBuilder {
     /// # Errors
     /// If the batch does not fit the schema, or the design forces an encoding that cannot store the values.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), BuildError> {
-        check(&self.schema, batch)?;
-        let bytes = plain_bytes_of(&self.schema, batch);
+        check_batch(&self.schema, batch)?;
+        let bytes = plain_bytes(&self.schema, batch);
         let row_bytes = bytes / batch.num_rows().max(1) as u64;
         let rows_max = (SEGMENT_BYTES_MAX / row_bytes.max(1)).clamp(1, SEGMENT_ROWS as u64) as usize;
         let mut row = 0;
         while row < batch.num_rows() {
-            let rows = (batch.num_rows() - row).min(SEGMENT_ROWS - self.waiting_rows).min(rows_max);
-            self.waiting.push(batch.slice(row, rows));
-            self.waiting_rows += rows;
-            self.waiting_bytes += row_bytes * rows as u64;
+            let rows = (batch.num_rows() - row).min(SEGMENT_ROWS - self.buffered_rows).min(rows_max);
+            self.buffered.push(batch.slice(row, rows));
+            self.buffered_rows += rows;
+            self.buffered_bytes += row_bytes * rows as u64;
             row += rows;
-            if self.waiting_rows == SEGMENT_ROWS || self.waiting_bytes >= SEGMENT_BYTES_MAX {
+            if self.buffered_rows == SEGMENT_ROWS || self.buffered_bytes >= SEGMENT_BYTES_MAX {
                 self.seal_segment()?;
             }
         }
@@ -190,7 +190,7 @@ impl BlockBuilder {
         parts.image(sections, statistics, &self.design.indexes)
     }
 
-    fn choice(&self, column: ColumnIndex) -> Choice {
+    fn encoding_choice(&self, column: ColumnIndex) -> Choice {
         match (self.design.encodings.get(&column), self.design.compression) {
             (Some(encoding), _) => Choice::Forced(*encoding),
             (None, Compression::Auto) => Choice::Auto,
@@ -200,15 +200,15 @@ impl BlockBuilder {
 
     /// Encodes the buffered rows as one segment.
     fn seal_segment(&mut self) -> Result<(), BuildError> {
-        if self.waiting_rows == 0 {
+        if self.buffered_rows == 0 {
             return Ok(());
         }
-        let waiting = std::mem::take(&mut self.waiting);
+        let buffered = std::mem::take(&mut self.buffered);
         let start = self.segment_ends.last().copied().unwrap_or(0);
-        self.segment_ends.push(start + self.waiting_rows as u64);
-        (self.waiting_rows, self.waiting_bytes) = (0, 0);
+        self.segment_ends.push(start + self.buffered_rows as u64);
+        (self.buffered_rows, self.buffered_bytes) = (0, 0);
         for group in 0..self.groups.len() {
-            self.seal_piece(group, &waiting)?;
+            self.seal_piece(group, &buffered)?;
         }
         Ok(())
     }
@@ -217,12 +217,14 @@ impl BlockBuilder {
         let Group { kind, columns } = &self.groups[group];
         let values = columns
             .iter()
-            .map(|column| ColumnValues::of(array_of(batches, column.index())?, self.schema.column(*column)))
+            .map(|column| {
+                ColumnValues::for_column(concat_column(batches, column.index())?, self.schema.column(*column))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let sources: Vec<(&ColumnValues, Choice, &str)> = columns
             .iter()
             .zip(&values)
-            .map(|(column, values)| (values, self.choice(*column), self.schema.column(*column).name.as_str()))
+            .map(|(column, values)| (values, self.encoding_choice(*column), self.schema.column(*column).name.as_str()))
             .collect();
         let levels = self.design.levels(&self.groups[group]);
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
@@ -235,8 +237,8 @@ impl BlockBuilder {
             let statistics = &mut self.statistics[column.index()];
             let mut zones = values.zones(&zone_ends, &mut statistics.bounds);
             if *kind != GroupKind::Column {
-                // Zones of row layouts are short: with fifty columns, unjoined zones would take a hundredth of the
-                // block.
+                // Zones of row layouts have few rows. With fifty columns, they would take a hundredth of the block if
+                // equal neighbours were not merged.
                 zones = join_alike(zones);
             }
             statistics.segments.push((zones, values.plain_bytes()));
@@ -272,7 +274,7 @@ impl ImageParts<'_> {
             let header = Header::parse(self.header(&sections, indexes)?.into())
                 .map_err(|_| BuildError::Design { expected: "a header that can be read back" })?;
             let block = Block::from(header);
-            let built = indexes::build(&block, &InMemory(&sections))?;
+            let built = indexes::build(&block, &BuiltSections(&sections))?;
             let start = sections.len() - count;
             sections.splice(start.., built);
         }
@@ -297,10 +299,10 @@ impl ImageParts<'_> {
     }
 }
 
-/// Sections of a block that is being built.
-struct InMemory<'a>(&'a [Vec<u8>]);
+/// Sections of a block that is being built. They are in memory.
+struct BuiltSections<'a>(&'a [Vec<u8>]);
 
-impl Sections for InMemory<'_> {
+impl Sections for BuiltSections<'_> {
     fn section(&self, index: u32) -> Result<Buffer, SectionError> {
         match self.0.get(index as usize) {
             Some(section) => Ok(Buffer::from(section.as_slice())),
@@ -310,7 +312,7 @@ impl Sections for InMemory<'_> {
 }
 
 /// Checks that the columns of a batch have the Arrow types of the schema, and nulls only where the schema allows them.
-pub(crate) fn check(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildError> {
+pub(crate) fn check_batch(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildError> {
     let missing = || "no column".to_owned();
     for index in 0..schema.len().max(batch.num_columns()) {
         let column = schema.columns().get(index);
@@ -331,7 +333,7 @@ pub(crate) fn check(schema: &Schema, batch: &RecordBatch) -> Result<(), BuildErr
 }
 
 /// One column of all batches, concatenated.
-fn array_of(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildError> {
+fn concat_column(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildError> {
     if let [batch] = batches {
         return Ok(batch.column(column).clone());
     }
@@ -340,7 +342,7 @@ fn array_of(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, BuildErr
 }
 
 /// Bytes of the values of a batch in their plain form.
-fn plain_bytes_of(schema: &Schema, batch: &RecordBatch) -> u64 {
+fn plain_bytes(schema: &Schema, batch: &RecordBatch) -> u64 {
     use arrow_array::cast::AsArray;
     use taut_types::LogicalType;
 
@@ -373,7 +375,8 @@ impl BlockImage {
         let header = &block.header;
         let segment_ends: Vec<u64> = (0..header.segments()).map(|segment| header.segment(segment).end).collect();
         let pieces = (0..header.segments()).flat_map(|segment| (0..header.groups()).map(move |group| (segment, group)));
-        let first_sections: Vec<u32> = pieces.map(|(segment, group)| header.piece(segment, group).start).collect();
+        let first_sections: Vec<u32> =
+            pieces.map(|(segment, group)| header.piece_sections(segment, group).start).collect();
         let mut copied = vec![Description::write(&schema, &design)?];
         let end = header.sections() - header.segments() * header.indexes();
         for section in 1..end {

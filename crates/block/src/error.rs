@@ -142,8 +142,8 @@ pub(crate) struct Corrupt {
     pub expected: &'static str,
 }
 
-/// Returns a [`Corrupt`] for the bytes at an offset, where `expected` should be.
-pub(crate) fn wrong(at: usize, expected: &'static str) -> Corrupt {
+/// Error for the corrupt bytes at an offset, where `expected` should be.
+pub(crate) fn corrupt_at(at: usize, expected: &'static str) -> Corrupt {
     Corrupt { at, expected }
 }
 
@@ -153,7 +153,7 @@ impl Corrupt {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Converts the offset in the parsed bytes to an offset in their section. They begin at offset `bytes` of it.
+    /// Moves the offset by `bytes`: from an offset in the parsed bytes to one in the section that contains them.
     pub fn shifted_by(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

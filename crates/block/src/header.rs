@@ -45,7 +45,8 @@ const MAGIC: &[u8; 8] = b"tautblk\n";
 const VERSION: u16 = 2;
 /// The oldest version that can be read. It has no indexes.
 const VERSION_MIN: u16 = 1;
-const CHECKED_FROM: usize = 24;
+/// Offset from which the checksum covers the header.
+const CHECKSUM_START: usize = 24;
 pub(crate) const FIXED_BYTES: usize = 64;
 const COLUMN_BYTES: usize = 8;
 const GROUP_BYTES: usize = 8;
@@ -58,7 +59,7 @@ const SECTION_BYTES: usize = 24;
 /// Section of the description: schema and design as JSON.
 pub(crate) const DESCRIPTION: u32 = 0;
 
-/// The parts of a block that its header describes.
+/// The parts of a block from which its header is written.
 pub(crate) struct HeaderSource<'a> {
     pub schema: &'a Schema,
     pub groups: &'a [Group],
@@ -118,11 +119,11 @@ impl Counts {
     }
 }
 
-fn wrong(at: usize, expected: &'static str) -> CorruptBlock {
+fn corrupt_at(at: usize, expected: &'static str) -> CorruptBlock {
     CorruptBlock { at, expected }
 }
 
-/// The bytes of a header. Returns `None` if they exceed 4 GiB, or if there are more than 65,535 indexes.
+/// Encodes a header. Returns `None` if they exceed 4 GiB, or if there are more than 65,535 indexes.
 pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     let counts = Counts {
         columns: source.schema.len(),
@@ -170,8 +171,8 @@ pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     assert!(bytes.len() == offsets.end, "the tables of a header are as long as their counts say");
     bytes.resize(length, 0);
     bytes[file_length_at..file_length_at + 8].copy_from_slice(&offset.to_le_bytes());
-    let sum = checksum(&bytes[CHECKED_FROM..]);
-    bytes[16..24].copy_from_slice(&sum.to_le_bytes());
+    let header_checksum = checksum(&bytes[CHECKSUM_START..]);
+    bytes[16..24].copy_from_slice(&header_checksum.to_le_bytes());
     Some(bytes)
 }
 
@@ -204,21 +205,21 @@ impl Header {
     /// Length in bytes of the header that begins with these bytes.
     pub fn length(first: &[u8]) -> Result<u64, CorruptBlock> {
         if first.len() < FIXED_BYTES {
-            return Err(wrong(first.len(), "64 bytes"));
+            return Err(corrupt_at(first.len(), "64 bytes"));
         }
         if &first[..8] != MAGIC {
-            return Err(wrong(0, "the magic of a block"));
+            return Err(corrupt_at(0, "the magic of a block"));
         }
         if !(VERSION_MIN..=VERSION).contains(&u16_at(first, 8)) {
-            return Err(wrong(8, "version 1 or 2"));
+            return Err(corrupt_at(8, "version 1 or 2"));
         }
         if u16_at(first, 8) == VERSION_MIN && u16_at(first, 10) != 0 {
-            return Err(wrong(10, "zero"));
+            return Err(corrupt_at(10, "zero"));
         }
         let length = u64::from(u32_at(first, 12));
         match Counts::read(first).offsets() {
             Some(offsets) if aligned(offsets.end as u64) == length => Ok(length),
-            _ => Err(wrong(12, "a header as long as its tables")),
+            _ => Err(corrupt_at(12, "a header as long as its tables")),
         }
     }
 
@@ -226,18 +227,18 @@ impl Header {
     pub fn parse(bytes: Buffer) -> Result<Self, CorruptBlock> {
         let length = Self::length(&bytes)?;
         if bytes.len() as u64 != length {
-            return Err(wrong(12, "as many bytes as the header is long"));
+            return Err(corrupt_at(12, "as many bytes as the header is long"));
         }
-        if checksum(&bytes[CHECKED_FROM..]) != u64_at(&bytes, 16) {
-            return Err(wrong(16, "the checksum of the header"));
+        if checksum(&bytes[CHECKSUM_START..]) != u64_at(&bytes, 16) {
+            return Err(corrupt_at(16, "the checksum of the header"));
         }
         let counts = Counts::read(&bytes);
-        let Some(offsets) = counts.offsets() else { return Err(wrong(12, "a header of less than 4 GiB")) };
+        let Some(offsets) = counts.offsets() else { return Err(corrupt_at(12, "a header of less than 4 GiB")) };
         if !(1..=Schema::COLUMNS_MAX).contains(&counts.columns) {
-            return Err(wrong(48, "1 to 16384 columns"));
+            return Err(corrupt_at(48, "1 to 16384 columns"));
         }
         if !(1..=counts.columns).contains(&counts.groups) {
-            return Err(wrong(52, "1 to as many groups as columns"));
+            return Err(corrupt_at(52, "1 to as many groups as columns"));
         }
         let header = Self { bytes, counts, offsets };
         header.check_groups()?;
@@ -251,32 +252,32 @@ impl Header {
         let mut start = 0;
         for group in 0..self.counts.groups {
             let at = self.offsets.groups + group * GROUP_BYTES;
-            let kind = GroupKind::from_code(self.bytes[at]).ok_or(wrong(at, "a kind of group"))?;
+            let kind = GroupKind::from_code(self.bytes[at]).ok_or(corrupt_at(at, "a kind of group"))?;
             if self.bytes[at + 1..at + 4] != [0; 3] {
-                return Err(wrong(at + 1, "zeros"));
+                return Err(corrupt_at(at + 1, "zeros"));
             }
             let end = u32_at(&self.bytes, at + 4) as usize;
             if end <= start || end > self.counts.columns || (kind == GroupKind::Column && end != start + 1) {
-                return Err(wrong(at + 4, "the end of the group's members"));
+                return Err(corrupt_at(at + 4, "the end of the group's members"));
             }
             for (ordinal, member) in (start..end).enumerate() {
                 let member_at = self.offsets.members + member * MEMBER_BYTES;
                 let column = u32_at(&self.bytes, member_at) as usize;
                 if column >= self.counts.columns || self.group_and_ordinal(column) != (group, ordinal) {
-                    return Err(wrong(member_at, "a column that names this group and ordinal"));
+                    return Err(corrupt_at(member_at, "a column that names this group and ordinal"));
                 }
             }
             start = end;
         }
-        // The column of each member refers back to the group and ordinal of the member, so no column is a member twice.
+        // The column of each member names the group and ordinal of the member, so no column is a member twice.
         // There are as many members as columns, so every column is a member.
         if start != self.counts.columns {
-            return Err(wrong(self.offsets.groups, "groups of all columns"));
+            return Err(corrupt_at(self.offsets.groups, "groups of all columns"));
         }
         for column in 0..self.counts.columns {
             let at = FIXED_BYTES + column * COLUMN_BYTES;
             if self.logical_type(column).is_none() || self.bytes[at + 3] > 1 {
-                return Err(wrong(at, "a type"));
+                return Err(corrupt_at(at, "a type"));
             }
         }
         Ok(())
@@ -285,15 +286,17 @@ impl Header {
     fn check_indexes(&self) -> Result<(), CorruptBlock> {
         for index in 0..self.counts.indexes {
             let at = self.offsets.indexes + index * INDEX_BYTES;
-            let Some(kind) = IndexKind::from_code(self.bytes[at]) else { return Err(wrong(at, "a kind of index")) };
+            let Some(kind) = IndexKind::from_code(self.bytes[at]) else {
+                return Err(corrupt_at(at, "a kind of index"));
+            };
             let columns = usize::from(self.bytes[at + 1]);
             if !(1..=kind.columns_max()).contains(&columns) || self.bytes[at + 2..at + 4] != [0; 2] {
-                return Err(wrong(at + 1, "as many columns as the kind of index can have"));
+                return Err(corrupt_at(at + 1, "as many columns as the kind of index can have"));
             }
             let (first, second) = (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)));
             let second_fits = if columns == 1 { second == 0 } else { second < self.counts.columns && second != first };
             if first >= self.counts.columns || !second_fits {
-                return Err(wrong(at + 4, "columns of the block"));
+                return Err(corrupt_at(at + 4, "columns of the block"));
             }
         }
         Ok(())
@@ -305,30 +308,31 @@ impl Header {
             let at = self.offsets.segments + segment * SEGMENT_BYTES;
             let end = u64_at(&self.bytes, at);
             if end <= start || end - start > SEGMENT_ROWS as u64 {
-                return Err(wrong(at, "a segment of 1 to 65536 rows"));
+                return Err(corrupt_at(at, "a segment of 1 to 65536 rows"));
             }
             start = end;
         }
         if start != self.rows() {
-            return Err(wrong(24, "as many rows as the segments have"));
+            return Err(corrupt_at(24, "as many rows as the segments have"));
         }
         let mut next = self.counts.columns as u64 + 1;
         for piece in 0..self.counts.segments * self.counts.groups {
             let at = self.offsets.pieces + piece * PIECE_BYTES;
             let first = u64::from(u32_at(&self.bytes, at));
             let in_order = if piece == 0 { first == next } else { first >= next };
-            let previous_is_column = piece > 0 && self.kind((piece - 1) % self.counts.groups) == GroupKind::Column;
+            let previous_is_column =
+                piece > 0 && self.group_kind((piece - 1) % self.counts.groups) == GroupKind::Column;
             if !in_order || (previous_is_column && first != next) {
-                return Err(wrong(at, "the first section of a piece"));
+                return Err(corrupt_at(at, "the first section of a piece"));
             }
             next = first + 1;
         }
-        let last_is_column = self.counts.segments > 0 && self.kind(self.counts.groups - 1) == GroupKind::Column;
-        let exact = self.counts.segments == 0 || last_is_column;
-        let of_indexes = self.counts.segments as u64 * self.counts.indexes as u64;
-        next += of_indexes;
-        if self.counts.sections as u64 != next && (exact || (self.counts.sections as u64) < next) {
-            return Err(wrong(60, "as many sections as the pieces need"));
+        let last_is_column = self.counts.segments > 0 && self.group_kind(self.counts.groups - 1) == GroupKind::Column;
+        let is_exact = self.counts.segments == 0 || last_is_column;
+        let index_sections = self.counts.segments as u64 * self.counts.indexes as u64;
+        next += index_sections;
+        if self.counts.sections as u64 != next && (is_exact || (self.counts.sections as u64) < next) {
+            return Err(corrupt_at(60, "as many sections as the pieces need"));
         }
         Ok(())
     }
@@ -340,15 +344,15 @@ impl Header {
             let at = self.offsets.sections + section * SECTION_BYTES;
             // With this limit, sums of offsets can overflow only if there are millions of sections.
             if entry.offset != offset || entry.length > 1 << 40 {
-                return Err(wrong(at, "a section right after the one before"));
+                return Err(corrupt_at(at, "a section right after the one before"));
             }
             offset = aligned(offset + entry.length);
         }
         if offset != self.file_length() {
-            return Err(wrong(32, "the end of the last section"));
+            return Err(corrupt_at(32, "the end of the last section"));
         }
         if self.bytes[self.offsets.end..].iter().any(|byte| *byte != 0) {
-            return Err(wrong(self.offsets.end, "zeros"));
+            return Err(corrupt_at(self.offsets.end, "zeros"));
         }
         Ok(())
     }
@@ -402,14 +406,14 @@ impl Header {
         (usize::from(u16_at(&self.bytes, at + 4)), usize::from(u16_at(&self.bytes, at + 6)))
     }
 
-    pub fn kind(&self, group: usize) -> GroupKind {
+    pub fn group_kind(&self, group: usize) -> GroupKind {
         // Parsing has checked every kind.
         GroupKind::from_code(self.bytes[self.offsets.groups + group * GROUP_BYTES]).unwrap_or(GroupKind::Column)
     }
 
     pub fn group(&self, group: usize) -> Group {
         let columns = self.members(group).map(|index| self.member(index)).collect();
-        Group { kind: self.kind(group), columns }
+        Group { kind: self.group_kind(group), columns }
     }
 
     /// The first column of a group. Every group has at least one.
@@ -423,6 +427,7 @@ impl Header {
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
     }
 
+    /// Column with an ordinal in the table of members.
     fn member(&self, index: usize) -> ColumnIndex {
         ColumnIndex(u32_at(&self.bytes, self.offsets.members + index * MEMBER_BYTES))
     }
@@ -435,8 +440,8 @@ impl Header {
         start..end_of(segment)
     }
 
-    /// The sections of a piece.
-    pub fn piece(&self, segment: usize, group: usize) -> Range<u32> {
+    /// Ordinals of the sections of a piece.
+    pub fn piece_sections(&self, segment: usize, group: usize) -> Range<u32> {
         assert!(segment < self.counts.segments && group < self.counts.groups, "a block has no such piece");
         let piece = segment * self.counts.groups + group;
         let first = |piece: usize| u32_at(&self.bytes, self.offsets.pieces + piece * PIECE_BYTES);
@@ -482,15 +487,16 @@ impl Header {
     /// Whether the columns of a schema have the types of the columns of this header. Names and nullability are not
     /// compared.
     pub fn has_types(&self, schema: &Schema) -> bool {
-        let same = |(index, column): (usize, &Column)| self.column_type(index) == column.logical_type;
-        schema.len() == self.columns() && schema.columns().iter().enumerate().all(same)
+        let is_same = |(index, column): (usize, &Column)| self.column_type(index) == column.logical_type;
+        schema.len() == self.columns() && schema.columns().iter().enumerate().all(is_same)
     }
 
-    /// Whether a schema has the columns of this header. Names are not compared.
-    pub fn fits(&self, schema: &Schema) -> bool {
-        let same = |(index, column): (usize, &Column)| {
+    /// Whether the columns of a schema have the types and nullability of the columns of this header. Names are not
+    /// compared.
+    pub fn matches_schema(&self, schema: &Schema) -> bool {
+        let is_same = |(index, column): (usize, &Column)| {
             self.column_type(index) == column.logical_type && self.is_nullable(index) == column.nullable
         };
-        schema.len() == self.columns() && schema.columns().iter().enumerate().all(same)
+        schema.len() == self.columns() && schema.columns().iter().enumerate().all(is_same)
     }
 }

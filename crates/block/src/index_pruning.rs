@@ -2,7 +2,8 @@
 //! segments together.
 //!
 //! Most segments have no row with a rare value. Checking one segment after another needs a reader for each, and waits
-//! for one tree node after another. Here, the trees of several segments are searched side by side.
+//! for one tree node after another. Here, the trees of several segments are searched side by side, so that their cache
+//! misses overlap.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::indexes::{ProbePredicate, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{Block, BlockError, ScanReport, Sections};
 
-/// Maximum length of a list that is searched here. Longer lists are left to each segment.
+/// Maximum length of a list that is searched here. Longer lists are left to the reader of each segment.
 const LIST_MAX: usize = 64;
 /// Maximum expected number of passing rows in a segment whose indexes are searched. If two are expected, a seventh of
 /// the segments has none.
@@ -23,7 +24,7 @@ const ROWS_EXPECTED_MAX: f64 = 2.0;
 /// Result of searching the indexes of some segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunedSegments {
-    /// Segments, each with the kind of index that rules it out, if any does.
+    /// Segments. Each has the kind of index that rules it out, or `None`.
     segments: Vec<(usize, Option<IndexKind>)>,
     /// Number of segments whose indexes were searched.
     probed: usize,
@@ -35,22 +36,22 @@ impl PrunedSegments {
 
     /// Segments that are not ruled out.
     pub fn remaining(&self) -> impl Iterator<Item = usize> {
-        self.segments.iter().filter(|(_, by)| by.is_none()).map(|(segment, _)| *segment)
+        self.segments.iter().filter(|(_, ruled_out_by)| ruled_out_by.is_none()).map(|(segment, _)| *segment)
     }
 
     /// Number of segments that are ruled out.
-    pub fn count(&self) -> usize {
-        self.segments.iter().filter(|(_, by)| by.is_some()).count()
+    pub fn ruled_out_count(&self) -> usize {
+        self.segments.iter().filter(|(_, ruled_out_by)| ruled_out_by.is_some()).count()
     }
 
     /// Whether at least half of the segments whose indexes were searched are ruled out.
-    pub fn is_majority(&self) -> bool {
-        self.count() * 2 >= self.probed
+    pub fn is_majority_ruled_out(&self) -> bool {
+        self.ruled_out_count() * 2 >= self.probed
     }
 
     /// Adds the segments that are ruled out to a report.
-    pub fn report(&self, report: &mut ScanReport) {
-        for kind in self.segments.iter().filter_map(|(_, by)| *by) {
+    pub fn add_to_report(&self, report: &mut ScanReport) {
+        for kind in self.segments.iter().filter_map(|(_, ruled_out_by)| *ruled_out_by) {
             report.segments += 1;
             match kind {
                 IndexKind::Bloom => report.count_skip_by_bloom(),
@@ -92,13 +93,14 @@ impl Block {
         let mut probes = vec![];
         for index in 0..self.header.indexes() {
             let (kind, columns) = self.header.index(index);
-            let on = |column: ColumnIndex| {
+            let predicate_on = |column: ColumnIndex| {
                 predicates.iter().position(|predicate| predicate.column == column && !predicate.negated)
             };
-            let Some(first) = on(columns[0]).filter(|first| can_be_rare(kind, &predicates[*first].condition)) else {
+            let Some(first) = predicate_on(columns[0]).filter(|first| can_be_rare(kind, &predicates[*first].condition))
+            else {
                 continue;
             };
-            let second = columns.get(1).and_then(|column| on(*column));
+            let second = columns.get(1).and_then(|column| predicate_on(*column));
             probes.push(IndexProbe { index, kind, columns: columns.len(), first, second });
         }
         if probes.is_empty() {
@@ -142,8 +144,8 @@ impl IndexProbes<'_> {
         self.probes.iter().any(|probe| self.expects_few_rows(probe, segment)) && self.zones_admit(segment)
     }
 
-    /// Finds segments in which no row passes, by searching the indexes of all given segments together. Segments that
-    /// zone maps rule out do not count as ruled out here. Neither do segments for which an index is of little use.
+    /// Finds segments in which no row passes, by searching the indexes of all given segments together. Does not search
+    /// in segments that zone maps rule out, or for which an index is of little use. These are not ruled out here.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -152,21 +154,22 @@ impl IndexProbes<'_> {
     /// If a segment does not exist.
     pub fn prune(&self, segments: impl IntoIterator<Item = usize>) -> Result<PrunedSegments, BlockError> {
         let mut segments: Vec<_> = segments.into_iter().map(|segment| (segment, None)).collect();
-        // Indexes, in `segments`, of those that no index has ruled out.
-        let mut open: Vec<usize> = (0..segments.len()).filter(|index| self.may_prune(segments[*index].0)).collect();
-        let probed = open.len();
+        // Positions in `segments` of those that no index has ruled out.
+        let mut undecided: Vec<usize> =
+            (0..segments.len()).filter(|index| self.may_prune(segments[*index].0)).collect();
+        let probed = undecided.len();
         for probe in &self.probes {
             let expects_few_rows = |index: &usize| self.expects_few_rows(probe, segments[*index].0);
-            let searched: Vec<usize> = open.iter().copied().filter(expects_few_rows).collect();
-            let numbers: Vec<usize> = searched.iter().map(|index| segments[*index].0).collect();
+            let searched: Vec<usize> = undecided.iter().copied().filter(expects_few_rows).collect();
+            let ordinals: Vec<usize> = searched.iter().map(|index| segments[*index].0).collect();
             let have_rows = match probe.kind {
-                IndexKind::Bloom => self.probe_filters(probe, &numbers)?,
-                IndexKind::CsbTree => self.probe_trees(probe, &numbers)?,
+                IndexKind::Bloom => self.probe_filters(probe, &ordinals)?,
+                IndexKind::CsbTree => self.probe_trees(probe, &ordinals)?,
             };
             for (index, _) in searched.into_iter().zip(have_rows).filter(|(_, has_rows)| !has_rows) {
                 segments[index].1 = Some(probe.kind);
             }
-            open.retain(|index| segments[*index].1.is_none());
+            undecided.retain(|index| segments[*index].1.is_none());
         }
         Ok(PrunedSegments { segments, probed })
     }
@@ -176,13 +179,13 @@ impl IndexProbes<'_> {
         self.predicates.iter().all(|(predicate, summary)| summary.may_match_in(segment, predicate))
     }
 
-    /// Whether probably no row of a segment passes, by its statistics, and binary search cannot show it.
+    /// Whether statistics suggest that few rows of a segment pass, and binary search cannot find these rows.
     fn expects_few_rows(&self, probe: &IndexProbe, segment: usize) -> bool {
         let ordinals = std::iter::once(probe.first).chain(probe.second);
         let share: f64 = ordinals
             .map(|ordinal| {
                 let (predicate, summary) = &self.predicates[ordinal];
-                even_share(&predicate.condition, summary.zones(segment))
+                expected_share(&predicate.condition, summary.zones(segment))
             })
             .product();
         let zones = self.predicates[probe.first].1.zones(segment).zones();
@@ -219,8 +222,8 @@ impl IndexProbes<'_> {
                 true => None,
                 false => {
                     let second = probe.second.filter(|_| !tree.has_code_keys(1));
-                    let predicate = |ordinal: usize| uncoded(self.predicates[ordinal].0);
-                    tree.key_search(predicate(probe.first), second.map(predicate), LIST_MAX)
+                    let predicate = |ordinal: usize| without_codes(self.predicates[ordinal].0);
+                    tree.plan_search(predicate(probe.first), second.map(predicate), LIST_MAX)
                 }
             };
             match search {
@@ -238,7 +241,7 @@ impl IndexProbes<'_> {
     }
 }
 
-fn uncoded(predicate: &ColumnPredicate) -> ProbePredicate<'_> {
+fn without_codes(predicate: &ColumnPredicate) -> ProbePredicate<'_> {
     ProbePredicate { predicate: &predicate.condition, codes: None }
 }
 
@@ -253,9 +256,9 @@ fn can_be_rare(kind: IndexKind, predicate: &DatumPredicate) -> bool {
     }
 }
 
-/// Estimated share of a segment's rows that pass a predicate, if numbers are spread evenly. Equality with a text is
-/// taken to pass no row.
-fn even_share(predicate: &DatumPredicate, zones: &ZoneMap) -> f64 {
+/// Estimated share of a segment's rows that pass a predicate. Assumes that numbers are spread evenly, and that no row
+/// equals a given text.
+fn expected_share(predicate: &DatumPredicate, zones: &ZoneMap) -> f64 {
     let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
     match (predicate, zones.number_bounds()) {
         (DatumPredicate::Range { low, high }, Some((least, greatest))) => {

@@ -52,7 +52,7 @@ const SHARED_BYTES_MAX: usize = 16;
 const CODEC_BITS: u32 = 64;
 /// Maximum number of keys, or ranges of keys, in a search.
 pub(crate) const INTERVALS_MAX: usize = 2048;
-/// Maximum length of a list that is checked against a Bloom filter. A longer list would often have a false positive.
+/// Maximum length of a list that is checked against a Bloom filter. In a longer list, a false positive is likely.
 const BLOOM_LIST_MAX: usize = 64;
 
 /// Builds the index sections of all segments of a block, in the order of the header.
@@ -75,18 +75,18 @@ pub(crate) fn build_one(
 ) -> Result<Vec<u8>, BlockError> {
     let (kind, columns) = block.header.index(index);
     let rows = block.segment_rows(segment);
-    let sources: Vec<IndexedColumn> = columns
+    let indexed_columns: Vec<IndexedColumn> = columns
         .iter()
         .map(|column| IndexedColumn::read(block, sections, segment, *column))
         .collect::<Result<_, _>>()?;
-    match (kind, sources.as_slice()) {
-        (IndexKind::Bloom, [source, ..]) => Ok(Bloom::build(&source.hashes(rows))),
-        _ => Ok(build_tree(&sources, rows)),
+    match (kind, indexed_columns.as_slice()) {
+        (IndexKind::Bloom, [column, ..]) => Ok(Bloom::build(&column.hashes(rows))),
+        _ => Ok(build_tree(&indexed_columns, rows)),
     }
 }
 
-fn build_tree(sources: &[IndexedColumn], rows: usize) -> Vec<u8> {
-    let codecs: Vec<KeyColumnCodec> = sources.iter().map(IndexedColumn::codec).collect();
+fn build_tree(columns: &[IndexedColumn], rows: usize) -> Vec<u8> {
+    let codecs: Vec<KeyColumnCodec> = columns.iter().map(IndexedColumn::codec).collect();
     let bits: u32 = codecs.iter().map(|codec| codec.width).sum();
     let cut = bits.saturating_sub(u64::BITS);
     let mut bytes = vec![0; HEAD_BYTES];
@@ -95,17 +95,19 @@ fn build_tree(sources: &[IndexedColumn], rows: usize) -> Vec<u8> {
     for (ordinal, codec) in codecs.iter().enumerate() {
         codec.write(&mut bytes[CODECS_AT + ordinal * CODEC_BYTES..][..CODEC_BYTES]);
     }
-    let numbers: Vec<Vec<u64>> = sources.iter().zip(&codecs).map(|(source, codec)| source.numbers(codec)).collect();
-    let joined: Vec<u64> = match (numbers.as_slice(), codecs.as_slice()) {
-        ([first, second], [_, codec]) => (0..rows).map(|row| join(first[row], second[row], codec.width, cut)).collect(),
+    let numbers: Vec<Vec<u64>> = columns.iter().zip(&codecs).map(|(column, codec)| column.numbers(codec)).collect();
+    let keys: Vec<u64> = match (numbers.as_slice(), codecs.as_slice()) {
+        ([first, second], [_, codec]) => {
+            (0..rows).map(|row| join_numbers(first[row], second[row], codec.width, cut)).collect()
+        }
         _ => numbers.into_iter().next().unwrap_or_default(),
     };
-    bytes.append(&mut CsbTree::build(&joined));
+    bytes.append(&mut CsbTree::build(&keys));
     bytes
 }
 
 /// Joins two numbers into one and cuts off its lowest `cut` bits.
-fn join(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
+fn join_numbers(first: u64, second: u64, second_width: u32, cut: u32) -> u64 {
     // The joined number has at most 128 bits. At most 64 bits are left after the cut.
     ((u128::from(first) << second_width | u128::from(second)) >> cut) as u64
 }
@@ -126,10 +128,10 @@ impl IndexedColumn {
         let dictionary = if logical.is_bytes() { piece.dictionary(ordinal) } else { None };
         let out_of_range = |_| {
             Corrupt { at: 0, expected: "values of the column's type" }
-                .in_section(block.header.piece(segment, group).start)
+                .in_section(block.header.piece_sections(segment, group).start)
         };
         let values = ColumnValues::new(array, logical).map_err(out_of_range)?;
-        let codes = dictionary.map(|entries| (codes_of(&values, &bytes_of(&entries, logical)), entries.len()));
+        let codes = dictionary.map(|entries| (row_codes(&values, &binary_views(&entries, logical)), entries.len()));
         Ok(Self { values, codes })
     }
 
@@ -144,21 +146,21 @@ impl IndexedColumn {
 
     /// Chooses the mapping from the values of this column to numbers.
     fn codec(&self) -> KeyColumnCodec {
-        let nulls = self.values.nulls().is_some();
+        let has_nulls = self.values.nulls().is_some();
         let codec_of = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
             // If there are nulls, null takes the number 0, and the other numbers increase by one. One bit is reserved
             // for that.
-            let shift = bits.saturating_sub(CODEC_BITS - u32::from(nulls));
+            let shift = bits.saturating_sub(CODEC_BITS - u32::from(has_nulls));
             let greatest = (span >> shift) as u64;
-            let width = (u64::BITS - greatest.saturating_add(u64::from(nulls)).leading_zeros()).max(1);
-            KeyColumnCodec { kind, width, shift, nulls, base, shared: vec![] }
+            let width = (u64::BITS - greatest.saturating_add(u64::from(has_nulls)).leading_zeros()).max(1);
+            KeyColumnCodec { kind, width, shift, has_nulls, base, shared_prefix: vec![] }
         };
         match (&self.codes, &self.values.datums) {
             (Some((_, entries)), _) => codec_of(KeyColumnKind::Code, entries.saturating_sub(1) as u128, 0),
             (None, Datums::Bytes(views)) => {
-                let shared = shared_prefix(views);
-                KeyColumnCodec { shared, ..codec_of(KeyColumnKind::Prefix, u64::MAX.into(), 0) }
+                let shared_prefix = shared_prefix(views);
+                KeyColumnCodec { shared_prefix, ..codec_of(KeyColumnKind::Prefix, u64::MAX.into(), 0) }
             }
             _ => {
                 let (min, max) = self.values.number_bounds(0..self.values.rows()).unwrap_or((0, 0));
@@ -173,21 +175,23 @@ impl IndexedColumn {
             (Some((codes, _)), _) => codec.number(codes[row].into()),
             (None, Datums::Narrow(numbers)) => codec.number(i128::from(numbers[row]).wrapping_sub(codec.base) as u128),
             (None, Datums::Wide(numbers)) => codec.number(numbers[row].wrapping_sub(codec.base) as u128),
-            (None, Datums::Bytes(views)) => codec.number(prefix(&views.value(row)[codec.shared.len()..]).into()),
+            (None, Datums::Bytes(views)) => {
+                codec.number(prefix_number(&views.value(row)[codec.shared_prefix.len()..]).into())
+            }
         };
         (0..self.values.rows()).map(|row| if self.values.is_null(row) { 0 } else { number(row) }).collect()
     }
 }
 
-fn bytes_of(array: &ArrayRef, logical: LogicalType) -> BinaryViewArray {
+fn binary_views(array: &ArrayRef, logical: LogicalType) -> BinaryViewArray {
     match logical {
         LogicalType::Varchar => array.as_string_view().clone().to_binary_view(),
         _ => array.as_binary_view().clone(),
     }
 }
 
-/// Code of each row. Codes of null rows have no meaning.
-fn codes_of(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
+/// Dictionary code of each row. Codes of null rows have no meaning.
+fn row_codes(values: &ColumnValues, entries: &BinaryViewArray) -> Vec<u64> {
     let codes: HashMap<&[u8], u64> = (0..entries.len()).map(|code| (entries.value(code), code as u64)).collect();
     match &values.datums {
         Datums::Bytes(views) => {
@@ -204,14 +208,14 @@ fn shared_prefix(views: &BinaryViewArray) -> Vec<u8> {
     let mut present = views.iter().flatten();
     let Some(first) = present.next() else { return vec![] };
     let first = &first[..first.len().min(SHARED_BYTES_MAX)];
-    let shared = |length: usize, value: &[u8]| {
+    let shared_length = |length: usize, value: &[u8]| {
         first[..length].iter().zip(value).take_while(|(left, right)| left == right).count()
     };
-    first[..present.fold(first.len(), shared)].to_vec()
+    first[..present.fold(first.len(), shared_length)].to_vec()
 }
 
 /// Returns the first eight bytes, padded with zeros, as a number. Numbers sort like these bytes.
-fn prefix(bytes: &[u8]) -> u64 {
+fn prefix_number(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = bytes.len().min(8);
     first[..length].copy_from_slice(&bytes[..length]);
@@ -224,9 +228,9 @@ struct KeyColumnCodec {
     kind: KeyColumnKind,
     width: u32,
     shift: u32,
-    nulls: bool,
+    has_nulls: bool,
     base: i128,
-    shared: Vec<u8>,
+    shared_prefix: Vec<u8>,
 }
 
 /// Meaning of the numbers of a codec. The discriminants are stored in files and never reused.
@@ -244,7 +248,7 @@ pub(crate) type Interval = (u64, u64);
 impl KeyColumnCodec {
     /// Number of a value: drops the low bits of its distance, and adds one if 0 stands for null.
     fn number(&self, distance: u128) -> u64 {
-        ((distance >> self.shift) as u64).wrapping_add(self.nulls.into())
+        ((distance >> self.shift) as u64).wrapping_add(self.has_nulls.into())
     }
 
     /// The greatest number that fits the width.
@@ -261,11 +265,11 @@ impl KeyColumnCodec {
         bytes[0] = self.kind as u8;
         bytes[1] = self.width as u8;
         bytes[2] = self.shift as u8;
-        bytes[3] = self.nulls.into();
-        bytes[4] = self.shared.len() as u8;
+        bytes[3] = self.has_nulls.into();
+        bytes[4] = self.shared_prefix.len() as u8;
         bytes[16..32].copy_from_slice(&self.base.to_le_bytes());
         if self.kind == KeyColumnKind::Prefix {
-            bytes[16..16 + self.shared.len()].copy_from_slice(&self.shared);
+            bytes[16..16 + self.shared_prefix.len()].copy_from_slice(&self.shared_prefix);
         }
     }
 
@@ -273,18 +277,18 @@ impl KeyColumnCodec {
         let kinds = [KeyColumnKind::Number, KeyColumnKind::Code, KeyColumnKind::Prefix];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == bytes[0])?;
         let (width, shift, shared) = (u32::from(bytes[1]), u32::from(bytes[2]), usize::from(bytes[4]));
-        let fits =
+        let is_valid =
             (1..=CODEC_BITS).contains(&width) && shift <= CODEC_BITS + 1 && bytes[3] <= 1 && shared <= SHARED_BYTES_MAX;
         let mut base = [0; 16];
         base.copy_from_slice(&bytes[16..32]);
         let is_prefix = kind == KeyColumnKind::Prefix;
-        (fits && bytes[5..16] == [0; 11] && (is_prefix || shared == 0)).then(|| Self {
+        (is_valid && bytes[5..16] == [0; 11] && (is_prefix || shared == 0)).then(|| Self {
             kind,
             width,
             shift,
-            nulls: bytes[3] == 1,
+            has_nulls: bytes[3] == 1,
             base: if is_prefix { 0 } else { i128::from_le_bytes(base) },
-            shared: base[..shared].to_vec(),
+            shared_prefix: base[..shared].to_vec(),
         })
     }
 
@@ -297,17 +301,17 @@ impl KeyColumnCodec {
         codes: Option<&[(u64, u64)]>,
         limit: usize,
     ) -> Option<Vec<Interval>> {
-        let least = u64::from(self.nulls);
-        let top =
+        let least = u64::from(self.has_nulls);
+        let greatest_value =
             self.base.saturating_add_unsigned(u128::from(self.greatest() - least) << self.shift | low_bits(self.shift));
         let clamped = |low: i128, high: i128| {
-            let (low, high) = (low.max(self.base), high.min(top));
+            let (low, high) = (low.max(self.base), high.min(greatest_value));
             let distance = |number: i128| self.number(number.wrapping_sub(self.base) as u128);
             (low <= high).then(|| (distance(low), distance(high)))
         };
         Some(match (predicate, self.kind) {
             (DatumPredicate::Null, _) => {
-                if self.nulls {
+                if self.has_nulls {
                     vec![(0, 0)]
                 } else {
                     vec![]
@@ -318,7 +322,7 @@ impl KeyColumnCodec {
                 // Only numbers within the bounds of the segment count, because a long list has few of them in most
                 // segments.
                 let first = numbers.partition_point(|number| *number < self.base);
-                let end = numbers.partition_point(|number| *number <= top);
+                let end = numbers.partition_point(|number| *number <= greatest_value);
                 let inside = numbers.get(first..end).filter(|inside| inside.len() <= limit)?;
                 let mut points: Vec<Interval> = inside.iter().filter_map(|number| clamped(*number, *number)).collect();
                 points.dedup();
@@ -341,7 +345,7 @@ impl KeyColumnCodec {
                 if low <= high { vec![(low, high)] } else { vec![] }
             }
             (DatumPredicate::BytesOneOf(list), KeyColumnKind::Prefix) if list.len() <= limit => {
-                let inside = list.iter().filter(|value| value.starts_with(&self.shared));
+                let inside = list.iter().filter(|value| value.starts_with(&self.shared_prefix));
                 let mut points: Vec<Interval> =
                     inside.map(|value| self.text_number(value)).map(|number| (number, number)).collect();
                 points.dedup();
@@ -353,20 +357,21 @@ impl KeyColumnCodec {
 
     /// Whether `value` sorts before the shared prefix, and so before all values.
     fn is_below(&self, value: &[u8]) -> bool {
-        !value.starts_with(&self.shared) && value < self.shared.as_slice()
+        !value.starts_with(&self.shared_prefix) && value < self.shared_prefix.as_slice()
     }
 
     /// Number of a value, from the eight bytes after the shared prefix. A value without that prefix gets the least
     /// number if it sorts before the prefix, else the greatest.
     fn text_number(&self, value: &[u8]) -> u64 {
-        match value.strip_prefix(self.shared.as_slice()) {
-            Some(rest) => self.number(prefix(rest).into()),
-            None if self.is_below(value) => self.nulls.into(),
+        match value.strip_prefix(self.shared_prefix.as_slice()) {
+            Some(rest) => self.number(prefix_number(rest).into()),
+            None if self.is_below(value) => self.has_nulls.into(),
             None => self.greatest(),
         }
     }
 }
 
+/// Mask of the low `count` bits.
 fn low_bits(count: u32) -> u128 {
     (1 << count) - 1
 }
@@ -378,7 +383,7 @@ pub(crate) struct TreeIndex {
     tree: CsbTree,
 }
 
-/// Keys to search for. Rows with other keys fail a column predicate.
+/// Keys to search for. Every row with another key fails a column predicate.
 pub(crate) struct KeySearch {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
@@ -448,36 +453,45 @@ impl TreeIndex {
         second: Option<ProbePredicate<'_>>,
         limit: usize,
     ) -> Option<IndexMatches> {
-        let KeySearch { keys, first_is_exact, second_is_exact } = self.key_search(first, second, limit)?;
+        let KeySearch { keys, first_is_exact, second_is_exact } = self.plan_search(first, second, limit)?;
         let positions = self.tree.search(&keys);
         let rows = positions.iter().map(|positions| self.tree.rows_at(positions).len()).sum();
         Some(IndexMatches { positions, rows, first_is_exact, second_is_exact })
     }
 
-    /// Keys that [`TreeIndex::search`] looks up in the tree. Returns `None` where it does.
-    pub fn key_search(
+    /// Keys that [`TreeIndex::search`] looks up in the tree. Returns `None` if [`TreeIndex::search`] does.
+    pub fn plan_search(
         &self,
         first: ProbePredicate<'_>,
         second: Option<ProbePredicate<'_>>,
         limit: usize,
     ) -> Option<KeySearch> {
-        let firsts =
-            self.codecs[0].intervals(first.predicate, first.codes, limit).filter(|firsts| firsts.len() <= limit)?;
+        let first_intervals = self.codecs[0].intervals(first.predicate, first.codes, limit)?;
+        if first_intervals.len() > limit {
+            return None;
+        }
         let Some(codec) = self.codecs.get(1) else {
-            return Some(KeySearch { keys: firsts, first_is_exact: self.codecs[0].is_exact(), second_is_exact: None });
+            return Some(KeySearch {
+                keys: first_intervals,
+                first_is_exact: self.codecs[0].is_exact(),
+                second_is_exact: None,
+            });
         };
-        let seconds = second.and_then(|second| codec.intervals(second.predicate, second.codes, limit));
-        let are_points = firsts.iter().all(|(low, high)| low == high);
-        let seconds = seconds.filter(|seconds| are_points && seconds.len() * firsts.len() <= limit);
-        let whole = [(0, codec.greatest())];
+        let second_intervals = second.and_then(|second| codec.intervals(second.predicate, second.codes, limit));
+        let are_points = first_intervals.iter().all(|(low, high)| low == high);
+        let second_intervals =
+            second_intervals.filter(|second| are_points && second.len() * first_intervals.len() <= limit);
+        let any_number = [(0, codec.greatest())];
         // Bits are cut off the second column first. The first column loses bits only if more are cut than the second
         // column has.
         let first_is_exact = self.codecs[0].is_exact() && self.cut <= codec.width;
-        let second_is_exact = seconds.as_ref().map(|_| codec.is_exact() && self.cut == 0);
+        let second_is_exact = second_intervals.as_ref().map(|_| codec.is_exact() && self.cut == 0);
         let mut keys = vec![];
-        for (low, high) in firsts {
-            for (from, to) in seconds.as_deref().unwrap_or(&whole) {
-                keys.push((join(low, *from, codec.width, self.cut), join(high, *to, codec.width, self.cut)));
+        for (low, high) in first_intervals {
+            for (second_low, second_high) in second_intervals.as_deref().unwrap_or(&any_number) {
+                let first_key = join_numbers(low, *second_low, codec.width, self.cut);
+                let last_key = join_numbers(high, *second_high, codec.width, self.cut);
+                keys.push((first_key, last_key));
             }
         }
         Some(KeySearch { keys, first_is_exact, second_is_exact })
@@ -488,10 +502,10 @@ impl TreeIndex {
         &self.tree
     }
 
-    /// Calls `visit` with each row that was found, in any order. Skips rows outside of the segment, which only a
-    /// corrupt tree has.
-    pub fn visit(&self, found: &IndexMatches, mut visit: impl FnMut(u32)) {
-        for positions in &found.positions {
+    /// Calls `visit` with each row of `matches`, in any order. Skips rows outside of the segment, which only a corrupt
+    /// tree contains.
+    pub fn visit_rows(&self, matches: &IndexMatches, mut visit: impl FnMut(u32)) {
+        for positions in &matches.positions {
             let rows = self.tree.rows_at(positions).iter().map(|row| u32::from(*row));
             rows.filter(|row| (*row as usize) < self.tree.rows()).for_each(&mut visit);
         }

@@ -1,8 +1,8 @@
-//! Order in which the column predicates of a scan run: first the one that rules out most rows for its cost.
+//! Order in which the column predicates of a scan run. The predicate that rules out most rows for its cost runs first.
 //!
 //! The cost counts reading and computing. Among columns that are stored alone, narrow columns cost less. The expected
 //! selectivity comes from the bounds of zones. Once a predicate has run on enough rows of the scan, its observed
-//! selectivity is used instead: the order adapts from segment to segment.
+//! selectivity replaces the estimate, so the order adapts from segment to segment.
 
 use taut_index::{Zone, ZoneMap};
 use taut_types::{ColumnPredicate, Datum, DatumPredicate};
@@ -13,9 +13,9 @@ const BYTES_COST: f64 = 4.0;
 const NUMBER_BYTES: f64 = 1.0;
 
 /// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
-const ROWS_MIN: f64 = 4096.0;
-/// Rows after which older observations lose weight.
-const ROWS_MAX: f64 = 1_048_576.0;
+const OBSERVED_ROWS_MIN: f64 = 4096.0;
+/// Rows after which the counts are halved, so that older observations lose weight.
+const UNDECAYED_ROWS_MAX: f64 = 1_048_576.0;
 
 /// Observed selectivity of each column predicate during the scan of one predicate.
 ///
@@ -34,14 +34,15 @@ struct PredicateCounts {
 
 impl PredicateCounts {
     fn add(&mut self, rows: usize, passed: usize) {
-        if self.rows > ROWS_MAX {
+        if self.rows > UNDECAYED_ROWS_MAX {
             (self.rows, self.passed) = (self.rows / 2.0, self.passed / 2.0);
         }
         (self.rows, self.passed) = (self.rows + rows as f64, self.passed + passed as f64);
     }
 
-    fn share(self) -> Option<f64> {
-        (self.rows >= ROWS_MIN).then(|| self.passed / self.rows)
+    /// Share of rows that passed. Returns `None` if the predicate ran on too few rows.
+    fn passing_share(self) -> Option<f64> {
+        (self.rows >= OBSERVED_ROWS_MIN).then(|| self.passed / self.rows)
     }
 }
 
@@ -56,8 +57,8 @@ impl PredicateHistory {
     }
 
     /// Observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
-    pub(crate) fn share(&self, predicate: usize) -> Option<f64> {
-        self.columns.get(predicate).and_then(|seen| seen.share())
+    pub(crate) fn observed_share(&self, predicate: usize) -> Option<f64> {
+        self.columns.get(predicate).and_then(|counts| counts.passing_share())
     }
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn expected_share(predicate: &ColumnPredicate, zones: &ZoneMap) -> f6
     let (mut passing, mut rows, mut start) = (0.0, 0.0, 0);
     for zone in zones.zones() {
         let zone_rows = f64::from(zone.rows_end - start);
-        passing += zone_rows * share(predicate, zone, zone_rows);
+        passing += zone_rows * zone_share(predicate, zone, zone_rows);
         rows += zone_rows;
         start = zone.rows_end;
     }
@@ -85,13 +86,13 @@ pub(crate) fn expected_share(predicate: &ColumnPredicate, zones: &ZoneMap) -> f6
 }
 
 /// Estimated share of the rows of a zone that pass.
-fn share(predicate: &ColumnPredicate, zone: &Zone, rows: f64) -> f64 {
+fn zone_share(predicate: &ColumnPredicate, zone: &Zone, rows: f64) -> f64 {
     let nulls = f64::from(zone.nulls) / rows;
     let Some((min, max)) = &zone.bounds else {
         return if predicate.condition == DatumPredicate::Null && !predicate.negated { 1.0 } else { 0.0 };
     };
     let numbers = max.as_ref().and_then(Datum::number).zip(min.number());
-    let of_values = match (&predicate.condition, numbers) {
+    let value_share = match (&predicate.condition, numbers) {
         (DatumPredicate::Null, _) => return if predicate.negated { 1.0 - nulls } else { nulls },
         (DatumPredicate::Range { low, high }, Some((max, min))) => {
             let (low, high) = ((*low).max(min), (*high).min(max));
@@ -103,8 +104,8 @@ fn share(predicate: &ColumnPredicate, zone: &Zone, rows: f64) -> f64 {
         (DatumPredicate::BytesOneOf(list), _) => (0.05 * list.len() as f64).min(0.5),
         (DatumPredicate::Range { .. } | DatumPredicate::OneOf(_), None) => 0.0,
     };
-    let of_values = of_values.clamp(0.0, 1.0);
-    (1.0 - nulls) * if predicate.negated { 1.0 - of_values } else { of_values }
+    let value_share = value_share.clamp(0.0, 1.0);
+    (1.0 - nulls) * if predicate.negated { 1.0 - value_share } else { value_share }
 }
 
 /// Count of the integers from `low` to `high`, both included.

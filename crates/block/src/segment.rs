@@ -101,9 +101,9 @@ impl<'a> SegmentReader<'a> {
     ) -> Result<Selection, BlockError> {
         report.segments += 1;
         let plan = self.plan_selection(predicate, history, report);
-        let selection = plan.and_then(|plan| self.run(plan, history, report));
+        let selection = plan.and_then(|plan| self.run_plan(plan, history, report));
         for piece in self.pieces.values_mut() {
-            piece.report(report);
+            piece.flush_counts(report);
         }
         let selection = selection?;
         report.rows_out += selection.len() as u64;

@@ -14,7 +14,7 @@ pub(crate) use rows::{PageRows, Rows};
 /// Rows of one segment, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All rows of the segment. Contains their number.
+    /// All rows of the segment. The value is the number of rows.
     All(usize),
     /// Consecutive rows.
     Range(Range<u32>),
@@ -25,7 +25,8 @@ pub enum Selection {
 }
 
 /// A selection is stored as bits if at least one row in this many is selected.
-const BITS_MIN: usize = 16;
+const ROWS_PER_SELECTED_MAX: usize = 16;
+
 impl Selection {
     /// Number of selected rows.
     pub fn len(&self) -> usize {
@@ -56,9 +57,9 @@ impl Selection {
         }
     }
 
-    /// Next batch to read: a range of ordinals of selected rows, which begins at `first` and has at most `rows_max`
-    /// rows. If the selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment.
-    /// If `rows_max` is a whole number of vectors, no vector is then decoded twice.
+    /// Next batch to read: a range of ordinals of selected rows. It begins at `first` and has at most `rows_max` rows.
+    /// If the selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment. If
+    /// `rows_max` is a whole number of vectors, no vector is then decoded twice.
     ///
     /// # Panics
     /// If `rows_max` is zero.
@@ -94,9 +95,9 @@ impl Selection {
             Self::Range(_) => found.iter().map(|row| row - start).collect(),
             Self::Positions(positions) => {
                 // Setting a bit for each row costs less than searching for each row.
-                let mut is_found = Bitmap::none(end as usize);
-                found.iter().for_each(|row| is_found.set(*row as usize));
-                let ordinals = positions.iter().zip(0..).filter(|(row, _)| is_found.get(**row as usize));
+                let mut found_bits = Bitmap::none(end as usize);
+                found.iter().for_each(|row| found_bits.set(*row as usize));
+                let ordinals = positions.iter().zip(0..).filter(|(row, _)| found_bits.get(**row as usize));
                 ordinals.map(|(_, ordinal)| ordinal).collect()
             }
             Self::Bits(bits) => bits.bitmap().ordinals(&found),
@@ -129,7 +130,7 @@ impl Selection {
 
     /// Whether a selection of `rows` rows is stored as positions, unless they are consecutive.
     pub(crate) fn are_few(rows: usize, segment_rows: usize) -> bool {
-        rows * BITS_MIN < segment_rows
+        rows * ROWS_PER_SELECTED_MAX < segment_rows
     }
 
     /// Selection of the rows whose bits are set.
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_are_what_their_bits_would_be() {
+    fn positions_and_bits_give_the_same_selection() {
         for (parts, left_out) in [
             (vec![], vec![]),
             (vec![(0, 1)], vec![]),
@@ -214,14 +215,18 @@ mod tests {
             }
             left_out.iter().for_each(|row| bits.clear(*row as usize));
             assert!(Selection::are_few(ranges.rows() as usize, 1_000), "{ranges:?}");
-            let few = ranges.iter().flatten().filter(|row| !left_out.contains(row)).collect();
-            assert_eq!(Selection::from_positions(few), Selection::from_bitmap(bits), "{ranges:?} without {left_out:?}");
+            let positions = ranges.iter().flatten().filter(|row| !left_out.contains(row)).collect();
+            assert_eq!(
+                Selection::from_positions(positions),
+                Selection::from_bitmap(bits),
+                "{ranges:?} without {left_out:?}"
+            );
         }
         assert!(!Selection::are_few(63, 1_000));
     }
 
     #[test]
-    fn some_of_the_selected_rows_have_ordinals() {
+    fn ordinals_are_positions_among_the_selected_rows() {
         let rows: RoaringBitmap = [0, 3, 7, 8, 40, 99, 100, 5000].into_iter().collect();
         let mut bitmap = Bitmap::none(100);
         bitmap.set_range(7..41);

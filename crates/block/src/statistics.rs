@@ -26,7 +26,7 @@ use taut_index::{Zone, ZoneForm, ZoneMap};
 use taut_types::{ColumnPredicate, ColumnStatistics, Datum, DistinctSketch, LogicalType};
 
 use crate::bytes::{u32_at, u64_at};
-use crate::error::{Corrupt, wrong};
+use crate::error::{Corrupt, corrupt_at};
 use crate::values::ExactBounds;
 
 const FIXED_BYTES: usize = 32;
@@ -34,7 +34,7 @@ const SEGMENT_BYTES: usize = 16;
 const TAIL_FIXED_BYTES: usize = DistinctSketch::BYTES + 12;
 const HAS_MIN: u32 = 1;
 const HAS_MAX: u32 = 2;
-const EXACT: u32 = 4;
+const IS_EXACT: u32 = 4;
 
 /// Statistics of a column, collected while its block is built.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl StatisticsBuilder {
         let mut statistics = ColumnStatistics {
             min: bounds.min,
             max: bounds.max,
-            exact: !bounds.inexact,
+            exact: !bounds.is_inexact,
             distinct: self.sketch,
             ..ColumnStatistics::default()
         };
@@ -90,10 +90,10 @@ fn write_tail(statistics: &ColumnStatistics, bytes: &mut Vec<u8>) {
         Some(Datum::Bytes(bytes)) => bytes.to_vec(),
         None => vec![],
     };
-    let flag = |set, flag| if set { flag } else { 0 };
-    let flags = flag(statistics.min.is_some(), HAS_MIN)
-        | flag(statistics.max.is_some(), HAS_MAX)
-        | flag(statistics.exact, EXACT);
+    let flag_if = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag_if(statistics.min.is_some(), HAS_MIN)
+        | flag_if(statistics.max.is_some(), HAS_MAX)
+        | flag_if(statistics.exact, IS_EXACT);
     let (min, max) = (stored(&statistics.min), stored(&statistics.max));
     for word in [flags, min.len() as u32, max.len() as u32] {
         bytes.extend_from_slice(&word.to_le_bytes());
@@ -130,24 +130,25 @@ impl ColumnSummary {
         segment_rows: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Arc<Self>, Corrupt> {
         if bytes.len() < FIXED_BYTES + TAIL_FIXED_BYTES {
-            return Err(wrong(bytes.len(), "the fixed part of statistics"));
+            return Err(corrupt_at(bytes.len(), "the fixed part of statistics"));
         }
         let count = segment_rows.len();
         if u32_at(&bytes, 24) as usize != count {
-            return Err(wrong(24, "as many segments as the block has"));
+            return Err(corrupt_at(24, "as many segments as the block has"));
         }
         let tail_at = u32_at(&bytes, 28) as usize;
         let zones_at = FIXED_BYTES + count * SEGMENT_BYTES;
         if tail_at < zones_at || tail_at > bytes.len() - TAIL_FIXED_BYTES {
-            return Err(wrong(28, "the offset of the tail"));
+            return Err(corrupt_at(28, "the offset of the tail"));
         }
-        let size = ZoneForm::of(logical).record_bytes();
+        let record_bytes = ZoneForm::of(logical).record_bytes();
         let (mut segments, mut at, mut rows, mut nulls, mut plain_bytes) = (vec![], zones_at, 0, 0, 0u64);
         for (segment, segment_rows) in segment_rows.enumerate() {
             let entry = FIXED_BYTES + segment * SEGMENT_BYTES;
-            let end = (u32_at(&bytes, entry) as usize).checked_mul(size).and_then(|end| end.checked_add(zones_at));
+            let end =
+                (u32_at(&bytes, entry) as usize).checked_mul(record_bytes).and_then(|end| end.checked_add(zones_at));
             let Some(end) = end.filter(|end| (at..=tail_at).contains(end)) else {
-                return Err(wrong(entry, "the end of a segment's zones"));
+                return Err(corrupt_at(entry, "the end of a segment's zones"));
             };
             let summary = SegmentSummary {
                 // A segment has at most 65,536 rows.
@@ -157,7 +158,7 @@ impl ColumnSummary {
                 plain_bytes: u64_at(&bytes, entry + 8),
             };
             if summary.zones.zones().iter().map(|zone| u64::from(zone.nulls)).sum::<u64>() != summary.nulls {
-                return Err(wrong(entry + 4, "as many nulls as the zones have"));
+                return Err(corrupt_at(entry + 4, "as many nulls as the zones have"));
             }
             rows += segment_rows as u64;
             nulls += summary.nulls;
@@ -166,7 +167,7 @@ impl ColumnSummary {
             at = end;
         }
         if at != tail_at {
-            return Err(wrong(28, "the tail after the zones"));
+            return Err(corrupt_at(28, "the tail after the zones"));
         }
         for (field, (expected, message)) in [
             (rows, "as many rows as the block has"),
@@ -177,7 +178,7 @@ impl ColumnSummary {
         .enumerate()
         {
             if u64_at(&bytes, field * 8) != expected {
-                return Err(wrong(field * 8, message));
+                return Err(corrupt_at(field * 8, message));
             }
         }
         Ok(Arc::new(Self { logical, bytes, tail_at, rows, nulls, plain_bytes, segments }))
@@ -192,30 +193,30 @@ impl ColumnSummary {
         let word = |index: usize| u32_at(tail, DistinctSketch::BYTES + 4 * index);
         let (flags, min_length, max_length) = (word(0), word(1) as usize, word(2) as usize);
         let values = &tail[TAIL_FIXED_BYTES..];
-        if flags > (HAS_MIN | HAS_MAX | EXACT) || min_length.checked_add(max_length) != Some(values.len()) {
-            return Err(wrong(flags_at, "bounds up to the end of the section"));
+        if flags > (HAS_MIN | HAS_MAX | IS_EXACT) || min_length.checked_add(max_length) != Some(values.len()) {
+            return Err(corrupt_at(flags_at, "bounds up to the end of the section"));
         }
         let (min, max) = values.split_at(min_length);
         let bound = |bytes: &[u8], flag| {
             if flags & flag == 0 {
-                return if bytes.is_empty() { Ok(None) } else { Err(wrong(flags_at, "no bound")) };
+                return if bytes.is_empty() { Ok(None) } else { Err(corrupt_at(flags_at, "no bound")) };
             }
             if self.logical.is_bytes() {
                 return Ok(Some(Datum::Bytes(bytes.into())));
             }
-            let number = bytes.try_into().map_err(|_| wrong(flags_at, "a number of 16 bytes"))?;
+            let number = bytes.try_into().map_err(|_| corrupt_at(flags_at, "a number of 16 bytes"))?;
             Ok(Some(Datum::Number(i128::from_le_bytes(number))))
         };
         let (min, max) = (bound(min, HAS_MIN)?, bound(max, HAS_MAX)?);
         if min.is_some() != (self.nulls < self.rows) || (min.is_none() && max.is_some()) {
-            return Err(wrong(flags_at, "bounds where there are values"));
+            return Err(corrupt_at(flags_at, "bounds where there are values"));
         }
         Ok(ColumnStatistics {
             rows: self.rows,
             nulls: self.nulls,
             min,
             max,
-            exact: flags & EXACT != 0,
+            exact: flags & IS_EXACT != 0,
             plain_bytes: self.plain_bytes,
             distinct: DistinctSketch::from_bytes(registers),
         })

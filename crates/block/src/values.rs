@@ -40,12 +40,12 @@ pub(crate) enum Datums {
 pub(crate) struct ExactBounds {
     pub min: Option<Datum>,
     pub max: Option<Datum>,
-    pub inexact: bool,
+    pub is_inexact: bool,
 }
 
 impl ColumnValues {
     /// Converts an array in the Arrow type of `column`.
-    pub fn of(array: ArrayRef, column: &Column) -> Result<Self, BuildError> {
+    pub fn for_column(array: ArrayRef, column: &Column) -> Result<Self, BuildError> {
         Self::new(array, column.logical_type).map_err(|value| BuildError::Range {
             column: column.name.clone(),
             logical_type: column.logical_type.sql_name(),
@@ -58,20 +58,20 @@ impl ColumnValues {
         let narrow = |numbers| Datums::Narrow(numbers);
         let datums = match logical {
             LogicalType::Boolean => narrow(array.as_boolean().values().iter().map(i64::from).collect()),
-            LogicalType::SmallInt => narrow(map::<Int16Type, _>(&array, i64::from)),
-            LogicalType::Integer => narrow(map::<Int32Type, _>(&array, i64::from)),
-            LogicalType::Date => narrow(map::<Date32Type, _>(&array, i64::from)),
-            LogicalType::Real => narrow(map::<Float32Type, _>(&array, |value| i64::from(f32_to_ordered(value)))),
-            LogicalType::Double => narrow(map::<Float64Type, _>(&array, f64_to_ordered)),
-            LogicalType::BigInt => narrow(map::<Int64Type, _>(&array, |value| value)),
+            LogicalType::SmallInt => narrow(map_values::<Int16Type, _>(&array, i64::from)),
+            LogicalType::Integer => narrow(map_values::<Int32Type, _>(&array, i64::from)),
+            LogicalType::Date => narrow(map_values::<Date32Type, _>(&array, i64::from)),
+            LogicalType::Real => narrow(map_values::<Float32Type, _>(&array, |value| i64::from(f32_to_ordered(value)))),
+            LogicalType::Double => narrow(map_values::<Float64Type, _>(&array, f64_to_ordered)),
+            LogicalType::BigInt => narrow(map_values::<Int64Type, _>(&array, |value| value)),
             LogicalType::Timestamp | LogicalType::TimestampTz => {
-                narrow(map::<TimestampMicrosecondType, _>(&array, |value| value))
+                narrow(map_values::<TimestampMicrosecondType, _>(&array, |value| value))
             }
             LogicalType::Decimal { precision, .. } => {
                 check_digits(&array, precision)?;
                 if precision <= 18 {
                     // The check of digits ensures that values fit 64 bits, except those of null rows.
-                    narrow(map::<Decimal128Type, _>(&array, |value| value as i64))
+                    narrow(map_values::<Decimal128Type, _>(&array, |value| value as i64))
                 } else {
                     Datums::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
                 }
@@ -111,8 +111,8 @@ impl ColumnValues {
     pub fn number_bounds(&self, rows: Range<usize>) -> Option<(i128, i128)> {
         let nulls = self.nulls();
         match &self.datums {
-            Datums::Narrow(numbers) => bounds_of(numbers, rows, nulls).map(|(min, max)| (min.into(), max.into())),
-            Datums::Wide(numbers) => bounds_of(numbers, rows, nulls),
+            Datums::Narrow(numbers) => slice_bounds(numbers, rows, nulls).map(|(min, max)| (min.into(), max.into())),
+            Datums::Wide(numbers) => slice_bounds(numbers, rows, nulls),
             Datums::Bytes(_) => None,
         }
     }
@@ -151,8 +151,8 @@ impl ColumnValues {
             Datums::Wide(numbers) => ascends(&numbers[rows]),
             Datums::Bytes(views) => {
                 let last = rows.end - 1;
-                compare(views, rows.start, last).is_lt()
-                    && (rows.start..last).all(|row| compare(views, row, row + 1).is_le())
+                compare_rows(views, rows.start, last).is_lt()
+                    && (rows.start..last).all(|row| compare_rows(views, row, row + 1).is_le())
             }
         }
     }
@@ -187,41 +187,42 @@ impl ExactBounds {
     }
 
     fn extend_bytes(&mut self, min: &[u8], max: &[u8]) {
-        if self.min.as_ref().is_none_or(|own| Some(min) < own.bytes()) {
+        if self.min.as_ref().is_none_or(|current| Some(min) < current.bytes()) {
             self.min = Some(Datum::Bytes(min.into()));
         }
-        if self.max.as_ref().is_none_or(|own| Some(max) > own.bytes()) {
+        if self.max.as_ref().is_none_or(|current| Some(max) > current.bytes()) {
             self.max = Some(Datum::Bytes(max.into()));
         }
     }
 
     fn extend(&mut self, min: Datum, max: Datum) {
-        self.min = Some(self.min.take().map_or(min.clone(), |own| own.min(min)));
-        self.max = Some(self.max.take().map_or(max.clone(), |own| own.max(max)));
+        self.min = Some(self.min.take().map_or(min.clone(), |current| current.min(min)));
+        self.max = Some(self.max.take().map_or(max.clone(), |current| current.max(max)));
     }
 
-    /// Shortens bounds that are too long for statistics. The bounds are then inexact.
+    /// Shortens bounds that are too long for statistics. The bounds are then is_inexact.
     pub fn shorten(mut self) -> Self {
         if let Some(Datum::Bytes(min)) = &self.min
             && min.len() > EXACT_BYTES_MAX
         {
             self.min = Some(Datum::Bytes(lower_prefix(min).into()));
-            self.inexact = true;
+            self.is_inexact = true;
         }
         if let Some(Datum::Bytes(max)) = &self.max
             && max.len() > EXACT_BYTES_MAX
         {
             self.max = upper_prefix(max).map(Datum::Bytes);
-            self.inexact = true;
+            self.is_inexact = true;
         }
         self
     }
 }
 
-fn map<T: ArrowPrimitiveType, K>(array: &ArrayRef, key: impl Fn(T::Native) -> K) -> Vec<K> {
+fn map_values<T: ArrowPrimitiveType, K>(array: &ArrayRef, key: impl Fn(T::Native) -> K) -> Vec<K> {
     array.as_primitive::<T>().values().iter().map(|value| key(*value)).collect()
 }
 
+/// Checks that all decimals have at most `precision` digits. The error is the first decimal with more.
 fn check_digits(array: &ArrayRef, precision: u8) -> Result<(), i128> {
     let limit = 10_i128.pow(u32::from(precision.min(38)));
     let numbers = array.as_primitive::<Decimal128Type>();
@@ -233,7 +234,7 @@ fn check_digits(array: &ArrayRef, precision: u8) -> Result<(), i128> {
     numbers.iter().flatten().find(|value| !fits(value)).map_or(Ok(()), Err)
 }
 
-fn bounds_of<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&NullBuffer>) -> Option<(T, T)> {
+fn slice_bounds<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&NullBuffer>) -> Option<(T, T)> {
     let Some(nulls) = nulls else {
         let numbers = &numbers[rows];
         let first = *numbers.first()?;
@@ -248,13 +249,13 @@ fn bounds_of<T: Copy + Ord>(numbers: &[T], rows: Range<usize>, nulls: Option<&Nu
 }
 
 /// The first four bytes of a value, from its view, as a number. The numbers have the order of the bytes.
-fn prefix_of(view: u128) -> u32 {
+fn view_prefix(view: u128) -> u32 {
     ((view >> 32) as u32).swap_bytes()
 }
 
-fn compare(views: &BinaryViewArray, left: usize, right: usize) -> Ordering {
+fn compare_rows(views: &BinaryViewArray, left: usize, right: usize) -> Ordering {
     let (left_view, right_view) = (views.views()[left], views.views()[right]);
-    let by_prefix = prefix_of(left_view).cmp(&prefix_of(right_view));
+    let by_prefix = view_prefix(left_view).cmp(&view_prefix(right_view));
     // Equal values of at most 12 bytes have equal views.
     if by_prefix.is_ne() || (left_view == right_view && left_view as u32 <= 12) {
         return by_prefix;
@@ -263,15 +264,15 @@ fn compare(views: &BinaryViewArray, left: usize, right: usize) -> Ordering {
 }
 
 fn bytes_bounds(views: &BinaryViewArray, rows: Range<usize>) -> Option<(&[u8], &[u8])> {
-    let mut present = rows.filter(|row| !views.is_null(*row));
-    let first = present.next()?;
+    let mut non_null_rows = rows.filter(|row| !views.is_null(*row));
+    let first = non_null_rows.next()?;
     let (mut min, mut max) = (first, first);
-    for row in present {
-        match compare(views, row, min) {
+    for row in non_null_rows {
+        match compare_rows(views, row, min) {
             Ordering::Less => min = row,
             Ordering::Equal => {}
             Ordering::Greater => {
-                if compare(views, row, max).is_gt() {
+                if compare_rows(views, row, max).is_gt() {
                     max = row;
                 }
             }

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Answer, Excluded, KeyPredicate, build, designs, open};
+use common::{DatumFunction, DatumFunctionPredicate, Excluded, build, designs, open};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use roaring::RoaringBitmap;
@@ -20,14 +20,14 @@ fn table(name: &str) -> TestTable {
     tables(SEED).into_iter().find(|table| table.name == name).unwrap()
 }
 
-fn of_row_predicate(column: ColumnIndex, logical: LogicalType, answer: Answer) -> Predicate {
+fn row_predicate_on(column: ColumnIndex, logical: LogicalType, function: DatumFunction) -> Predicate {
     let predicate: Arc<dyn RowPredicate> =
-        Arc::new(KeyPredicate { columns: vec![column], types: vec![logical], answer });
+        Arc::new(DatumFunctionPredicate { columns: vec![column], types: vec![logical], function });
     Predicate { column_predicates: vec![], row_predicates: vec![predicate] }
 }
 
 #[test]
-fn excluded_rows_go_from_everything() {
+fn scans_without_predicates_skip_excluded_rows() {
     let mut random = StdRng::seed_from_u64(SEED);
     for name in ["1 rows", "1025 rows", "8192 rows"] {
         let table = table(name);
@@ -51,7 +51,7 @@ fn excluded_rows_go_from_everything() {
 }
 
 #[test]
-fn excluded_sets_add_up_and_may_reach_behind_the_segment() {
+fn excluded_sets_are_united_and_may_exceed_the_segment() {
     let table = table("1025 rows");
     let image = build(&table.schema, &designs(&table.schema)[0].1, &table.batches).unwrap().remove(0);
     let (block, sections) = open(&image);
@@ -69,7 +69,7 @@ fn excluded_sets_add_up_and_may_reach_behind_the_segment() {
 }
 
 #[test]
-fn where_all_rows_are_excluded_no_section_is_read() {
+fn no_section_is_read_if_all_rows_are_excluded() {
     let table = table("1025 rows");
     for (name, design) in designs(&table.schema) {
         let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
@@ -83,7 +83,7 @@ fn where_all_rows_are_excluded_no_section_is_read() {
             let predicate = Predicate { column_predicates, row_predicates: vec![] };
             assert!(reader.filter(&predicate, &mut report).unwrap().is_empty(), "{name}");
         }
-        assert_eq!(sections.touched(), [] as [u32; 0], "{name}");
+        assert_eq!(sections.take_sections_read(), [] as [u32; 0], "{name}");
         assert_eq!(report, ScanReport { segments: 2, ..ScanReport::default() });
     }
 }
@@ -91,7 +91,7 @@ fn where_all_rows_are_excluded_no_section_is_read() {
 /// Row predicates must not fail on values of excluded rows, even if these are in a dictionary.
 #[test]
 fn row_predicates_do_not_fail_on_excluded_rows() {
-    let fails_below_zero: Answer = |keys| match &keys[0] {
+    let fails_below_zero: DatumFunction = |keys| match &keys[0] {
         Some(Datum::Number(number)) if *number < 0 => Err(()),
         key => Ok(Some(key.is_some())),
     };
@@ -100,29 +100,29 @@ fn row_predicates_do_not_fail_on_excluded_rows() {
         let model = Model::of(&table);
         let column = ColumnIndex(2);
         let logical = table.schema.column(column).logical_type;
-        let is_below = |row: &usize| model.value(*row, column).is_some_and(|key| key.number().unwrap() < 0);
-        let (below, others): (Vec<usize>, Vec<usize>) = (0..model.rows.len()).partition(is_below);
+        let is_negative = |row: &usize| model.value(*row, column).is_some_and(|key| key.number().unwrap() < 0);
+        let (negative, others): (Vec<usize>, Vec<usize>) = (0..model.rows.len()).partition(is_negative);
         let expected: Vec<usize> = others.into_iter().filter(|row| model.value(*row, column).is_some()).collect();
-        assert!(below.len() > 1, "{name} has negative numbers");
+        assert!(negative.len() > 1, "{name} has negative numbers");
         for (design_name, design) in designs(&table.schema) {
             let image = build(&table.schema, &design, &table.batches).unwrap().remove(0);
             let (block, sections) = open(&image);
-            let predicate = of_row_predicate(column, logical, fails_below_zero);
+            let predicate = row_predicate_on(column, logical, fails_below_zero);
             let filter = |excluded: &[usize]| {
                 let excluded = excluded.iter().map(|row| *row as u32).collect();
                 let mut reader = block.open_segment(&sections, 0);
                 reader.exclude(&excluded);
                 reader.filter(&predicate, &mut ScanReport::default())
             };
-            assert!(filter(&below[1..]).is_err(), "{name}, {design_name}: one row is left to fail on");
-            let found = filter(&below).unwrap().positions();
+            assert!(filter(&negative[1..]).is_err(), "{name}, {design_name}: one row is left to fail on");
+            let found = filter(&negative).unwrap().positions();
             assert!(found.iter().map(|row| *row as usize).eq(expected.iter().copied()), "{name}, {design_name}");
         }
     }
 }
 
 #[test]
-fn aggregations_know_that_rows_are_excluded() {
+fn sums_of_runs_need_a_segment_without_excluded_rows() {
     let table = table("Constant");
     let model = Model::of(&table);
     let (_, design) = designs(&table.schema).into_iter().find(|(name, _)| name == "column").unwrap();
@@ -136,10 +136,10 @@ fn aggregations_know_that_rows_are_excluded() {
         let column = ColumnIndex::from(column);
         let excluded = RoaringBitmap::from_iter([7]);
         let mut reader = block.open_segment(&sections, 0);
-        let known = reader.number_summary(column).unwrap();
+        let summary = reader.number_summary(column).unwrap();
         reader.exclude(&excluded);
         assert_eq!(reader.sum_of_runs(column).unwrap(), None);
-        assert_eq!(reader.number_summary(column).unwrap(), known);
+        assert_eq!(reader.number_summary(column).unwrap(), summary);
         assert_eq!(reader.rows(), model.rows.len());
         // Reading by position also returns excluded rows.
         let one = Selection::Positions(vec![7]);

@@ -1,4 +1,4 @@
-//! Files that must stay readable: `golden/*.block` were written once and never change.
+//! Files that must stay readable. The files `golden/*.block` were written once and never change.
 //!
 //! A new block of the same rows must equal its golden file byte for byte, so that every format change is noticed. If
 //! bytes change on purpose: raise the version in the header if old readers cannot read them, document it in
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
-use common::{InMemory, build};
+use common::{CountedSections, build};
 use taut_block::{Block, ScanReport, Selection};
 use taut_testkit::{Model, TYPES, agree, array_of};
 use taut_types::{
@@ -55,8 +55,8 @@ fn value(logical: LogicalType, row: usize) -> Datum {
 const BLOCK_SIZE: BlockSize = BlockSize::Bytes(16 << 20);
 
 /// Designs of the golden files. Each encoding is forced on some column, so that better choices of encodings change no
-/// golden file. Names end with the header version. Files of earlier versions have no such suffix and are only read, as
-/// are those of packed rows that locate text by its end.
+/// golden file. Names end with the header version. Two kinds of files are only read: files of earlier versions, which
+/// have no such suffix, and files of packed rows that locate text by its end.
 fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns = columns(schema);
     let groups = vec![columns[4..].to_vec(), vec![columns[0]], columns[1..4].to_vec()];
@@ -126,7 +126,7 @@ fn columns(schema: &Schema) -> Vec<ColumnIndex> {
     (0..schema.len()).map(ColumnIndex::from).collect()
 }
 
-/// More than two vectors.
+/// Rows of more than two vectors.
 const ORDERED_ROWS: usize = 2_100;
 
 /// Function from the index of a row to its value.
@@ -219,7 +219,7 @@ fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     .collect()
 }
 
-/// Enough for several pages of packed rows.
+/// Enough rows for several pages of packed rows.
 const SKEWED_ROWS: usize = 12_000;
 
 /// Columns of skewed numbers, in files of their own. Each number from 1 on is about as frequent as all greater numbers
@@ -276,7 +276,7 @@ fn golden_folder() -> PathBuf {
 }
 
 #[test]
-fn blocks_of_today_are_those_of_the_golden_files() {
+fn new_blocks_equal_the_golden_files() {
     let (schema, batch) = table();
     let mut changed = vec![];
     for (name, design) in designs(&schema) {
@@ -322,7 +322,7 @@ fn changed_file(
     }
     let written = std::env::temp_dir().join(format!("{}.block", name.replace('/', "_")));
     std::fs::write(&written, bytes).unwrap();
-    Some(format!("{} is not what is built today, which is in {}", path.display(), written.display()))
+    Some(format!("{} differs from the new block, which is in {}", path.display(), written.display()))
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn read_files(folder: PathBuf, schema: &Schema, batch: RecordBatch) -> usize {
             .map(|index| block.section(index))
             .map(|entry| bytes[entry.offset as usize..(entry.offset + entry.length) as usize].to_vec())
             .collect();
-        let sections = InMemory::new(&block, &sections);
+        let sections = CountedSections::new(&block, &sections);
         block.check(&sections).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(block.description(&sections).unwrap().0, *schema);
         let mut reader = block.open_segment(&sections, 0);

@@ -5,7 +5,7 @@
 mod common;
 
 use arrow_buffer::Buffer;
-use common::{InMemory, build, designs, open, texts};
+use common::{CountedSections, build, bytes_table, designs, open};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,9 +14,9 @@ use taut_testkit::{Model, TestTable, predicates_for, tables};
 use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
 const SEED: u64 = 11;
-/// Number of bytes per section that are damaged. In shorter sections every byte is damaged.
+/// Number of bytes that are damaged in each section. In shorter sections every byte is damaged.
 const FLIPS: usize = 300;
-/// Number of random damages of each block without checksums.
+/// Number of times that each block is damaged at random and read without verifying checksums.
 const DAMAGES: usize = 150;
 
 fn table(name: &str) -> TestTable {
@@ -41,7 +41,7 @@ fn every_flipped_byte_is_reported() {
             let (block, mut sections) = open(&image);
             block.check(&sections).unwrap();
             let all: Vec<u32> = (0..block.section_count()).collect();
-            assert_eq!(sections.touched(), all, "{name}: a check reads every section");
+            assert_eq!(sections.take_sections_read(), all, "{name}: a check reads every section");
             for (index, section) in image.sections.iter().enumerate() {
                 let mut bytes = section.clone();
                 for at in (0..section.len()).step_by((section.len() / FLIPS).max(1)) {
@@ -64,7 +64,7 @@ fn every_flipped_byte_is_reported() {
 }
 
 /// Calls all read methods of a block. Errors are allowed, panics are not.
-fn ask_everything(block: &Block, sections: &dyn Sections, conjuncts: &[ColumnPredicate]) {
+fn call_all_read_methods(block: &Block, sections: &dyn Sections, conjuncts: &[ColumnPredicate]) {
     let all: Vec<ColumnIndex> = (0..block.columns()).map(ColumnIndex::from).collect();
     let _ = block.check(sections);
     let _ = block.description(sections);
@@ -129,38 +129,38 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
 }
 
 #[test]
-fn damage_behind_a_good_checksum_never_panics() {
+fn damage_with_a_valid_checksum_never_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
     // Table `local` has dictionaries of pages.
-    let tried = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
-    let tried = tried.into_iter().chain([("local", "packed_row", DAMAGES / 3)]);
-    let tried: Vec<_> = tried.map(|(name, layout, damages)| (table(name), layout, damages)).collect();
+    let cases = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
+    let cases = cases.into_iter().chain([("local", "packed_row", DAMAGES / 3)]);
+    let cases: Vec<_> = cases.map(|(name, layout, damages)| (table(name), layout, damages)).collect();
     // Text located by lengths, also in long pages, and text located by ends.
     let shapes = [(3, 0..=20, 2_000), (2, 0..=6_000, 100), (5, 0..=20, 1_000)];
-    let of_text = shapes.map(|(columns, bytes, rows)| texts(columns, bytes, rows, &mut random));
-    let tried = tried.into_iter().chain(of_text.map(|table| (table, "packed_row", DAMAGES / 3)));
-    for (table, layout, damages) in tried {
+    let text_tables = shapes.map(|(columns, bytes, rows)| bytes_table(columns, bytes, rows, &mut random));
+    let cases = cases.into_iter().chain(text_tables.map(|table| (table, "packed_row", DAMAGES / 3)));
+    for (table, layout, damages) in cases {
         let model = Model::of(&table);
         let predicates = predicates_for(&model, &mut random);
         for (_, image) in images(&table).into_iter().filter(|(design, _)| design.starts_with(layout)) {
             for _ in 0..damages {
                 let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
-                let mut sections = InMemory::new(&block, &image.sections);
-                sections.verifies = false;
+                let mut sections = CountedSections::new(&block, &image.sections);
+                sections.verify_checksums = false;
                 let index = random.random_range(0..image.sections.len());
                 let mut bytes = image.sections[index].clone();
                 damage(&mut bytes, &mut random);
                 sections.replace(index, &bytes);
-                let some: Vec<ColumnPredicate> =
+                let conjuncts: Vec<ColumnPredicate> =
                     (0..4).map(|_| predicates[random.random_range(0..predicates.len())].clone()).collect();
-                ask_everything(&block, &sections, &some);
+                call_all_read_methods(&block, &sections, &conjuncts);
             }
         }
     }
 }
 
 #[test]
-fn damaged_headers_with_good_checksums_never_panic() {
+fn damaged_headers_with_valid_checksums_never_panic() {
     let mut random = StdRng::seed_from_u64(SEED);
     let table = table("2 rows");
     for (_, image) in images(&table) {
@@ -169,13 +169,13 @@ fn damaged_headers_with_good_checksums_never_panic() {
             let mut header = image.header.clone();
             let at = random.random_range(24..header.len());
             header[at] = if random.random_bool(0.5) { random.random() } else { header[at] ^ 1 };
-            let sum = checksum(&header[24..]);
-            header[16..24].copy_from_slice(&sum.to_le_bytes());
+            let header_checksum = checksum(&header[24..]);
+            header[16..24].copy_from_slice(&header_checksum.to_le_bytes());
             let Ok(block) = Block::parse(Buffer::from(header.as_slice())) else { continue };
             accepted += 1;
-            let mut sections = InMemory::new(&block, &image.sections);
-            sections.verifies = false;
-            ask_everything(&block, &sections, &[]);
+            let mut sections = CountedSections::new(&block, &image.sections);
+            sections.verify_checksums = false;
+            call_all_read_methods(&block, &sections, &[]);
         }
         assert!(accepted > 0, "some damage, such as another type of a column, passes for a block");
     }
@@ -183,10 +183,10 @@ fn damaged_headers_with_good_checksums_never_panic() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_refused_as_header(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_rejected_as_header(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(Block::parse(Buffer::from(bytes.as_slice())).is_err());
-        let mut begun = b"tautblk\n\x01\0\0\0".to_vec();
-        begun.extend_from_slice(&bytes);
-        prop_assert!(Block::parse(Buffer::from(begun.as_slice())).is_err());
+        let mut with_magic = b"tautblk\n\x01\0\0\0".to_vec();
+        with_magic.extend_from_slice(&bytes);
+        prop_assert!(Block::parse(Buffer::from(with_magic.as_slice())).is_err());
     }
 }

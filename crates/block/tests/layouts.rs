@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use common::{
-    Answer, Excluded, InMemory, KeyPredicate, NullOr, build, check_aggregation, designs, digest, forced, open, texts,
+    CountedSections, DatumFunction, DatumFunctionPredicate, Excluded, NullOr, build, bytes_table, check_aggregation,
+    designs, designs_with_forced_encodings, digest, open,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -20,10 +21,10 @@ use taut_types::{
 
 const SEED: u64 = 7;
 /// Number of random predicates on a large table. Small tables are tested with all predicates.
-const PREDICATES_OF_LARGE: usize = 24;
+const LARGE_TABLE_PREDICATES: usize = 24;
 const LARGE_ROWS: usize = 5_000;
-/// Each design is tested with one in `CASES_SHARE` cases of a table.
-const CASES_SHARE: usize = 3;
+/// Each design is tested with one in this many cases of a table.
+const CASES_PER_TESTED: usize = 3;
 
 /// A predicate and the rows that pass it.
 struct Case {
@@ -31,15 +32,15 @@ struct Case {
     passing: Vec<usize>,
 }
 
-fn row_predicate(model: &Model, columns: &[usize], answer: Answer) -> Case {
+fn row_predicate_case(model: &Model, columns: &[usize], function: DatumFunction) -> Case {
     let types = columns.iter().map(|column| model.schema.columns()[*column].logical_type).collect();
     let indices: Vec<ColumnIndex> = columns.iter().map(|column| ColumnIndex::from(*column)).collect();
     let passes = |row: &usize| {
-        let keys: Vec<_> = indices.iter().map(|column| model.value(*row, *column).cloned()).collect();
-        answer(&keys) == Ok(Some(true))
+        let data: Vec<_> = indices.iter().map(|column| model.value(*row, *column).cloned()).collect();
+        function(&data) == Ok(Some(true))
     };
     let passing = (0..model.rows.len()).filter(passes).collect();
-    let conjunct: Arc<dyn RowPredicate> = Arc::new(KeyPredicate { columns: indices, types, answer });
+    let conjunct: Arc<dyn RowPredicate> = Arc::new(DatumFunctionPredicate { columns: indices, types, function });
     Case { predicate: Predicate { column_predicates: vec![], row_predicates: vec![conjunct] }, passing }
 }
 
@@ -47,7 +48,7 @@ fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
     let mut conjuncts = predicates_for(model, random);
     if model.rows.len() > LARGE_ROWS {
         conjuncts =
-            (0..PREDICATES_OF_LARGE).map(|_| conjuncts[random.random_range(0..conjuncts.len())].clone()).collect();
+            (0..LARGE_TABLE_PREDICATES).map(|_| conjuncts[random.random_range(0..conjuncts.len())].clone()).collect();
     }
     let case = |conjuncts: Vec<ColumnPredicate>| {
         let passing = model.filter(&conjuncts);
@@ -65,9 +66,9 @@ fn cases(model: &Model, random: &mut StdRng) -> Vec<Case> {
     };
     let columns = model.schema.len();
     for column in 0..columns {
-        cases.push(row_predicate(model, &[column], odd));
-        cases.push(row_predicate(model, &[column], null_or_odd));
-        let mut case = row_predicate(model, &[column, (column + 1) % columns], both);
+        cases.push(row_predicate_case(model, &[column], odd));
+        cases.push(row_predicate_case(model, &[column], null_or_odd));
+        let mut case = row_predicate_case(model, &[column, (column + 1) % columns], both);
         let conjunct = conjuncts[random.random_range(0..conjuncts.len())].clone();
         case.passing.retain(|row| conjunct.admits(model.value(*row, conjunct.column)));
         case.predicate.column_predicates.push(conjunct);
@@ -157,7 +158,7 @@ fn check_levels(name: &str, design: &TableDesign, model: &Model, column: ColumnI
     }
 }
 
-fn check_statistics(name: &str, block: &Block, sections: &InMemory, image: &BlockImage, model: &Model) {
+fn check_statistics(name: &str, block: &Block, sections: &CountedSections, image: &BlockImage, model: &Model) {
     for (index, column) in model.schema.columns().iter().enumerate() {
         let column_index = ColumnIndex::from(index);
         let statistics = block.statistics(sections, column_index).unwrap();
@@ -187,7 +188,7 @@ fn check_positions(
     random: &mut StdRng,
     columns: &[ColumnIndex],
     block: &Block,
-    sections: &InMemory,
+    sections: &CountedSections,
     segment: usize,
 ) {
     for share in [0.001, 0.05, 0.6] {
@@ -212,7 +213,7 @@ fn check_case(
     model: &Model,
     start: usize,
     block: &Block,
-    sections: &InMemory,
+    sections: &CountedSections,
     segment: usize,
     random: &mut StdRng,
 ) {
@@ -224,14 +225,14 @@ fn check_case(
     let found: Vec<usize> = selection.positions().iter().map(|row| start + *row as usize).collect();
     assert!(found == expected, "{name}: {:?}\n  expected {expected:?}\n  found    {found:?}", case.predicate);
     assert_eq!(report.rows_out, expected.len() as u64);
-    let mut blind = block.open_segment(sections, segment);
-    blind.scan_all_rows();
-    let without_zones = blind.filter(&case.predicate, &mut ScanReport::default()).unwrap();
+    let mut unpruned = block.open_segment(sections, segment);
+    unpruned.scan_all_rows();
+    let without_zones = unpruned.filter(&case.predicate, &mut ScanReport::default()).unwrap();
     assert_eq!(without_zones, selection, "{name}: zone maps change the answer to {:?}", case.predicate);
-    let forces = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
-    for force in forces.into_iter().filter(|_| !block.indexes().is_empty()) {
+    let index_modes = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
+    for set_index_mode in index_modes.into_iter().filter(|_| !block.indexes().is_empty()) {
         let mut other = block.open_segment(sections, segment);
-        force(&mut other);
+        set_index_mode(&mut other);
         let found = other.filter(&case.predicate, &mut report).unwrap();
         assert_eq!(found, selection, "{name}: indexes change the answer to {:?}", case.predicate);
     }
@@ -257,15 +258,15 @@ fn check_excluded(
     model: &Model,
     start: usize,
     block: &Block,
-    sections: &InMemory,
+    sections: &CountedSections,
     segment: usize,
     random: &mut StdRng,
 ) {
     let rows = block.segment_rows(segment);
     let kind = Excluded::ALL[random.random_range(0..Excluded::ALL.len())];
     let excluded = kind.draw(rows, random);
-    let is_left = |row: &usize| (start..start + rows).contains(row) && !excluded.contains((row - start) as u32);
-    let expected: Vec<usize> = case.passing.iter().copied().filter(is_left).collect();
+    let is_expected = |row: &usize| (start..start + rows).contains(row) && !excluded.contains((row - start) as u32);
+    let expected: Vec<usize> = case.passing.iter().copied().filter(is_expected).collect();
     let mut reader = block.open_segment(sections, segment);
     match random.random_range(0..4) {
         0 => reader.scan_all_rows(),
@@ -293,16 +294,15 @@ fn check_excluded(
     }
 }
 
-/// Adding indexes to a block gives the same bytes as building it with them. Removing them gives those of a block built
-/// without.
+/// Checks that removing the indexes of a block and adding them again gives the same bytes.
 fn check_reindexing(name: &str, design: &TableDesign, image: &BlockImage) {
     let (block, sections) = open(image);
-    let bare = BlockImage::with_indexes(&block, &sections, &[]).unwrap();
-    let (block, sections) = open(&bare);
+    let without_indexes = BlockImage::with_indexes(&block, &sections, &[]).unwrap();
+    let (block, sections) = open(&without_indexes);
     assert!(block.indexes().is_empty(), "{name}");
     block.check(&sections).unwrap();
-    let again = BlockImage::with_indexes(&block, &sections, &design.indexes).unwrap();
-    assert_eq!((&again.header, &again.sections), (&image.header, &image.sections), "{name}");
+    let reindexed = BlockImage::with_indexes(&block, &sections, &design.indexes).unwrap();
+    assert_eq!((&reindexed.header, &reindexed.sections), (&image.header, &image.sections), "{name}");
 }
 
 fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, design: &TableDesign) {
@@ -316,9 +316,9 @@ fn check_design(table: &TestTable, model: &Model, cases: &[Case], name: &str, de
         };
         let column = table.schema.index_of(&impossible).unwrap();
         let encoding = design.encodings.remove(&column).unwrap_or_else(|| panic!("{name}: {impossible} fails"));
-        let takes_all =
+        let holds_all_values =
             matches!(encoding, Encoding::Plain | Encoding::Dictionary | Encoding::RunLength | Encoding::Fsst);
-        assert!(!takes_all, "{name}: {impossible}");
+        assert!(!holds_all_values, "{name}: {impossible}");
     };
     let mut first = 0;
     for image in &images {
@@ -340,7 +340,7 @@ fn every_layout_agrees_with_the_model() {
         for (name, design) in designs(&table.schema) {
             // The share of cases of a design differs from table to table.
             cases.rotate_left(1);
-            let share = cases.len().div_ceil(CASES_SHARE);
+            let share = cases.len().div_ceil(CASES_PER_TESTED);
             check_design(&table, &model, &cases[..share], &name, &design);
             cases.rotate_left(share);
         }
@@ -349,7 +349,7 @@ fn every_layout_agrees_with_the_model() {
 
 /// Checks that table `local` has dictionaries of pages, which `every_layout_agrees_with_the_model` relies on.
 #[test]
-fn numbers_of_few_pages_have_dictionaries_of_pages() {
+fn table_local_has_dictionaries_of_pages() {
     let table = tables(SEED).into_iter().find(|table| table.name == "local").unwrap();
     let design = TableDesign { layout: Layout::PackedRow, ..TableDesign::default() };
     let images = build(&table.schema, &design, &table.batches).unwrap();
@@ -369,19 +369,19 @@ fn text_in_packed_rows_agrees_with_the_model() {
     let design = TableDesign { layout: Layout::PackedRow, ..TableDesign::default() };
     for columns in 1..=5 {
         for (bytes, rows) in [(0..=20, 5_000), (9..=9, 2_000), (0..=6_000, 300)] {
-            let table = texts(columns, bytes.clone(), rows, &mut random);
+            let table = bytes_table(columns, bytes.clone(), rows, &mut random);
             let model = Model::of(&table);
             check_design(&table, &model, &cases(&model, &mut random), "packed rows", &design);
         }
-        let table = texts(columns, 0..=20, 5_000, &mut random);
+        let table = bytes_table(columns, 0..=20, 5_000, &mut random);
         let model = Model::of(&table);
         let (block, sections) = open(&build(&table.schema, &design, &table.batches).unwrap()[0]);
-        let mut more = 0;
+        let mut overhead = 0;
         for column in (0..columns).map(ColumnIndex::from) {
             let values = model.rows.iter().filter_map(|row| row[column.index()].clone());
             let bytes: u64 =
                 values.map(|value| if let Datum::Bytes(bytes) = value { bytes.len() as u64 } else { 0 }).sum();
-            more += block.column_storage(&sections, column).unwrap()[0].stored_bytes - bytes;
+            overhead += block.column_storage(&sections, column).unwrap()[0].stored_bytes - bytes;
         }
         // Each value has a length of five bits and anchors, or an end of fifteen bits. Every second column adds a null
         // bit.
@@ -389,7 +389,7 @@ fn text_in_packed_rows_agrees_with_the_model() {
         let lengths = 5 * fields + nulls + [1, 2, 4, 4, 0][columns - 1];
         let bits = if columns > 4 { 15 * fields + nulls } else { lengths };
         let expected = bits * 5_000 / 8;
-        assert!(more.abs_diff(expected) < 100, "{}: {more}, {expected}", table.name);
+        assert!(overhead.abs_diff(expected) < 100, "{}: {overhead}, {expected}", table.name);
     }
 }
 
@@ -416,14 +416,14 @@ fn forced_encodings_agree_with_the_model() {
         let model = Model::of(&table);
         let mut cases = cases(&model, &mut random);
         cases.retain(|_| random.random_bool(0.2));
-        for (name, design) in forced(&table.schema) {
+        for (name, design) in designs_with_forced_encodings(&table.schema) {
             check_design(&table, &model, &cases, &name, &design);
         }
     }
 }
 
 #[test]
-fn a_block_without_rows_answers() {
+fn a_block_without_rows_is_readable() {
     let table = &tables(SEED)[0];
     for (name, design) in designs(&table.schema) {
         let empty = RecordBatch::new_empty(table.schema.arrow());
@@ -445,7 +445,7 @@ fn row_predicates_fail_only_on_rows_that_are_left() {
     let mut keys: Vec<Datum> = (0..model.rows.len()).filter_map(|row| model.value(row, column).cloned()).collect();
     keys.sort();
     let least = keys[0].number().unwrap();
-    let fails_on_least: Answer = |keys| match &keys[0] {
+    let fails_on_least: DatumFunction = |keys| match &keys[0] {
         Some(Datum::Number(number)) if *number < 0 => Err(()),
         key => Ok(Some(key.is_some())),
     };
@@ -453,7 +453,7 @@ fn row_predicates_fail_only_on_rows_that_are_left() {
     for (name, design) in designs(&table.schema) {
         let images = build(&table.schema, &design, &table.batches).unwrap();
         let (block, sections) = open(&images[0]);
-        let mut predicate = row_predicate(&model, &[column.index()], fails_on_least).predicate;
+        let mut predicate = row_predicate_case(&model, &[column.index()], fails_on_least).predicate;
         let failed = block.open_segment(&sections, 0).filter(&predicate, &mut ScanReport::default());
         assert!(failed.unwrap_err().to_string().contains("a value that fails"), "{name}");
         let from_zero = taut_types::DatumPredicate::Range { low: 0, high: i128::MAX };
@@ -464,7 +464,7 @@ fn row_predicates_fail_only_on_rows_that_are_left() {
 }
 
 #[test]
-fn row_predicates_that_nulls_pass_need_no_values_where_there_are_none() {
+fn row_predicates_that_nulls_pass_are_not_evaluated_without_nulls() {
     let mut seen = [false; 2];
     for table in tables(SEED).into_iter().filter(|table| table.name == "Few" || table.name == "8192 rows") {
         let model = Model::of(&table);

@@ -20,7 +20,10 @@ fn table() -> (Schema, RecordBatch) {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("same", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|_| 7)))),
         ("runs", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row / 500)))),
-        ("anew", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 500 * 9 + (hash(row) & 7) as i32)))),
+        (
+            "restarting",
+            Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 500 * 9 + (hash(row) & 7) as i32))),
+        ),
         ("number", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| (hash(row) & 0xfffff) as i32)))),
         (
             "text",
@@ -52,18 +55,18 @@ fn bytes(options: &[(&str, &str)]) -> u64 {
     try_build(options).unwrap().bytes()
 }
 
-const SORTED: (&str, &str) = ("sort_by", "same, runs, anew, number, text");
+const SORTED: (&str, &str) = ("sort_by", "same, runs, restarting, number, text");
 const AUTO: (&str, &str) = ("abstraction", "auto");
 const NONE: (&str, &str) = ("abstraction", "0");
 
 #[test]
-fn columns_in_order_become_levels_until_one_does_not_pay() {
+fn sorted_columns_become_levels_until_one_saves_too_little() {
     let packed = stored(&[("layout", "packed_row"), SORTED]);
     assert_eq!(packed[0], "constant", "one value takes nothing in packed tuples");
     assert!(packed[1].starts_with("level 1: run_length(120)"), "{packed:?}");
     assert!(packed[2].starts_with("level 2: delta(4) with 119 exceptions"), "{packed:?}");
     assert!(packed[3].starts_with("bit_packed(20)"), "{packed:?}");
-    assert!(!packed[4].starts_with("level"), "behind one that does not pay: {packed:?}");
+    assert!(!packed[4].starts_with("level"), "after a column that saves too little: {packed:?}");
     assert_eq!(packed, stored(&[("layout", "packed_row"), SORTED, AUTO]));
     // Slotted rows hold plain values, so all sorted columns pay off there, even the constant one.
     let row = stored(&[("layout", "row"), ("sort_by", "same, runs, text, number"), AUTO]);
@@ -78,14 +81,14 @@ fn columns_in_order_become_levels_until_one_does_not_pay() {
 fn levels_save_bytes() {
     for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
         let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
-        // Packed rows save seven bits for `runs`, and the thirteen bits of `anew` except four and the exceptions.
+        // Packed rows save seven bits for `runs`, and the thirteen bits of `restarting` except four and the exceptions.
         // Slotted rows save three plain numbers.
         assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
     }
 }
 
 #[test]
-fn a_number_of_levels_is_kept_to() {
+fn a_fixed_number_of_levels_is_respected() {
     for layout in ["packed_row", "row"] {
         for levels in 0..=5 {
             let count = levels.to_string();
@@ -104,35 +107,36 @@ fn a_number_of_levels_is_kept_to() {
 }
 
 #[test]
-fn a_column_by_itself_becomes_a_level_where_that_is_smaller() {
-    let [plainly, levels] = [NONE, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
+fn a_separate_column_becomes_a_level_if_that_is_smaller() {
+    let [without_levels, levels] = [NONE, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
     assert!(
-        plainly[2].starts_with("bit_packed(13)") && levels[2].starts_with("delta(4) with 119 exceptions"),
+        without_levels[2].starts_with("bit_packed(13)") && levels[2].starts_with("delta(4) with 119 exceptions"),
         "{levels:?}"
     );
     let others = |columns: &[String]| [0, 1, 3].map(|column| columns[column].clone());
-    assert_eq!(others(&plainly), others(&levels));
+    assert_eq!(others(&without_levels), others(&levels));
     assert!(bytes(&[("layout", "column"), SORTED, AUTO]) < bytes(&[("layout", "column"), SORTED, NONE]));
-    for forced in [("encoding", "anew=bit_packed"), ("compression", "none")] {
+    for forced in [("encoding", "restarting=bit_packed"), ("compression", "none")] {
         let column = |abstraction| stored(&[("layout", "column"), SORTED, abstraction, forced]).swap_remove(2);
         assert_eq!(column(AUTO), column(NONE));
     }
 }
 
 #[test]
-fn encodings_are_forced_on_levels_by_number_and_keep_columns_out_of_others() {
+fn forced_encodings_apply_to_levels_and_prevent_chosen_levels() {
     let forced = ("encoding", "runs=delta, text=dictionary");
     let row = stored(&[("layout", "row"), ("sort_by", "runs, text"), ("abstraction", "2"), forced]);
     assert!(row[1].starts_with("level 1: delta") && row[4].starts_with("level 2: dictionary"), "{row:?}");
     let packed = stored(&[("layout", "packed_row"), SORTED, AUTO, ("encoding", "runs=frame_of_reference")]);
     assert!(packed[1].starts_with("bit_packed") && packed[2].starts_with("level 1: delta"), "{packed:?}");
-    let impossible = [("layout", "row"), ("sort_by", "anew"), ("abstraction", "1"), ("encoding", "anew=bitmap")];
+    let impossible =
+        [("layout", "row"), ("sort_by", "restarting"), ("abstraction", "1"), ("encoding", "restarting=bitmap")];
     let error = try_build(&impossible).unwrap_err().to_string();
-    assert!(error.contains("anew") && error.contains("bitmap"), "{error}");
+    assert!(error.contains("restarting") && error.contains("bitmap"), "{error}");
 }
 
 #[test]
-fn few_rows_and_plain_values_have_no_levels_unless_asked_for() {
+fn few_rows_and_plain_values_have_no_chosen_levels() {
     let plain = stored(&[("layout", "packed_row"), SORTED, AUTO, ("compression", "none")]);
     assert!(plain.iter().all(|column| column == "plain"), "{plain:?}");
     let (schema, batch) = table();

@@ -34,7 +34,7 @@ fn encoded(schema: &Schema, batch: &RecordBatch) -> Vec<u8> {
 }
 
 #[track_caller]
-fn come_back(schema: &Arc<Schema>, batch: &RecordBatch) {
+fn assert_round_trip(schema: &Arc<Schema>, batch: &RecordBatch) {
     let model = Model::from_batches(schema, std::slice::from_ref(batch));
     let mut bytes = b"before".to_vec();
     rows::encode(schema, batch, &mut bytes).unwrap();
@@ -45,43 +45,43 @@ fn come_back(schema: &Arc<Schema>, batch: &RecordBatch) {
     let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
     let positions: Vec<usize> = (0..batch.num_rows()).collect();
     agree(&model, &positions, &all, found.columns());
-    assert_eq!(encoded(schema, &found), bytes[6..], "rows have one spelling");
+    assert_eq!(encoded(schema, &found), bytes[6..], "the encoding is canonical");
 }
 
 /// Whether decoding rejects the bytes. Otherwise encoding the decoded rows must give the same bytes.
-fn refused_or_rows(schema: &Arc<Schema>, bytes: &[u8]) -> bool {
+fn is_rejected(schema: &Arc<Schema>, bytes: &[u8]) -> bool {
     let found = rows::decode(schema, bytes);
     if let Ok(batch) = &found {
-        assert_eq!(encoded(schema, batch), bytes, "what decodes is what encoding gives");
+        assert_eq!(encoded(schema, batch), bytes, "bytes that decode are canonical");
     }
     found.is_err_and(|error| error.at <= bytes.len())
 }
 
 #[test]
-fn rows_of_every_type_and_shape_come_back() {
+fn rows_of_every_type_and_shape_round_trip() {
     let mut random = StdRng::seed_from_u64(SEED);
     for shape in Shape::ALL {
         for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
             for rows in [0, 1, 2, 7, 8, 9, 63, 64, 65, 300] {
                 let (schema, batch) = all_types(rows, shape, nulls, &mut random);
-                come_back(&schema, &batch);
+                assert_round_trip(&schema, &batch);
             }
         }
     }
 }
 
 #[test]
-fn tables_come_back_by_batch_and_by_row() {
+fn tables_round_trip_by_batch_and_by_row() {
     let mut random = StdRng::seed_from_u64(SEED);
     for table in tables(SEED).into_iter().filter(|table| table.name != "70000 rows") {
         let schema = Arc::new(table.schema);
         for batch in &table.batches {
-            come_back(&schema, batch);
+            assert_round_trip(&schema, batch);
             // Slices share the buffers of the whole batch.
             for _ in 0..5 {
-                come_back(&schema, &batch.slice(random.random_range(0..batch.num_rows()), 1));
+                assert_round_trip(&schema, &batch.slice(random.random_range(0..batch.num_rows()), 1));
                 let low = random.random_range(0..batch.num_rows());
-                come_back(&schema, &batch.slice(low, random.random_range(0..=batch.num_rows() - low)));
+                assert_round_trip(&schema, &batch.slice(low, random.random_range(0..=batch.num_rows() - low)));
             }
         }
     }
@@ -100,7 +100,7 @@ fn a_row_of_integers_is_short() {
 
 /// Compares the bytes with the picture in the module docs.
 #[test]
-fn bytes_are_those_of_the_picture() {
+fn bytes_match_the_documented_format() {
     let types = vec![(LogicalType::Boolean, false), (LogicalType::Varchar, true), (LogicalType::SmallInt, true)];
     let schema = schema_of(types);
     let arrays: Vec<ArrayRef> = vec![
@@ -111,28 +111,28 @@ fn bytes_are_those_of_the_picture() {
     let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
     let expected = [2, 0, 0, 0, 0b010, 1, 0, 0b01, 0, 0, 0, 0, 2, 0, 0, 0, 0xc3, 0xa9, 0xfe, 0xff, 3, 1];
     assert_eq!(encoded(&schema, &batch), expected);
-    let wrong = |at: usize, byte: u8| {
+    let decode_error = |at: usize, byte: u8| {
         let mut bytes = expected.to_vec();
         bytes[at] = byte;
         let CorruptRows { at, expected } = rows::decode(&schema, &bytes).unwrap_err();
         (at, expected)
     };
-    assert_eq!(wrong(3, 255), (5, "a number for each row"));
-    assert_eq!(wrong(4, 0b1010), (4, "unused bits that are zero"));
-    assert_eq!(wrong(4, 0b011), (5, "a column that takes no nulls to have none"));
-    assert_eq!(wrong(6, 2), (6, "0 or 1"));
-    assert_eq!(wrong(7, 0b101), (7, "unused bits that are zero"));
-    assert_eq!(wrong(7, 0), (7, "a null in a column that has some"));
-    assert_eq!(wrong(9, 1), (8, "zero under a null"));
-    assert_eq!(wrong(12, 7), (16, "as many bytes as the lengths say"));
-    assert_eq!(wrong(12, 3), (16, "UTF-8 text"));
-    assert_eq!(wrong(17, b'a'), (16, "UTF-8 text"));
-    assert_eq!(wrong(12, 0), (20, "the end"));
+    assert_eq!(decode_error(3, 255), (5, "a number for each row"));
+    assert_eq!(decode_error(4, 0b1010), (4, "unused bits that are zero"));
+    assert_eq!(decode_error(4, 0b011), (5, "a column that takes no nulls to have none"));
+    assert_eq!(decode_error(6, 2), (6, "0 or 1"));
+    assert_eq!(decode_error(7, 0b101), (7, "unused bits that are zero"));
+    assert_eq!(decode_error(7, 0), (7, "a null in a column that has some"));
+    assert_eq!(decode_error(9, 1), (8, "zero under a null"));
+    assert_eq!(decode_error(12, 7), (16, "as many bytes as the lengths say"));
+    assert_eq!(decode_error(12, 3), (16, "UTF-8 text"));
+    assert_eq!(decode_error(17, b'a'), (16, "UTF-8 text"));
+    assert_eq!(decode_error(12, 0), (20, "the end"));
 }
 
 /// A value must not end within a character, even if the whole buffer is valid UTF-8.
 #[test]
-fn characters_are_not_divided() {
+fn values_do_not_end_within_a_character() {
     let schema = schema_of(vec![(LogicalType::Varchar, false)]);
     let bytes = [3, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, b'a', 0xc3, 0xa9];
     assert_eq!(rows::decode(&schema, &bytes), Err(CorruptRows { at: 18, expected: "UTF-8 text" }));
@@ -148,11 +148,11 @@ fn decimals_have_the_digits_of_their_type() {
             let array = Decimal128Array::from(vec![0, value]).with_data_type(logical.arrow());
             let batch = RecordBatch::try_new(schema.arrow(), vec![Arc::new(array)]).unwrap();
             let mut bytes = vec![1, 2, 3];
-            let is_encoded = rows::encode(&schema, &batch, &mut bytes);
+            let encoded = rows::encode(&schema, &batch, &mut bytes);
             if fits {
-                come_back(&schema, &batch);
+                assert_round_trip(&schema, &batch);
             } else {
-                assert!(matches!(is_encoded, Err(BuildError::Range { .. })));
+                assert!(matches!(encoded, Err(BuildError::Range { .. })));
                 assert_eq!(bytes, [1, 2, 3], "nothing is appended where something fails");
                 let mut bytes = vec![1, 0, 0, 0, 0];
                 bytes.extend_from_slice(&value.to_le_bytes()[..width]);
@@ -164,7 +164,7 @@ fn decimals_have_the_digits_of_their_type() {
 }
 
 #[test]
-fn rows_of_another_schema_are_refused() {
+fn rows_of_another_schema_are_rejected() {
     let mut bytes = vec![];
     let integers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
     let schema = schema_of(vec![(LogicalType::Integer, true)]);
@@ -183,7 +183,7 @@ fn rows_of_another_schema_are_refused() {
 }
 
 #[test]
-fn every_truncation_is_refused_and_no_flip_panics() {
+fn every_truncation_is_rejected_and_no_flip_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
     for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
         for rows in [0, 1, 9] {
@@ -193,14 +193,14 @@ fn every_truncation_is_refused_and_no_flip_panics() {
                 assert!(rows::decode(&schema, &bytes[..length]).is_err(), "{length} of {}", bytes.len());
             }
             bytes.push(0);
-            assert!(refused_or_rows(&schema, &bytes), "a byte too many");
+            assert!(is_rejected(&schema, &bytes), "a byte too many");
             bytes.pop();
             for at in 0..bytes.len() {
                 let byte = bytes[at];
                 for changed in (0..8).map(|bit| byte ^ 1 << bit).chain([0, 0xff]).filter(|changed| *changed != byte) {
                     bytes[at] = changed;
-                    let refused = refused_or_rows(&schema, &bytes);
-                    assert!(refused || at >= 4, "another count of rows");
+                    let rejected = is_rejected(&schema, &bytes);
+                    assert!(rejected || at >= 4, "another count of rows");
                 }
                 bytes[at] = byte;
             }
@@ -210,16 +210,16 @@ fn every_truncation_is_refused_and_no_flip_panics() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_refused_or_rows(
+    fn random_bytes_are_rejected_or_round_trip(
         rows in prop_oneof![0_u32..5, Just(u32::MAX), any::<u32>()],
         bytes in proptest::collection::vec(prop_oneof![Just(0), 0_u8..3, any::<u8>()], 0..200),
         columns in proptest::collection::vec((0..TYPES.len(), any::<bool>()), 1..4),
     ) {
         let schema = schema_of(columns.into_iter().map(|(logical, nullable)| (TYPES[logical], nullable)).collect());
-        refused_or_rows(&schema, &bytes);
-        let mut begun = rows.to_le_bytes().to_vec();
-        begun.push(0);
-        begun.extend_from_slice(&bytes);
-        refused_or_rows(&schema, &begun);
+        is_rejected(&schema, &bytes);
+        let mut with_count = rows.to_le_bytes().to_vec();
+        with_count.push(0);
+        with_count.extend_from_slice(&bytes);
+        is_rejected(&schema, &with_count);
     }
 }

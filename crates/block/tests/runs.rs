@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{build, check_aggregation, designs, forced, open};
+use common::{build, check_aggregation, designs, designs_with_forced_encodings, open};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringBitmap;
@@ -81,11 +81,11 @@ fn check_design(table: &TestTable, model: &Model, conjuncts: &[ColumnPredicate],
     let (block, sections) = open(&image);
     let rows = block.segment_rows(0);
     for (kind, excluded) in gaps(rows as u32, &mut random) {
-        let name = format!("{}, {name}, {kind} left out", table.name);
+        let name = format!("{}, {name}, {kind} excluded", table.name);
         let conjunct = conjuncts[random.random_range(0..conjuncts.len())].clone();
         for column_predicates in [vec![], vec![conjunct]] {
-            let is_left = |row: &usize| *row < rows && !excluded.contains(*row as u32);
-            let expected: Vec<usize> = model.filter(&column_predicates).into_iter().filter(is_left).collect();
+            let is_selected = |row: &usize| *row < rows && !excluded.contains(*row as u32);
+            let expected: Vec<usize> = model.filter(&column_predicates).into_iter().filter(is_selected).collect();
             let mut reader = block.open_segment(&sections, 0);
             reader.exclude(&excluded);
             let predicate = Predicate { column_predicates, row_predicates: vec![] };
@@ -98,16 +98,16 @@ fn check_design(table: &TestTable, model: &Model, conjuncts: &[ColumnPredicate],
 #[test]
 fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
     let mut random = StdRng::seed_from_u64(SEED);
-    for (turn, name) in ["Few", "Runs", "1025 rows", "8192 rows"].into_iter().enumerate() {
+    for (table_number, name) in ["Few", "Runs", "1025 rows", "8192 rows"].into_iter().enumerate() {
         let table = tables(SEED).into_iter().find(|table| table.name == name).unwrap();
         let model = Model::of(&table);
         let predicates = predicates_for(&model, &mut random);
         let mut designs = designs(&table.schema);
-        designs.extend(forced(&table.schema));
+        designs.extend(designs_with_forced_encodings(&table.schema));
         // Plain layouts are tested with every table. The tables share the other designs.
         for (ordinal, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
-            if is_plain || ordinal % 4 == turn {
+            if is_plain || ordinal % 4 == table_number {
                 check_design(&table, &model, &predicates, design_name, design);
             }
         }

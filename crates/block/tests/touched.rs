@@ -63,13 +63,13 @@ fn a_point_query_on_a_sorted_key_touches_few_sections() {
         let (block, sections) = open(&images[0]);
         assert_eq!(block.segments(), 2);
         for row in [0, 777, 65_535] {
-            sections.touched();
+            sections.take_sections_read();
             let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
             let selection = reader.filter(&key_is(row * 3), &mut report).unwrap();
             assert_eq!(selection.positions(), [row as u32]);
             let arrays = reader.project(&selection, 0..1, &all, &mut report).unwrap();
             assert_eq!(arrays.len(), all.len());
-            let touched = sections.touched();
+            let touched = sections.take_sections_read();
             // The first query also reads the statistics of the key. Each query reads the head and the page.
             let statistics = usize::from(row == 0);
             assert_eq!(touched.len(), statistics + 2, "{}: {touched:?}", layout.name());
@@ -79,13 +79,13 @@ fn a_point_query_on_a_sorted_key_touches_few_sections() {
         for missing in [-1, 70_000 * 3] {
             let (mut reader, mut report) = (block.open_segment(&sections, 0), ScanReport::default());
             assert!(reader.filter(&key_is(missing), &mut report).unwrap().is_empty());
-            assert_eq!((sections.touched().len(), report.segments_skipped), (0, 1));
+            assert_eq!((sections.take_sections_read().len(), report.segments_skipped), (0, 1));
         }
     }
 }
 
 #[test]
-fn a_row_by_position_touches_head_and_page() {
+fn a_row_by_position_reads_head_and_page() {
     let (schema, batch) = table();
     let all: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
     let layouts = [(Layout::PackedRow, 0), (Layout::PackedRow, 2), (Layout::Row, 1)];
@@ -93,10 +93,10 @@ fn a_row_by_position_touches_head_and_page() {
         let images = build(&schema, &leveled(layout, levels), std::slice::from_ref(&batch)).unwrap();
         let (block, sections) = open(&images[0]);
         for row in [0, 1, 30_000, 65_535] {
-            sections.touched();
+            sections.take_sections_read();
             let mut reader = block.open_segment(&sections, 0);
             reader.project(&Selection::Positions(vec![row]), 0..1, &all, &mut ScanReport::default()).unwrap();
-            assert!(sections.touched().len() <= 2);
+            assert!(sections.take_sections_read().len() <= 2);
         }
     }
 }
@@ -117,7 +117,7 @@ fn predicates_and_scans_of_levels_touch_no_page() {
         assert_eq!(selection.positions(), expected);
         reader.project(&selection, 0..expected.len(), &[ColumnIndex(1), ColumnIndex(0)], &mut report).unwrap();
         // Statistics of both columns, and the head.
-        assert_eq!((sections.touched().len(), report.pages_read), (3, 0));
+        assert_eq!((sections.take_sections_read().len(), report.pages_read), (3, 0));
     }
 }
 
@@ -144,11 +144,11 @@ fn dictionaries_of_pages_are_read_with_their_page() {
         );
     }
     for row in [0, 1, 30_000, 65_535] {
-        sections.touched();
+        sections.take_sections_read();
         let mut reader = block.open_segment(&sections, 0);
         let selection = Selection::Positions(vec![row]);
         let arrays = reader.project(&selection, 0..1, &all, &mut ScanReport::default()).unwrap();
-        assert_eq!(sections.touched().len(), 2);
+        assert_eq!(sections.take_sections_read().len(), 2);
         for (column, array) in arrays.iter().enumerate() {
             let array = array.as_any().downcast_ref::<Int64Array>().unwrap();
             assert_eq!(array.iter().next().unwrap(), number(row.into(), column as i64), "row {row}, column {column}");
@@ -172,13 +172,13 @@ fn a_column_scan_touches_its_columns_only() {
     let selection = reader.filter(&predicate, &mut report).unwrap();
     assert_eq!(selection, Selection::Range(100..201));
     reader.project(&selection, 0..101, &[ColumnIndex(7), ColumnIndex(499)], &mut report).unwrap();
-    let touched = sections.touched();
+    let touched = sections.take_sections_read();
     let chunk = |column| block.sections_of(0, ColumnIndex(column)).start;
     assert_eq!(touched, [301, chunk(7), chunk(300), chunk(499)]);
 }
 
 #[test]
-fn zone_maps_answer_what_they_can() {
+fn zone_maps_decide_predicates_without_a_scan() {
     let (schema, batch) = table();
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
     let (block, sections) = open(&images[0]);
@@ -197,8 +197,8 @@ fn narrow_columns_are_tested_first() {
     let names = ["wide", "narrow"];
     let columns = names.map(|name| Column::new(name, LogicalType::Integer, false));
     let schema = Schema::new(columns.to_vec()).unwrap();
-    let number = |row: u64, of: u64| (row + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ of << 33) >> 30;
-    let numbers = [2_000_000, 1_000].map(|most| (0..60_000).map(move |row| (number(row, most) % most) as i32));
+    let hash = |row: u64, seed: u64| (row + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ seed << 33) >> 30;
+    let numbers = [2_000_000, 1_000].map(|bound| (0..60_000).map(move |row| (hash(row, bound) % bound) as i32));
     let arrays = numbers.clone().map(|numbers| Arc::new(Int32Array::from_iter_values(numbers)) as ArrayRef);
     let batch = RecordBatch::try_new(schema.arrow(), arrays.to_vec()).unwrap();
     let images = build(&schema, &design(Layout::Column), &[batch]).unwrap();
@@ -223,7 +223,7 @@ fn narrow_columns_are_tested_first() {
 /// The bounds suggest that the first predicate is selective, but nearly all rows pass. It runs first until that is
 /// known.
 #[test]
-fn predicates_run_in_the_order_of_what_they_did() {
+fn observed_selectivity_reorders_predicates() {
     let columns = ["clustered", "spread"].map(|name| Column::new(name, LogicalType::Integer, false));
     let schema = Schema::new(columns.to_vec()).unwrap();
     let noise = |row: i32| row.wrapping_mul(0x61C8_8647) as u32 >> 12;
@@ -260,9 +260,9 @@ fn predicates_run_in_the_order_of_what_they_did() {
     assert_eq!(tested_in_second(&mut history), rows + spread_pass);
 }
 
-/// A selective predicate at one end reads all numbers once. Later executions read only a part of them.
+/// A selective predicate at one end of the value range reads all numbers once. Later executions read some of them.
 #[test]
-fn extremes_stand_for_most_numbers() {
+fn extremes_replace_reads_of_most_numbers() {
     let schema = Schema::new(vec![Column::new("amount", LogicalType::Integer, true)]).unwrap();
     let amount = |row: u64| ((row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 1_000_000) as i32;
     let amounts: ArrayRef = Arc::new(Int32Array::from_iter((0..70_000).map(|row| (row % 9 > 0).then(|| amount(row)))));
@@ -274,9 +274,9 @@ fn extremes_stand_for_most_numbers() {
         let predicate = Predicate { column_predicates: vec![conjunct], row_predicates: vec![] };
         let mut report = ScanReport::default();
         let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
-        let mut blind = block.open_segment(&sections, 0);
-        blind.scan_all_rows();
-        assert_eq!(blind.filter(&predicate, &mut ScanReport::default()).unwrap(), selection);
+        let mut unpruned = block.open_segment(&sections, 0);
+        unpruned.scan_all_rows();
+        assert_eq!(unpruned.filter(&predicate, &mut ScanReport::default()).unwrap(), selection);
         (report.values_tested, report.paths.contains(AccessPaths::EXTREMES), selection.len())
     };
     let rows = block.segment_rows(0) as u64;

@@ -20,16 +20,16 @@ pub(crate) fn build(
     name: &str,
     levels: &LevelColumns,
 ) -> Result<(Vec<Vec<u8>>, Vec<u32>), BuildError> {
-    let plainly = || {
+    let encode_as_chosen = || {
         encode(&values.array, values.logical, choice)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
     };
     let chunk = match (levels.positions.is_empty(), levels.forced) {
-        (true, _) => plainly()?,
+        (true, _) => encode_as_chosen()?,
         (false, true) => encode_level(values, choice, name)?,
         (false, false) => {
-            let (chunk, level) = (plainly()?, encode_level(values, choice, name)?);
-            if pays(level.len(), chunk.len()) { level } else { chunk }
+            let (chunk, level) = (encode_as_chosen()?, encode_level(values, choice, name)?);
+            if is_level_worthwhile(level.len(), chunk.len()) { level } else { chunk }
         }
     };
     // A segment has at most 65,536 rows.
@@ -45,9 +45,9 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether to store a column as a level of `level_bytes` bytes if it otherwise takes `bytes` bytes. A level must save a
+/// Whether to store a column as a level of `level_bytes` bytes instead of in `bytes` bytes. A level must save a
 /// quarter: finding a single row in a level is slower than in a field or a packed number.
-pub(crate) fn pays(level_bytes: usize, bytes: usize) -> bool {
+pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct ColumnPiece {
     /// Ordinal in the block of the section with the chunk.
     pub section: u32,
     /// Offset of the chunk in its section.
-    at: usize,
+    chunk_at: usize,
     stored_bytes: u64,
     /// Bytes read since the last report.
     pub bytes_read: u64,
@@ -70,18 +70,18 @@ impl ColumnPiece {
     pub fn open(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;
-        Ok(Self { chunk, level: None, section, at: 0, stored_bytes, bytes_read: stored_bytes })
+        Ok(Self { chunk, level: None, section, chunk_at: 0, stored_bytes, bytes_read: stored_bytes })
     }
 
-    /// Creates the column of a level, whose chunk begins at byte `at` of the head. The bytes of the head are counted
-    /// elsewhere.
-    pub fn of_level(chunk: Chunk, level: usize, section: u32, at: usize, stored_bytes: u64) -> Self {
-        Self { chunk, level: Some(level), section, at, stored_bytes, bytes_read: 0 }
+    /// Creates the column of a level. Its chunk begins at byte `chunk_at` of the head. `bytes_read` starts at zero,
+    /// because [`Pages`](super::pages::Pages) counts the head.
+    pub fn from_level(chunk: Chunk, level: usize, section: u32, chunk_at: usize, stored_bytes: u64) -> Self {
+        Self { chunk, level: Some(level), section, chunk_at, stored_bytes, bytes_read: 0 }
     }
 
     /// Checks the parts of the chunk that parsing does not check.
     pub fn check(&self) -> Result<(), BlockError> {
-        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).shifted_by(self.at).in_section(self.section))
+        self.chunk.check().map_err(|corrupt| Corrupt::from(corrupt).shifted_by(self.chunk_at).in_section(self.section))
     }
 
     /// Reads the values of some rows.

@@ -11,7 +11,7 @@ use taut_types::{ColumnPredicate, DatumPredicate};
 /// A list whose distances are all below this limit becomes a table of one bit per distance.
 const TABLE_MAX: u64 = 1 << 16;
 /// If more than this many of 64 rows are selected, testing all 64 is faster than finding the selected ones.
-const DENSE: u32 = 16;
+const SPARSE_ROWS_MAX: u32 = 16;
 
 /// A predicate on codes, or on distances of numbers from a base. Callers handle nulls.
 #[derive(Debug, PartialEq)]
@@ -109,7 +109,7 @@ impl FieldPredicate {
 }
 
 /// Deselects all rows in `ranges`.
-pub(crate) fn deselect(ranges: &RowRanges, selection: &mut Bitmap) {
+pub(crate) fn deselect_ranges(ranges: &RowRanges, selection: &mut Bitmap) {
     ranges.iter().for_each(|rows| selection.clear_range(rows.start as usize..rows.end as usize));
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn
             continue;
         }
         let mut passing = 0;
-        if candidates.count_ones() > DENSE {
+        if candidates.count_ones() > SPARSE_ROWS_MAX {
             for row in first..last {
                 passing |= u64::from(passes(row)) << (row % 64);
             }
@@ -154,7 +154,8 @@ pub(crate) struct BytesPredicate<'a> {
 
 #[derive(Debug)]
 enum BytesForm<'a> {
-    Never,
+    /// No value has this form, so none passes unless the predicate is negated.
+    MatchesNothing,
     Equal(&'a [u8]),
     Range(&'a Bound<Box<[u8]>>, &'a Bound<Box<[u8]>>),
     OneOf(&'a [Box<[u8]>]),
@@ -169,25 +170,25 @@ impl<'a> BytesPredicate<'a> {
             }
             DatumPredicate::BytesRange { low, high } => BytesForm::Range(low, high),
             DatumPredicate::BytesOneOf(list) => match &**list {
-                [] => BytesForm::Never,
+                [] => BytesForm::MatchesNothing,
                 [only] => BytesForm::Equal(only),
                 list => BytesForm::OneOf(list),
             },
-            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesForm::Never,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesForm::MatchesNothing,
         };
         Self { form, negated: predicate.negated }
     }
 
     /// Result of the predicate, if it is the same for all values.
-    pub fn fixed(&self) -> Option<bool> {
-        matches!(self.form, BytesForm::Never).then_some(self.negated)
+    pub fn fixed_result(&self) -> Option<bool> {
+        matches!(self.form, BytesForm::MatchesNothing).then_some(self.negated)
     }
 
     /// Whether a value passes.
     #[inline]
     pub fn admits(&self, bytes: &[u8]) -> bool {
-        let admits = match self.form {
-            BytesForm::Never => false,
+        let is_match = match self.form {
+            BytesForm::MatchesNothing => false,
             BytesForm::Equal(value) => bytes == value,
             BytesForm::Range(low, high) => {
                 let above = match low {
@@ -204,7 +205,7 @@ impl<'a> BytesPredicate<'a> {
             }
             BytesForm::OneOf(list) => list.binary_search_by(|value| (**value).cmp(bytes)).is_ok(),
         };
-        admits != self.negated
+        is_match != self.negated
     }
 }
 

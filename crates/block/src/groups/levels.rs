@@ -24,11 +24,11 @@ use arrow_buffer::Buffer;
 use taut_encoding::{Choice, Chunk};
 use taut_types::{GroupKind, LevelColumns, LogicalType};
 
-use super::column::{ColumnPiece, encode_level, pays};
+use super::column::{ColumnPiece, encode_level, is_level_worthwhile};
 use super::packed;
 use super::pages::{HEAD_BYTES, LEVELS_AT};
 use crate::bytes::u32_at;
-use crate::error::{Corrupt, wrong};
+use crate::error::{Corrupt, corrupt_at};
 use crate::values::ColumnValues;
 use crate::{BuildError, PAGE_BYTES};
 
@@ -51,7 +51,7 @@ pub(crate) fn choose(
     candidates: &LevelColumns,
 ) -> Result<Vec<Level>, BuildError> {
     let mut levels = vec![];
-    let mut room = LEVEL_BYTES_MAX;
+    let mut bytes_left = LEVEL_BYTES_MAX;
     for ordinal in &candidates.positions {
         let (values, choice, name) = columns[*ordinal];
         let field_bytes = match kind {
@@ -66,10 +66,10 @@ pub(crate) fn choose(
         }
         let chunk = encode_level(values, choice, name)?;
         if !candidates.forced {
-            if !pays(chunk.len(), field_bytes) || chunk.len() > room {
+            if !is_level_worthwhile(chunk.len(), field_bytes) || chunk.len() > bytes_left {
                 break;
             }
-            room -= chunk.len();
+            bytes_left -= chunk.len();
         }
         levels.push(Level { ordinal: *ordinal, chunk });
     }
@@ -103,12 +103,12 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
     Ok(())
 }
 
-/// Storage of the columns of an open piece. A column is stored alone or as a field of tuples.
+/// Where an open piece stores each of its columns: alone, or as a field of tuples.
 #[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
 pub(crate) enum Levels {
     /// The only column of a column group. This variant avoids an allocation.
     Single(ColumnPiece),
-    /// A row layout: the columns that are stored alone, if any, and for each column of the group where it is stored.
+    /// A row layout: the columns that are stored alone, if any, and the storage of each column of the group.
     OfRows { columns: Vec<ColumnPiece>, storage: Vec<ColumnStorageIndex> },
 }
 
@@ -132,15 +132,15 @@ impl Levels {
     /// head.
     pub fn parse(head: &Buffer, section: u32, types: &[LogicalType], rows: usize) -> Result<Self, Corrupt> {
         if head.len() < HEAD_BYTES {
-            return Err(wrong(head.len(), "the head of a piece"));
+            return Err(corrupt_at(head.len(), "the head of a piece"));
         }
         let (count, levels_at) = (u32_at(head, LEVELS_AT) as usize, u32_at(head, LEVELS_AT + 4) as usize);
         if count > types.len() || (count == 0 && levels_at != 0) {
-            return Err(wrong(LEVELS_AT, "no more levels than the group has columns"));
+            return Err(corrupt_at(LEVELS_AT, "no more levels than the group has columns"));
         }
         let records_end = levels_at + count * RECORD_BYTES;
         if !levels_at.is_multiple_of(64) || (count > 0 && levels_at < HEAD_BYTES) || records_end > head.len() {
-            return Err(wrong(LEVELS_AT + 4, "records of levels inside the head"));
+            return Err(corrupt_at(LEVELS_AT + 4, "records of levels inside the head"));
         }
         let mut columns = vec![];
         let mut level_of: Vec<Option<usize>> = vec![None; types.len()];
@@ -148,15 +148,15 @@ impl Levels {
             let at = levels_at + level * RECORD_BYTES;
             let word = |field: usize| u32_at(head, at + 4 * field) as usize;
             let (ordinal, chunk_at, length) = (word(0), word(1), word(2));
-            let free = level_of.get_mut(ordinal).filter(|other| other.is_none());
-            *free.ok_or(wrong(at, "a column of the group that is no other level"))? = Some(level);
+            let unassigned = level_of.get_mut(ordinal).filter(|other| other.is_none());
+            *unassigned.ok_or(corrupt_at(at, "a column of the group that is no other level"))? = Some(level);
             let is_inside = chunk_at >= records_end && chunk_at.is_multiple_of(64) && chunk_at + length <= head.len();
             if !is_inside || word(3) != 0 {
-                return Err(wrong(at + 4, "the chunk of a level inside the head"));
+                return Err(corrupt_at(at + 4, "the chunk of a level inside the head"));
             }
             let chunk = Chunk::parse(head.slice_with_length(chunk_at, length), types[ordinal], rows)
                 .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(chunk_at))?;
-            columns.push(ColumnPiece::of_level(chunk, level, section, chunk_at, length as u64));
+            columns.push(ColumnPiece::from_level(chunk, level, section, chunk_at, length as u64));
         }
         let mut fields = 0..;
         let storage_of = |level: Option<usize>| match level {
@@ -168,7 +168,7 @@ impl Levels {
 
     /// Types of the columns that are fields. `types` has the types of all columns.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
-        let is_field = |(ordinal, _): &(usize, _)| matches!(self.at(*ordinal), ColumnStorage::Field(_));
+        let is_field = |(ordinal, _): &(usize, _)| matches!(self.column_storage(*ordinal), ColumnStorage::Field(_));
         types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()
     }
 
@@ -189,7 +189,7 @@ impl Levels {
     }
 
     /// Storage of the column with this ordinal in the group.
-    pub fn at(&self, ordinal: usize) -> ColumnStorage<'_> {
+    pub fn column_storage(&self, ordinal: usize) -> ColumnStorage<'_> {
         match self {
             Self::Single(column) => ColumnStorage::Column(column),
             Self::OfRows { columns, storage } => match storage[ordinal] {
@@ -227,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn levels_lead_back_and_leave_the_other_columns_to_fields() {
+    fn columns_without_a_level_become_fields() {
         let levels = parse(&head()).unwrap();
         assert_eq!(levels.field_types(&TYPES), [LogicalType::BigInt]);
-        assert!(matches!(levels.at(0), ColumnStorage::Field(0)));
-        let stored = |ordinal| match levels.at(ordinal) {
+        assert!(matches!(levels.column_storage(0), ColumnStorage::Field(0)));
+        let stored = |ordinal| match levels.column_storage(ordinal) {
             ColumnStorage::Column(column) => column.storage().1,
             ColumnStorage::Field(_) => String::new(),
         };

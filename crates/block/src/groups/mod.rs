@@ -77,21 +77,21 @@ enum TupleColumns<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Opens a piece with columns of these types.
+    /// Opens the piece in a range of sections, with columns of these types.
     pub fn open(
         kind: GroupKind,
         sections: &'a dyn Sections,
-        numbers: Range<u32>,
+        section_range: Range<u32>,
         types: &[LogicalType],
         rows: usize,
     ) -> Result<Self, BlockError> {
-        let section = numbers.start;
+        let section = section_range.start;
         if kind == GroupKind::Column {
             return Self::open_column(section, sections.section(section)?, types[0], rows);
         }
-        let mut pages = Pages::new(sections, numbers);
+        let mut pages = Pages::new(sections, section_range);
         let head = pages.head()?;
-        let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
         let fields = levels.field_types(types);
         let tuples = match kind {
             GroupKind::PackedRows => TupleColumns::Packed(PackedPiece::open(pages, &head, &fields, rows)?),
@@ -110,7 +110,7 @@ impl<'a> Piece<'a> {
 
     /// Chunk of the column with this ordinal. Returns `None` if the column is stored in tuples.
     pub fn chunk(&self, ordinal: usize) -> Option<&Chunk> {
-        match self.levels.at(ordinal) {
+        match self.levels.column_storage(ordinal) {
             ColumnStorage::Column(column) => Some(&column.chunk),
             ColumnStorage::Field(_) => None,
         }
@@ -132,7 +132,7 @@ impl<'a> Piece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match (self.levels.at(ordinal), &mut self.tuples) {
+        match (self.levels.column_storage(ordinal), &mut self.tuples) {
             (ColumnStorage::Column(column), _) => column.filter(predicate, ranges, selection),
             (ColumnStorage::Field(_), TupleColumns::None) => {}
             (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => {
@@ -147,7 +147,7 @@ impl<'a> Piece<'a> {
 
     /// Distinct values of the column with this ordinal. Returns `None` if it has no dictionary.
     pub fn dictionary(&self, ordinal: usize) -> Option<ArrayRef> {
-        match (self.levels.at(ordinal), &self.tuples) {
+        match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.chunk.dictionary(),
             (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.dictionary(field),
             (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
@@ -162,7 +162,7 @@ impl<'a> Piece<'a> {
         predicate: &DatumPredicate,
         rows: Range<usize>,
     ) -> Result<Option<Vec<Range<usize>>>, BlockError> {
-        match (self.levels.at(ordinal), &mut self.tuples) {
+        match (self.levels.column_storage(ordinal), &mut self.tuples) {
             (ColumnStorage::Column(column), _) => Ok(column.chunk.search(predicate, rows)),
             (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, predicate, rows),
             // In packed rows, columns that are sorted are levels.
@@ -170,10 +170,10 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Ranges of the codes of text whose dictionary entries pass a predicate, which must not be a null test. Returns
-    /// `None` without a dictionary.
+    /// Ranges of the dictionary codes of a column of text that pass a predicate. Returns `None` if the column has no
+    /// dictionary. The predicate must not be [`DatumPredicate::Null`].
     pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
-        match (self.levels.at(ordinal), &self.tuples) {
+        match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.chunk.codes_that_pass(predicate),
             (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.codes_that_pass(field, predicate),
             (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Slotted(_)) => None,
@@ -189,7 +189,7 @@ impl<'a> Piece<'a> {
         ranges: &RowRanges,
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
-        match (self.levels.at(ordinal), &mut self.tuples) {
+        match (self.levels.column_storage(ordinal), &mut self.tuples) {
             (ColumnStorage::Column(column), _) => column.filter_codes(flags, null_passes, ranges, selection),
             (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => {
                 piece.filter_codes(field, flags, null_passes, ranges, selection)?;
@@ -201,17 +201,17 @@ impl<'a> Piece<'a> {
 
     /// Reads the columns with these ordinals, for some rows.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
-        let field = |ordinal: &usize| match self.levels.at(*ordinal) {
+        let field = |ordinal: &usize| match self.levels.column_storage(*ordinal) {
             ColumnStorage::Column(_) => None,
             ColumnStorage::Field(field) => Some(field),
         };
         let fields: Vec<usize> = ordinals.iter().filter_map(field).collect();
         // Levels are read without loading a page.
-        let read = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
-        let mut read = read.into_iter();
-        let array = |ordinal: &usize| match self.levels.at(*ordinal) {
+        let arrays = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
+        let mut arrays = arrays.into_iter();
+        let array = |ordinal: &usize| match self.levels.column_storage(*ordinal) {
             ColumnStorage::Column(column) => Some(column.read(rows)),
-            ColumnStorage::Field(_) => read.next(),
+            ColumnStorage::Field(_) => arrays.next(),
         };
         Ok(ordinals.iter().filter_map(array).collect())
     }
@@ -233,7 +233,7 @@ impl<'a> Piece<'a> {
 
     /// Storage of the column with this ordinal: outermost encoding, its description, and bytes.
     pub fn storage(&self, ordinal: usize) -> (Encoding, String, u64) {
-        match (self.levels.at(ordinal), &self.tuples) {
+        match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.storage(),
             (ColumnStorage::Field(field), TupleColumns::Packed(piece)) => piece.storage(field),
             (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => piece.storage(field),
@@ -241,8 +241,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Adds the counts of what was read to a report, and resets them.
-    pub fn report(&mut self, report: &mut ScanReport) {
+    /// Adds the counts of bytes and pages read to a report, and resets them.
+    pub fn flush_counts(&mut self, report: &mut ScanReport) {
         for column in self.levels.columns_mut() {
             report.bytes_read += std::mem::take(&mut column.bytes_read);
         }

@@ -13,23 +13,23 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, OffsetB
 use arrow_select::take::take;
 use taut_types::{LogicalType, f32_from_ordered, f64_from_ordered};
 
-/// Column of a result, under construction.
+/// Builder of the array of one column.
 pub(crate) struct Output {
     pub values: Values,
     pub nulls: NullBufferBuilder,
-    /// Total bytes of the values that were read from overflow sections.
-    pub referred: usize,
+    /// Total bytes of the values that were copied from overflow sections.
+    pub overflow_bytes: usize,
     logical: LogicalType,
 }
 
 /// Values appended so far.
 pub(crate) enum Values {
     Booleans(Vec<bool>),
-    Small(Vec<i16>),
+    SmallInts(Vec<i16>),
     /// Integers and dates.
     Integers(Vec<i32>),
     /// Big integers and timestamps.
-    Bigs(Vec<i64>),
+    BigInts(Vec<i64>),
     Reals(Vec<f32>),
     Doubles(Vec<f64>),
     /// Decimals, stored as integers of 64 or 128 bits.
@@ -42,58 +42,58 @@ pub(crate) enum Values {
     Nulls(usize),
 }
 
-/// Value of an Arrow array, converted from the integer that a block stores for it. The integer has no more bits than
-/// the type. It can wrap only if damaged bytes match their checksum.
-pub(crate) trait Native: Copy {
-    /// Converts the stored integer.
-    fn of(number: i64) -> Self;
+/// Value type of an Arrow array whose values a block stores as integers. A stored integer has at most as many bits as
+/// the type. It can exceed them, and then wraps, only if damaged bytes match their checksum.
+pub(crate) trait StoredNumber: Copy {
+    /// Converts an integer that a block stores.
+    fn from_stored(number: i64) -> Self;
 }
 
-impl Native for bool {
-    fn of(number: i64) -> Self {
+impl StoredNumber for bool {
+    fn from_stored(number: i64) -> Self {
         number != 0
     }
 }
-impl Native for i16 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for i16 {
+    fn from_stored(number: i64) -> Self {
         number as Self
     }
 }
-impl Native for i32 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for i32 {
+    fn from_stored(number: i64) -> Self {
         number as Self
     }
 }
-impl Native for i64 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for i64 {
+    fn from_stored(number: i64) -> Self {
         number
     }
 }
-impl Native for i128 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for i128 {
+    fn from_stored(number: i64) -> Self {
         number.into()
     }
 }
-impl Native for f32 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for f32 {
+    fn from_stored(number: i64) -> Self {
         f32_from_ordered(number as i32)
     }
 }
-impl Native for f64 {
-    fn of(number: i64) -> Self {
+impl StoredNumber for f64 {
+    fn from_stored(number: i64) -> Self {
         f64_from_ordered(number)
     }
 }
 
 /// Evaluates `$body` with `$vector` bound to the vector of numbers in `$values`. Without such a vector, evaluates
 /// `$other`.
-macro_rules! with_natives {
+macro_rules! with_numbers {
     ($values:expr, $vector:ident => $body:expr, else $other:expr) => {
         match $values {
             $crate::groups::output::Values::Booleans($vector) => $body,
-            $crate::groups::output::Values::Small($vector) => $body,
+            $crate::groups::output::Values::SmallInts($vector) => $body,
             $crate::groups::output::Values::Integers($vector) => $body,
-            $crate::groups::output::Values::Bigs($vector) => $body,
+            $crate::groups::output::Values::BigInts($vector) => $body,
             $crate::groups::output::Values::Reals($vector) => $body,
             $crate::groups::output::Values::Doubles($vector) => $body,
             $crate::groups::output::Values::Decimals($vector) => $body,
@@ -101,24 +101,24 @@ macro_rules! with_natives {
         }
     };
 }
-pub(crate) use with_natives;
+pub(crate) use with_numbers;
 
 impl Output {
     /// An empty column of a type, with capacity for `rows` rows.
     pub fn new(logical: LogicalType, rows: usize) -> Self {
         let values = match logical {
             LogicalType::Boolean => Values::Booleans(Vec::with_capacity(rows)),
-            LogicalType::SmallInt => Values::Small(Vec::with_capacity(rows)),
+            LogicalType::SmallInt => Values::SmallInts(Vec::with_capacity(rows)),
             LogicalType::Integer | LogicalType::Date => Values::Integers(Vec::with_capacity(rows)),
             LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz => {
-                Values::Bigs(Vec::with_capacity(rows))
+                Values::BigInts(Vec::with_capacity(rows))
             }
             LogicalType::Real => Values::Reals(Vec::with_capacity(rows)),
             LogicalType::Double => Values::Doubles(Vec::with_capacity(rows)),
             LogicalType::Decimal { .. } => Values::Decimals(Vec::with_capacity(rows)),
             LogicalType::Varchar | LogicalType::Bytea => Values::Text(Text::new(rows)),
         };
-        Self { values, nulls: NullBufferBuilder::new(rows), referred: 0, logical }
+        Self { values, nulls: NullBufferBuilder::new(rows), overflow_bytes: 0, logical }
     }
 
     /// An empty column of dictionary codes.
@@ -126,19 +126,19 @@ impl Output {
         Self {
             values: Values::Codes(Vec::with_capacity(rows)),
             nulls: NullBufferBuilder::new(rows),
-            referred: 0,
+            overflow_bytes: 0,
             logical,
         }
     }
 
     /// A column of text or bytes whose values are complete.
     pub fn of_text(logical: LogicalType, text: Text) -> Self {
-        Self { values: Values::Text(text), nulls: NullBufferBuilder::new(0), referred: 0, logical }
+        Self { values: Values::Text(text), nulls: NullBufferBuilder::new(0), overflow_bytes: 0, logical }
     }
 
     /// A column of nulls.
     pub fn of_nulls(logical: LogicalType) -> Self {
-        Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), referred: 0, logical }
+        Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), overflow_bytes: 0, logical }
     }
 
     /// Builds the array. Codes are looked up in `dictionary`.
@@ -146,14 +146,14 @@ impl Output {
         let nulls = self.nulls.finish();
         Ok(match (self.values, self.logical) {
             (Values::Booleans(values), _) => Arc::new(BooleanArray::new(BooleanBuffer::from(values), nulls)),
-            (Values::Small(values), logical) => primitive::<Int16Type>(values, nulls, logical),
-            (Values::Integers(values), LogicalType::Date) => primitive::<Date32Type>(values, nulls, self.logical),
-            (Values::Integers(values), logical) => primitive::<Int32Type>(values, nulls, logical),
-            (Values::Bigs(values), LogicalType::BigInt) => primitive::<Int64Type>(values, nulls, self.logical),
-            (Values::Bigs(values), logical) => primitive::<TimestampMicrosecondType>(values, nulls, logical),
-            (Values::Reals(values), logical) => primitive::<Float32Type>(values, nulls, logical),
-            (Values::Doubles(values), logical) => primitive::<Float64Type>(values, nulls, logical),
-            (Values::Decimals(values), logical) => primitive::<Decimal128Type>(values, nulls, logical),
+            (Values::SmallInts(values), logical) => primitive_array::<Int16Type>(values, nulls, logical),
+            (Values::Integers(values), LogicalType::Date) => primitive_array::<Date32Type>(values, nulls, self.logical),
+            (Values::Integers(values), logical) => primitive_array::<Int32Type>(values, nulls, logical),
+            (Values::BigInts(values), LogicalType::BigInt) => primitive_array::<Int64Type>(values, nulls, self.logical),
+            (Values::BigInts(values), logical) => primitive_array::<TimestampMicrosecondType>(values, nulls, logical),
+            (Values::Reals(values), logical) => primitive_array::<Float32Type>(values, nulls, logical),
+            (Values::Doubles(values), logical) => primitive_array::<Float64Type>(values, nulls, logical),
+            (Values::Decimals(values), logical) => primitive_array::<Decimal128Type>(values, nulls, logical),
             (Values::Codes(codes), _) => {
                 let dictionary = dictionary.ok_or("a dictionary")?;
                 let greatest = codes.iter().max().copied().unwrap_or(0) as usize;
@@ -171,7 +171,7 @@ impl Output {
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(
+fn primitive_array<T: ArrowPrimitiveType>(
     values: Vec<T::Native>,
     nulls: Option<NullBuffer>,
     logical: LogicalType,
@@ -185,8 +185,8 @@ fn primitive<T: ArrowPrimitiveType>(
 
 /// Text or bytes, stored end to end.
 ///
-/// Values are copied, because Arrow then validates the UTF-8 of all values at once and builds the views. Views into
-/// pages would cost more: Arrow would validate each value separately.
+/// Values are copied out of pages. Arrow then validates the UTF-8 of all values at once and builds the views. Views
+/// into pages would be slower, because Arrow would validate each value separately.
 pub(crate) struct Text {
     /// Bytes of the values, followed by free space.
     heap: Vec<u8>,
@@ -204,8 +204,9 @@ impl Text {
         Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
     }
 
-    /// Values stored end to end. `ends` contains the start of each value, and the end of the last.
-    pub fn of(heap: Vec<u8>, ends: Vec<i64>) -> Self {
+    /// Creates a column from values stored end to end. `ends` contains the start of each value, and the end of the
+    /// last.
+    pub fn from_parts(heap: Vec<u8>, ends: Vec<i64>) -> Self {
         Self { used: heap.len(), heap, ends }
     }
 

@@ -28,7 +28,7 @@ use arrow_buffer::Buffer;
 use taut_encoding::{LINE_BYTES, prefetch};
 
 use crate::bytes::u32_at;
-use crate::error::{Corrupt, wrong};
+use crate::error::{Corrupt, corrupt_at};
 use crate::selection::{PageRows, Rows};
 use crate::{BlockError, BuildError, PAGE_BYTES, Sections};
 
@@ -43,16 +43,17 @@ pub(crate) const INLINE_BYTES_MAX: usize = 8 << 10;
 pub(crate) const REFERENCE_BYTES: usize = 12;
 /// Minimum rows of a page: the longest tuple of a piece must fit this many times.
 pub(crate) const PAGE_ROWS_MIN: usize = 4;
-const OVERFLOW_BYTES: usize = 1 << 20;
+/// Maximum bytes of an overflow section, unless a single value is longer.
+const OVERFLOW_BYTES_MAX: usize = 1 << 20;
 /// A zone in a row layout covers one page for each 16 columns of the group, rounded up. Zones then take at most 2 % of
 /// the bytes of the pages.
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
-/// Rows are prefetched if there are at most this many per page on average. More rows lie close together.
+/// Rows are prefetched if at most this many per page are read on average. With more, rows share cache lines.
 const PREFETCHED_ROWS_MAX: usize = 8;
-/// Maximum cache lines of a row, or of one of its values, that are prefetched. The processor itself prefetches the
-/// lines after them.
-pub(crate) const FETCHED_LINES_MAX: usize = 4;
+/// Maximum cache lines of a row, or of one of its values, that are prefetched. The hardware prefetcher loads the lines
+/// after them.
+pub(crate) const PREFETCHED_LINES_MAX: usize = 4;
 
 /// Parsed head of a piece, up to the tables.
 #[derive(Debug)]
@@ -97,31 +98,31 @@ impl Directory {
         sections: usize,
     ) -> Result<Self, Corrupt> {
         if head.len() < HEAD_BYTES {
-            return Err(wrong(head.len(), "the head of a piece"));
+            return Err(corrupt_at(head.len(), "the head of a piece"));
         }
         let word = |at| u32_at(head, at) as usize;
         let (page_bytes, pages, overflows) = (word(4), word(8), word(12));
         if word(0) != rows {
-            return Err(wrong(0, "as many rows as the segment has"));
+            return Err(corrupt_at(0, "as many rows as the segment has"));
         }
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES..=1 << 30).contains(&page_bytes) {
-            return Err(wrong(4, "a page size from 32 KiB to 1 GiB"));
+            return Err(corrupt_at(4, "a page size from 32 KiB to 1 GiB"));
         }
         if pages == 0 || pages > rows || pages.saturating_add(overflows).saturating_add(1) != sections {
-            return Err(wrong(8, "as many pages and overflows as the piece has sections"));
+            return Err(corrupt_at(8, "as many pages and overflows as the piece has sections"));
         }
         if word(16) != columns {
-            return Err(wrong(16, "as many fields as the group has columns that are no levels"));
+            return Err(corrupt_at(16, "as many fields as the group has columns that are no levels"));
         }
         let fields = HEAD_BYTES..HEAD_BYTES + columns * field_bytes;
         let ends_at = fields.end;
         let tables_at = (ends_at + pages * 4).next_multiple_of(64);
         if head.len() < tables_at {
-            return Err(wrong(head.len(), "the fields and the directory of pages"));
+            return Err(corrupt_at(head.len(), "the fields and the directory of pages"));
         }
         let page_ends: Vec<u32> = (0..pages).map(|page| u32_at(head, ends_at + 4 * page)).collect();
         if page_ends[0] == 0 || !page_ends.is_sorted_by(|a, b| a < b) || page_ends[pages - 1] as usize != rows {
-            return Err(wrong(ends_at, "pages that end in order, the last with the segment"));
+            return Err(corrupt_at(ends_at, "pages that end in order, the last with the segment"));
         }
         Ok(Self { page_bytes, page_ends, overflows, tuple_bits: word(20), fields, tables_at })
     }
@@ -159,7 +160,7 @@ impl Overflow {
     /// Appends a value to the last section and returns a reference to it. Begins a new section if the last one is full.
     pub fn push(&mut self, value: &[u8]) -> Result<[u8; REFERENCE_BYTES], BuildError> {
         let too_large = |what, found: usize| BuildError::TooLarge { what, found: found as u64 };
-        if self.sections.last().is_none_or(|section| section.len() + value.len() > OVERFLOW_BYTES) {
+        if self.sections.last().is_none_or(|section| section.len() + value.len() > OVERFLOW_BYTES_MAX) {
             self.sections.push(vec![]);
         }
         let number = self.sections.len() - 1;
@@ -174,10 +175,10 @@ impl Overflow {
     }
 }
 
-/// Sections of an open piece. Each is loaded on first use and kept.
+/// Sections of an open piece. Each is loaded on first use and stays loaded.
 pub(crate) struct Pages<'a> {
     sections: &'a dyn Sections,
-    numbers: Range<u32>,
+    section_range: Range<u32>,
     loaded: Vec<Option<Buffer>>,
     /// Number of pages of rows. Zero until the head is parsed.
     pages: usize,
@@ -190,11 +191,11 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    pub fn new(sections: &'a dyn Sections, numbers: Range<u32>) -> Self {
+    pub fn new(sections: &'a dyn Sections, section_range: Range<u32>) -> Self {
         Self {
             sections,
-            loaded: vec![None; numbers.len()],
-            numbers,
+            loaded: vec![None; section_range.len()],
+            section_range,
             pages: 0,
             overflow_bytes: 0,
             bytes_read: 0,
@@ -203,13 +204,13 @@ impl<'a> Pages<'a> {
     }
 
     /// Number of sections of the piece.
-    pub fn count(&self) -> usize {
+    pub fn section_count(&self) -> usize {
         self.loaded.len()
     }
 
     /// Creates an error that names a section of the piece, given by its ordinal in the piece.
-    pub fn corrupt(&self, section: usize, corrupt: Corrupt) -> BlockError {
-        corrupt.in_section(self.numbers.start + section as u32)
+    pub fn corrupt_error(&self, section: usize, corrupt: Corrupt) -> BlockError {
+        corrupt.in_section(self.section_range.start + section as u32)
     }
 
     /// The head section.
@@ -252,10 +253,10 @@ impl<'a> Pages<'a> {
         Ok((end <= bytes.len()).then_some((bytes, offset..end)))
     }
 
-    /// Prefetches rows into the processor cache if they are far apart. Returns whether it did. Without this, a read
-    /// would wait for memory once per row.
+    /// Prefetches rows into the processor cache if they are far apart, and returns true if it did. Without prefetching,
+    /// a read would wait for memory once per row.
     ///
-    /// `slot` returns the offset in a page of the slot of a row. If the layout has no slots, it returns any offset.
+    /// `slot_at` returns the offset in a page of the slot of a row. If the layout has no slots, it returns any offset.
     /// `row_offset` returns the offset of the row in the page. `bytes` is the range of the row that will be read. Both
     /// closures get pages that are not checked yet.
     pub fn prefetch_rows(
@@ -263,7 +264,7 @@ impl<'a> Pages<'a> {
         rows: &Rows<'_>,
         page_ends: &[u32],
         bytes: Range<usize>,
-        slot: impl Fn(&[u8], usize) -> usize,
+        slot_at: impl Fn(&[u8], usize) -> usize,
         row_offset: impl Fn(&[u8], usize) -> Option<usize>,
     ) -> Result<bool, BlockError> {
         if rows.len() > PREFETCHED_ROWS_MAX * page_ends.len() {
@@ -275,33 +276,35 @@ impl<'a> Pages<'a> {
             Rows::Range(_) | Rows::Runs(_) => &[],
         };
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(false) };
-        let page = |row: u32| page_ends.partition_point(|end| *end <= row);
-        if positions.len() > PREFETCHED_ROWS_MAX * (page(*last) + 1 - page(*first)) {
+        let page_of = |row: u32| page_ends.partition_point(|end| *end <= row);
+        if positions.len() > PREFETCHED_ROWS_MAX * (page_of(*last) + 1 - page_of(*first)) {
             return Ok(false);
         }
-        let fetch_rows = |pages: &Self, number: usize, part: &PageRows<'_>| {
+        let prefetch_page_rows = |pages: &Self, number: usize, part: &PageRows<'_>| {
             let Some(page) = &pages.loaded[1 + number] else { return };
-            part.each(|row| {
+            part.for_each(|row| {
                 let Some(row) = row_offset(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
                 let row = &row[..bytes.len().min(row.len())];
-                prefetch(&row[..row.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
+                prefetch(&row[..row.len().min(PREFETCHED_LINES_MAX * LINE_BYTES)]);
                 // The cache line of the last byte, because rows begin anywhere in a line.
                 prefetch(&row[row.len().saturating_sub(1)..]);
             });
         };
         // The rows of a page are prefetched after the slots of the next page, when their own slots have arrived.
-        let mut before: Option<(usize, PageRows<'_>)> = None;
-        rows.by_page(page_ends, |number, part| {
+        let mut previous: Option<(usize, PageRows<'_>)> = None;
+        rows.for_each_page(page_ends, |number, part| {
             let page = self.page(number)?;
             prefetch(&page[..page.len().min(LINE_BYTES)]);
-            part.each(|row| prefetch(page.get(slot(page, row)..).and_then(|bytes| bytes.get(..1)).unwrap_or_default()));
-            if let Some((number, part)) = before.replace((number, part)) {
-                fetch_rows(self, number, &part);
+            part.for_each(|row| {
+                prefetch(page.get(slot_at(page, row)..).and_then(|bytes| bytes.get(..1)).unwrap_or_default())
+            });
+            if let Some((number, part)) = previous.replace((number, part)) {
+                prefetch_page_rows(self, number, &part);
             }
             Ok::<_, BlockError>(())
         })?;
-        if let Some((number, part)) = before {
-            fetch_rows(self, number, &part);
+        if let Some((number, part)) = previous {
+            prefetch_page_rows(self, number, &part);
         }
         Ok(true)
     }
@@ -311,7 +314,7 @@ impl<'a> Pages<'a> {
         match loaded {
             Some(bytes) => Ok(bytes),
             None => {
-                let bytes = self.sections.section(self.numbers.start + section as u32)?;
+                let bytes = self.sections.section(self.section_range.start + section as u32)?;
                 self.bytes_read += bytes.len() as u64;
                 Ok(loaded.insert(bytes))
             }
@@ -324,14 +327,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_are_whole_pages_or_parts_of_long_ones() {
+    fn zones_are_whole_pages_or_parts_of_long_pages() {
         assert_eq!(zone_ends(&[10, 20, 25], 3), [10, 20, 25]);
         assert_eq!(zone_ends(&[10, 20, 25], 17), [20, 25]);
         assert_eq!(zone_ends(&[20_000], 1), [8192, 16384, 20_000]);
     }
 
     #[test]
-    fn a_directory_leads_back_and_checks_its_bytes() {
+    fn a_directory_round_trips_and_checks_its_bytes() {
         let directory = Directory {
             page_bytes: PAGE_BYTES,
             page_ends: vec![3, 9],

@@ -12,13 +12,13 @@ use taut_encoding::{Bitmap, Extreme};
 use taut_types::DatumPredicate;
 
 use super::{PlannedPredicate, SegmentReader};
-use crate::groups::field_predicate::deselect;
+use crate::groups::field_predicate::deselect_ranges;
 use crate::section::DerivedLookup;
 use crate::{AccessPaths, BlockError, ScanReport, Selection};
 
 /// Minimum ratio of compared rows to rows that pass, for which extremes are built. If more rows pass, extremes save
-/// nothing: a scan also brings the rows that are read next into the processor cache. Building extremes takes as long as
-/// seven scans.
+/// nothing, because a scan also brings the rows that are read next into the processor cache. Building extremes takes as
+/// long as seven scans.
 ///
 /// Measured, like the next constant: `cargo bench -p taut-encoding --bench few_rows`.
 const ROWS_PER_MATCH_MIN: usize = 200;
@@ -37,8 +37,8 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         let cached = self.cached_extremes(planned)?;
-        if let Some(found) = self.find_by_extremes(planned, &cached, report)? {
-            return Ok(Selection::from_positions(found));
+        if let Some(positions) = self.find_by_extremes(planned, &cached, report)? {
+            return Ok(Selection::from_positions(positions));
         }
         let (rows, all) = (planned.uncertain.rows() as usize, self.rows);
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
@@ -48,43 +48,43 @@ impl SegmentReader<'_> {
             let left = self.finish_scan(planned, rows, &cached, &selection, report)?;
             return Ok(Selection::from_counted_bitmap(selection, left));
         }
-        let mut selection = self.bits_of(&planned.uncertain);
+        let mut selection = self.ranges_bitmap(&planned.uncertain);
         let left = self.scan_column(planned, rows, &cached, &mut selection, report)?;
         Ok(Selection::from_counted_bitmap(selection, left))
     }
 
-    /// Deselects the rows that fail a column predicate. `before` is the number of selected rows. Returns the number of
-    /// rows that stay selected.
+    /// Deselects the rows that fail a column predicate. `selected` is the number of selected rows. Returns the number
+    /// of rows that stay selected.
     pub(super) fn evaluate_on_column(
         &mut self,
         planned: &PlannedPredicate<'_>,
-        before: usize,
+        selected: usize,
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         let (predicate, uncertain) = (planned.predicate, &planned.uncertain);
         let (piece, ordinal) = self.piece(predicate.column)?;
-        if before * ROWS_PER_SELECTED_MIN <= uncertain.rows() as usize
+        if selected * ROWS_PER_SELECTED_MIN <= uncertain.rows() as usize
             && let Some(chunk) = piece.chunk(ordinal)
-            && chunk.filter_selected(predicate, before, selection)
+            && chunk.filter_selected(predicate, selected, selection)
         {
-            report.count_column_scan(before as u64);
+            report.count_column_scan(selected as u64);
             return Ok(selection.count());
         }
         let cached = self.cached_extremes(planned)?;
         if let Some(mut found) = self.find_by_extremes(planned, &cached, report)? {
             found.retain(|row| selection.get(*row as usize));
-            deselect(uncertain, selection);
+            deselect_ranges(uncertain, selection);
             found.iter().for_each(|row| selection.set(*row as usize));
             return Ok(selection.count());
         }
-        self.scan_column(planned, before, &cached, selection, report)
+        self.scan_column(planned, selected, &cached, selection, report)
     }
 
     /// Looks up cached extremes for a predicate. Returns `None` unless the column is stored alone and the predicate
     /// passes only its greatest or only its least numbers.
     fn cached_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<CachedExtremes, BlockError> {
-        let (sections, extreme) = (self.sections, self.extreme_of(planned)?);
+        let (sections, extreme) = (self.sections, self.passing_extreme(planned)?);
         let (piece, _) = self.piece(planned.predicate.column)?;
         let cached = |extreme| Some((extreme, sections.extremes(piece.single_column()?.section, extreme)));
         Ok(extreme.and_then(cached))
@@ -101,7 +101,7 @@ impl SegmentReader<'_> {
         let Some((extreme, DerivedLookup::Hit(extremes))) = cached else { return Ok(None) };
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
         let Some(chunk) = piece.chunk(ordinal) else { return Ok(None) };
-        let (mut all, mut compared) = (vec![], 0);
+        let (mut positions, mut compared) = (vec![], 0);
         for rows in planned.uncertain.iter() {
             let rows = rows.start as usize..rows.end as usize;
             let Some((found, found_compared)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows)
@@ -109,11 +109,11 @@ impl SegmentReader<'_> {
                 return Ok(None);
             };
             compared += found_compared as u64;
-            if all.is_empty() { all = found } else { all.extend(found) }
+            if positions.is_empty() { positions = found } else { positions.extend(found) }
         }
         report.count_column_scan(compared);
         report.paths |= AccessPaths::EXTREMES;
-        Ok(Some(all))
+        Ok(Some(positions))
     }
 
     /// Like [`SegmentReader::evaluate_on_column`], but always scans all uncertain rows. Builds extremes if they would
@@ -121,22 +121,22 @@ impl SegmentReader<'_> {
     fn scan_column(
         &mut self,
         planned: &PlannedPredicate<'_>,
-        before: usize,
+        selected: usize,
         cached: &CachedExtremes,
         selection: &mut Bitmap,
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         let (piece, ordinal) = self.piece(planned.predicate.column)?;
         piece.filter(ordinal, planned.predicate, &planned.uncertain, selection)?;
-        self.finish_scan(planned, before, cached, selection, report)
+        self.finish_scan(planned, selected, cached, selection, report)
     }
 
-    /// Reports a scan of a column that reduced `before` rows to `selection`, and builds extremes if few rows passed.
+    /// Reports a scan of a column that reduced `selected` rows to `selection`, and builds extremes if few rows passed.
     /// Returns the number of selected rows.
     fn finish_scan(
         &mut self,
         planned: &PlannedPredicate<'_>,
-        before: usize,
+        selected: usize,
         cached: &CachedExtremes,
         selection: &Bitmap,
         report: &mut ScanReport,
@@ -146,7 +146,7 @@ impl SegmentReader<'_> {
         let (piece, _) = self.piece(planned.predicate.column)?;
         if let Some((extreme, DerivedLookup::Miss)) = cached
             && planned.uncertain.rows() as usize * 2 > rows
-            && left * ROWS_PER_MATCH_MIN <= before
+            && left * ROWS_PER_MATCH_MIN <= selected
             && let Some(column) = piece.single_column()
             && let Some(extremes) = column.chunk.extremes(*extreme)
         {
@@ -155,9 +155,9 @@ impl SegmentReader<'_> {
         Ok(left)
     }
 
-    /// Which numbers of the segment pass a range predicate: only the greatest, or only the least. Returns `None` if
-    /// neither is the case.
-    fn extreme_of(&self, planned: &PlannedPredicate<'_>) -> Result<Option<Extreme>, BlockError> {
+    /// The extreme that a range predicate passes: [`Extreme::Greatest`] if it passes only the greatest numbers of the
+    /// segment, [`Extreme::Least`] if only the least. Returns `None` for other predicates.
+    fn passing_extreme(&self, planned: &PlannedPredicate<'_>) -> Result<Option<Extreme>, BlockError> {
         let DatumPredicate::Range { low, high } = planned.predicate.condition else { return Ok(None) };
         if self.scan_all_rows || planned.predicate.negated {
             return Ok(None);

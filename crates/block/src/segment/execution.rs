@@ -11,11 +11,11 @@ use crate::{BlockError, ScanReport, Selection};
 
 /// Maximum number of rows from an index that are put in order by sorting. More rows are put in order by setting bits in
 /// a bitmap of the segment.
-const SORTED_MAX: usize = 200;
+const SORTED_ROWS_MAX: usize = 200;
 
 impl SegmentReader<'_> {
     /// Runs a plan. Returns the selected rows.
-    pub(super) fn run(
+    pub(super) fn run_plan(
         &mut self,
         plan: SelectionPlan<'_>,
         history: &mut PredicateHistory,
@@ -36,17 +36,17 @@ impl SegmentReader<'_> {
         self.not_excluded().map_or(Selection::All(self.rows), Selection::from_bitmap)
     }
 
-    /// Rows of `ranges`, which are few, except excluded ones.
+    /// Rows of `ranges` except excluded ones, as positions. The ranges should contain few rows.
     fn select_ranges(&self, ranges: &RowRanges) -> Selection {
         Selection::from_positions(ranges.iter().flatten().filter(|row| !self.is_excluded(*row)).collect())
     }
 
-    /// Rows of `ranges` that an index found, except excluded ones. The index must decide all predicates.
+    /// Rows of `ranges` that an index found, except excluded rows. The index must decide all predicates.
     fn select_by_index(&self, index: &IndexChoice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
         report.count_index_search();
-        if index.found.rows <= SORTED_MAX && Selection::are_few(index.found.rows, self.rows) {
-            let mut rows = Vec::with_capacity(index.found.rows);
-            index.tree.visit(&index.found, |row| {
+        if index.matches.rows <= SORTED_ROWS_MAX && Selection::are_few(index.matches.rows, self.rows) {
+            let mut rows = Vec::with_capacity(index.matches.rows);
+            index.tree.visit_rows(&index.matches, |row| {
                 if ranges.contains(row) && !self.is_excluded(row) {
                     rows.push(row);
                 }
@@ -56,9 +56,9 @@ impl SegmentReader<'_> {
             rows.dedup();
             return Selection::from_positions(rows);
         }
-        let mut selection = self.found_bits(index);
+        let mut selection = self.index_bitmap(index);
         if ranges.rows() < self.rows as u64 {
-            selection.intersect(&self.bits_of(ranges));
+            selection.intersect(&self.ranges_bitmap(ranges));
         }
         self.deselect_excluded(&mut selection, ranges);
         Selection::from_bitmap(selection)
@@ -85,13 +85,13 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<Selection, BlockError> {
         let BitmapFilter { ranges, excluded, mut column_predicates, row_predicates, index } = filter;
-        let mut selection = self.bits_of(&ranges);
-        let is_deselected_first = excluded > ranges.rows() / 2;
-        if is_deselected_first {
+        let mut selection = self.ranges_bitmap(&ranges);
+        let exclude_first = excluded > ranges.rows() / 2;
+        if exclude_first {
             self.deselect_excluded(&mut selection, &ranges);
         }
         if let Some(index) = &index {
-            self.look_up(index, &mut column_predicates, &mut selection, report);
+            self.apply_index(index, &mut column_predicates, &mut selection, report);
         }
         // If no row of the ranges has been deselected, the number of selected rows is known without counting bits.
         let is_complete = excluded == 0 && index.is_none();
@@ -99,7 +99,7 @@ impl SegmentReader<'_> {
         let Some(rows) = self.evaluate_on_columns(&column_predicates, rows, &mut selection, history, report)? else {
             return Ok(Selection::none());
         };
-        let has_excluded = excluded > 0 && !is_deselected_first;
+        let has_excluded = excluded > 0 && !exclude_first;
         if !has_excluded && row_predicates.is_empty() {
             return Ok(Selection::from_counted_bitmap(selection, rows));
         }
@@ -114,8 +114,8 @@ impl SegmentReader<'_> {
         Ok(Selection::from_bitmap(selection))
     }
 
-    /// Deselects the rows that fail one of some column predicates. `rows` is the number of selected rows. Returns the
-    /// number of rows that stay selected, or `None` as soon as a predicate leaves none.
+    /// Deselects the rows that fail any of the column predicates. `rows` is the number of selected rows. Returns the
+    /// number of rows that stay selected, or `None` as soon as no row stays selected.
     fn evaluate_on_columns(
         &mut self,
         column_predicates: &[PlannedPredicate<'_>],
@@ -124,7 +124,7 @@ impl SegmentReader<'_> {
         history: &mut PredicateHistory,
         report: &mut ScanReport,
     ) -> Result<Option<usize>, BlockError> {
-        for planned in column_predicates.iter().filter(|planned| !planned.is_answered()) {
+        for planned in column_predicates.iter().filter(|planned| !planned.is_decided()) {
             let passed = self.evaluate_on_column(planned, rows, selection, report)?;
             history.record(planned.ordinal, rows, passed);
             if passed == 0 {
@@ -135,8 +135,8 @@ impl SegmentReader<'_> {
         Ok(Some(rows))
     }
 
-    /// Deselects the rows that an index did not find. Marks the predicates that the index decides as answered.
-    fn look_up(
+    /// Deselects the rows that an index did not find. Marks the predicates that the index decides as decided.
+    fn apply_index(
         &self,
         index: &IndexChoice,
         column_predicates: &mut [PlannedPredicate<'_>],
@@ -144,23 +144,23 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) {
         report.count_index_search();
-        selection.intersect(&self.found_bits(index));
+        selection.intersect(&self.index_bitmap(index));
         for (ordinal, planned) in column_predicates.iter_mut().enumerate() {
-            if index.answers(ordinal) {
+            if index.decides(ordinal) {
                 planned.uncertain = RowRanges::none();
             }
         }
     }
 
     /// Bitmap of the segment with the rows that an index found.
-    fn found_bits(&self, index: &IndexChoice) -> Bitmap {
-        let mut found = Bitmap::none(self.rows);
-        index.tree.visit(&index.found, |row| found.set(row as usize));
-        found
+    fn index_bitmap(&self, index: &IndexChoice) -> Bitmap {
+        let mut bitmap = Bitmap::none(self.rows);
+        index.tree.visit_rows(&index.matches, |row| bitmap.set(row as usize));
+        bitmap
     }
 
     /// Bitmap of the segment with the rows of some ranges.
-    pub(super) fn bits_of(&self, ranges: &RowRanges) -> Bitmap {
+    pub(super) fn ranges_bitmap(&self, ranges: &RowRanges) -> Bitmap {
         if ranges.rows() == self.rows as u64 {
             return Bitmap::all_set(self.rows);
         }

@@ -12,7 +12,7 @@
 
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexKind};
 
-use super::scan_cost::cost_in;
+use super::scan_cost::test_cost_in;
 use super::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::BlockError;
 use crate::indexes::{INTERVALS_MAX, IndexMatches, ProbePredicate, TreeIndex, bloom_rules_out, codes_that_pass};
@@ -30,7 +30,7 @@ const SHARE_MAX: f64 = 0.6;
 /// An index and the result of its search.
 pub(super) struct IndexChoice {
     pub tree: TreeIndex,
-    pub found: IndexMatches,
+    pub matches: IndexMatches,
     /// Ordinal, in the planned predicates, of the predicate on the first column of the index.
     first: usize,
     /// Ordinal, in the planned predicates, of the predicate on the second column. Unused if the search did not use this
@@ -41,9 +41,9 @@ pub(super) struct IndexChoice {
 impl IndexChoice {
     /// Whether every row that the index found passes the predicate with the ordinal `predicate` in the planned
     /// predicates.
-    pub fn answers(&self, predicate: usize) -> bool {
-        (predicate == self.first && self.found.first_is_exact)
-            || (Some(predicate) == self.second && self.found.second_is_exact == Some(true))
+    pub fn decides(&self, predicate: usize) -> bool {
+        (predicate == self.first && self.matches.first_is_exact)
+            || (Some(predicate) == self.second && self.matches.second_is_exact == Some(true))
     }
 }
 
@@ -63,7 +63,7 @@ impl SegmentReader<'_> {
         for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
             let columns = header.index(index).1;
             for planned in planned.iter().filter(|planned| columns.contains(&planned.predicate.column)) {
-                if planned.predicate.negated || planned.is_answered() {
+                if planned.predicate.negated || planned.is_decided() {
                     continue;
                 }
                 let section = header.index_section(self.segment, index);
@@ -82,9 +82,9 @@ impl SegmentReader<'_> {
     pub(super) fn choose_index(&mut self, planned: &[PlannedPredicate<'_>]) -> Result<Option<IndexChoice>, BlockError> {
         let mut best: Option<(f64, IndexChoice)> = None;
         for index in 0..self.block.header.indexes() {
-            let Some(candidate) = self.candidate(index, planned) else { continue };
+            let Some(candidate) = self.index_candidate(index, planned) else { continue };
             let Some((cost, choice)) = self.search_candidate(&candidate, planned)? else { continue };
-            if choice.found.rows == 0 {
+            if choice.matches.rows == 0 {
                 // No row passes, so the cost does not matter.
                 return Ok(Some(choice));
             }
@@ -95,17 +95,17 @@ impl SegmentReader<'_> {
         Ok(best.map(|(_, choice)| choice))
     }
 
-    /// An index that can be searched for one or two of the planned predicates. Returns `None` if it cannot, or if so
-    /// many rows are expected to pass that a search does not pay.
-    fn candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
+    /// Planned predicates that an index can be searched for. Returns `None` if there are none, or if too many rows are
+    /// expected to pass for a search to be worthwhile.
+    fn index_candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
         let (kind, columns) = self.block.header.index(index);
-        let on = |column: ColumnIndex| {
+        let predicate_on = |column: ColumnIndex| {
             planned.iter().position(|planned| planned.predicate.column == column && planned.can_be_looked_up())
         };
-        let first = on(columns[0]).filter(|_| kind == IndexKind::CsbTree)?;
-        let is_worth_it = planned[first].share <= SHARE_MAX || self.index_use == IndexUse::Always;
-        let second = columns.get(1).and_then(|column| on(*column));
-        is_worth_it.then_some(IndexCandidate { index, columns: columns.len(), first, second })
+        let first = predicate_on(columns[0]).filter(|_| kind == IndexKind::CsbTree)?;
+        let is_worthwhile = planned[first].share <= SHARE_MAX || self.index_use == IndexUse::Always;
+        let second = columns.get(1).and_then(|column| predicate_on(*column));
+        is_worthwhile.then_some(IndexCandidate { index, columns: columns.len(), first, second })
     }
 
     /// Searches an index. Returns its cost and what it found, or `None` if testing all rows costs less.
@@ -123,7 +123,7 @@ impl SegmentReader<'_> {
         let scan_cost_max: f64 = searched
             .clone()
             .map(|(column, ordinal)| {
-                let row_cost = self.predicate_cost_at_most(planned[ordinal].predicate, tree.has_code_keys(column));
+                let row_cost = self.predicate_cost_max(planned[ordinal].predicate, tree.has_code_keys(column));
                 rows_left(ordinal) * row_cost
             })
             .sum();
@@ -134,23 +134,23 @@ impl SegmentReader<'_> {
             false => INTERVALS_MAX.min(((scan_cost_max - SEARCH_COST) / INTERVAL_COST) as usize),
         };
         let second_predicate = second.map(|second| planned[second].predicate);
-        let Some(found) = self.search_index(&tree, planned[first].predicate, second_predicate, keys_max)? else {
+        let Some(matches) = self.search_index(&tree, planned[first].predicate, second_predicate, keys_max)? else {
             return Ok(None);
         };
-        if found.rows == 0 {
-            return Ok(Some((0.0, IndexChoice { tree, found, first, second })));
+        if matches.rows == 0 {
+            return Ok(Some((0.0, IndexChoice { tree, matches, first, second })));
         }
         let mut row_costs = [0.0; 2];
         for (column, ordinal) in searched {
             row_costs[column] = self.predicate_cost(planned[ordinal].predicate, tree.has_code_keys(column))?;
         }
-        let index_cost = search_cost(&found, row_costs);
+        let index_cost = search_cost(&matches, row_costs);
         let mut scan_cost = rows_left(first) * row_costs[0];
-        if found.second_is_exact.is_some() {
+        if matches.second_is_exact.is_some() {
             scan_cost += second.map_or(0.0, |second| rows_left(second) * row_costs[1]);
         }
         let is_chosen = index_cost < scan_cost || is_forced;
-        Ok(is_chosen.then_some((index_cost, IndexChoice { tree, found, first, second })))
+        Ok(is_chosen.then_some((index_cost, IndexChoice { tree, matches, first, second })))
     }
 
     fn search_index(
@@ -178,35 +178,35 @@ impl SegmentReader<'_> {
 
     /// Estimated nanoseconds to test one row.
     fn predicate_cost(&mut self, predicate: &ColumnPredicate, has_codes: bool) -> Result<f64, BlockError> {
-        let mut kind = self.kind(predicate);
+        let mut kind = self.group_kind(predicate);
         if kind != GroupKind::Column {
             // An abstraction level of a row layout is tested like a column.
             let (piece, ordinal) = self.piece(predicate.column)?;
             kind = if piece.chunk(ordinal).is_some() { GroupKind::Column } else { kind };
         }
-        Ok(cost_in(kind, &predicate.condition, has_codes))
+        Ok(test_cost_in(kind, &predicate.condition, has_codes))
     }
 
-    /// Upper bound of the nanoseconds to test one row. It is valid whether or not the column is an abstraction level,
-    /// so no section is read to find that out.
-    fn predicate_cost_at_most(&self, predicate: &ColumnPredicate, has_codes: bool) -> f64 {
-        let cost = |kind| cost_in(kind, &predicate.condition, has_codes);
-        cost(self.kind(predicate)).max(cost(GroupKind::Column))
+    /// Upper bound of the nanoseconds to test one row. Reads no section, because the bound holds whether or not the
+    /// column is an abstraction level.
+    fn predicate_cost_max(&self, predicate: &ColumnPredicate, has_codes: bool) -> f64 {
+        let cost = |kind| test_cost_in(kind, &predicate.condition, has_codes);
+        cost(self.group_kind(predicate)).max(cost(GroupKind::Column))
     }
 
-    fn kind(&self, predicate: &ColumnPredicate) -> GroupKind {
-        self.block.header.kind(self.block.header.group_and_ordinal(predicate.column.index()).0)
+    fn group_kind(&self, predicate: &ColumnPredicate) -> GroupKind {
+        self.block.header.group_kind(self.block.header.group_and_ordinal(predicate.column.index()).0)
     }
 }
 
-/// Estimated nanoseconds of a search in an index. If the search is not exact, the rows that it finds must be tested.
+/// Estimated nanoseconds of a search in an index, and of testing the rows found if the search is not exact.
 /// `row_costs` are the nanoseconds to test one row, for the predicates on the first and the second column.
-fn search_cost(found: &IndexMatches, row_costs: [f64; 2]) -> f64 {
-    let rows = found.rows as f64;
-    let tested = |is_exact: bool, row_cost: f64| if is_exact { 0.0 } else { rows * row_cost };
+fn search_cost(matches: &IndexMatches, row_costs: [f64; 2]) -> f64 {
+    let rows = matches.rows as f64;
+    let test_cost = |is_exact: bool, row_cost: f64| if is_exact { 0.0 } else { rows * row_cost };
     SEARCH_COST
-        + INTERVAL_COST * found.intervals() as f64
+        + INTERVAL_COST * matches.intervals() as f64
         + FOUND_ROW_COST * rows
-        + tested(found.first_is_exact, row_costs[0])
-        + found.second_is_exact.map_or(0.0, |is_exact| tested(is_exact, row_costs[1]))
+        + test_cost(matches.first_is_exact, row_costs[0])
+        + matches.second_is_exact.map_or(0.0, |is_exact| test_cost(is_exact, row_costs[1]))
 }

@@ -1,7 +1,7 @@
-//! How a reader finds the rows of its segment that pass a predicate.
+//! Plans how a reader finds the rows of its segment that pass a predicate.
 //!
 //! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. It evaluates no predicate on the
-//! values of the other rows: that is left to the plan (see `execution`).
+//! values of the other rows. Running the plan does that (see `execution`).
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(super) enum SelectionPlan<'t> {
     Everything,
     /// Select no row.
     Nothing(NoRows),
-    /// Select rows that zone maps and binary search have decided: all rows of some ranges that are not excluded. They
-    /// are few.
+    /// Select all rows of some ranges that are not excluded. Zone maps and binary search have decided all predicates.
+    /// The ranges contain few rows.
     Ranges(RowRanges),
     /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all
     /// predicates that are left.
@@ -63,8 +63,8 @@ impl<'t> BitmapFilter<'t> {
     /// The simplest plan that selects the same rows.
     fn simplified(mut self) -> SelectionPlan<'t> {
         match self.index {
-            Some(index) if index.found.rows == 0 => SelectionPlan::Nothing(NoRows::CsbTree),
-            Some(index) if self.row_predicates.is_empty() && answers_all(&index, &self.column_predicates) => {
+            Some(index) if index.matches.rows == 0 => SelectionPlan::Nothing(NoRows::CsbTree),
+            Some(index) if self.row_predicates.is_empty() && decides_all(&index, &self.column_predicates) => {
                 SelectionPlan::Index(index, self.ranges)
             }
             None if self.excluded == 0 && self.row_predicates.is_empty() => match self.take_only_predicate() {
@@ -75,21 +75,21 @@ impl<'t> BitmapFilter<'t> {
         }
     }
 
-    /// Removes the only column predicate that is not answered, if it must be evaluated on all rows of the ranges.
+    /// Removes the only column predicate that is not decided, if it must be evaluated on all rows of the ranges.
     /// Returns `None`, and removes nothing, if there is no such predicate.
     fn take_only_predicate(&mut self) -> Option<PlannedPredicate<'t>> {
-        let is_open = |planned: &PlannedPredicate<'_>| !planned.is_answered();
-        let first = self.column_predicates.iter().position(is_open)?;
-        let is_only = !self.column_predicates[first + 1..].iter().any(is_open);
-        let is_on_all = self.column_predicates[first].uncertain.rows() == self.ranges.rows();
-        (is_only && is_on_all).then(|| self.column_predicates.swap_remove(first))
+        let is_undecided = |planned: &PlannedPredicate<'_>| !planned.is_decided();
+        let first = self.column_predicates.iter().position(is_undecided)?;
+        let is_only = !self.column_predicates[first + 1..].iter().any(is_undecided);
+        let is_on_all_rows = self.column_predicates[first].uncertain.rows() == self.ranges.rows();
+        (is_only && is_on_all_rows).then(|| self.column_predicates.swap_remove(first))
     }
 }
 
 /// Whether every row that an index found passes all column predicates.
-fn answers_all(index: &IndexChoice, column_predicates: &[PlannedPredicate<'_>]) -> bool {
+fn decides_all(index: &IndexChoice, column_predicates: &[PlannedPredicate<'_>]) -> bool {
     let mut numbered = column_predicates.iter().enumerate();
-    numbered.all(|(ordinal, planned)| planned.is_answered() || index.answers(ordinal))
+    numbered.all(|(ordinal, planned)| planned.is_decided() || index.decides(ordinal))
 }
 
 impl SegmentReader<'_> {
@@ -114,7 +114,7 @@ impl SegmentReader<'_> {
         if ranges.is_empty() {
             return Ok(SelectionPlan::Nothing(NoRows::ZoneMaps));
         }
-        report.count_zone_answers(column_predicates.iter().filter(|planned| planned.is_answered()).count());
+        report.count_zone_answers(column_predicates.iter().filter(|planned| planned.is_decided()).count());
         if self.index_use != IndexUse::Never {
             if self.bloom_rules_out(&column_predicates)? {
                 return Ok(SelectionPlan::Nothing(NoRows::Bloom));
@@ -129,8 +129,8 @@ impl SegmentReader<'_> {
             return Ok(SelectionPlan::Nothing(NoRows::Excluded));
         }
         report.rows_in += ranges.rows() - excluded;
-        let is_decided = row_predicates.is_empty() && column_predicates.iter().all(PlannedPredicate::is_answered);
-        if is_decided && Selection::are_few(ranges.rows() as usize, self.rows) {
+        let are_decided = row_predicates.is_empty() && column_predicates.iter().all(PlannedPredicate::is_decided);
+        if are_decided && Selection::are_few(ranges.rows() as usize, self.rows) {
             return Ok(SelectionPlan::Ranges(ranges));
         }
         let index = if self.index_use == IndexUse::Never { None } else { self.choose_index(&column_predicates)? };

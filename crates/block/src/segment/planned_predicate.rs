@@ -29,13 +29,13 @@ pub(super) struct PlannedPredicate<'t> {
 
 impl PlannedPredicate<'_> {
     /// Whether the predicate is decided for all rows, so that no value needs to be read.
-    pub fn is_answered(&self) -> bool {
+    pub fn is_decided(&self) -> bool {
         self.uncertain.is_empty()
     }
 
     /// Whether an index can be searched for the predicate. Indexes find values that pass, not values that fail.
     pub fn can_be_looked_up(&self) -> bool {
-        !self.predicate.negated && !self.is_answered()
+        !self.predicate.negated && !self.is_decided()
     }
 }
 
@@ -46,21 +46,22 @@ impl SegmentReader<'_> {
     /// are equal, the row predicate is left out.
     pub(super) fn segment_predicates<'t>(&self, predicate: &'t Predicate) -> Result<SegmentPredicates<'t>, BlockError> {
         let Predicate { column_predicates, row_predicates } = predicate;
-        let mut here: SegmentPredicates<'t> = (column_predicates.iter().enumerate().collect(), Vec::new());
+        let mut segment_predicates: SegmentPredicates<'t> =
+            (column_predicates.iter().enumerate().collect(), Vec::new());
         for (ordinal, row_predicate) in row_predicates.iter().enumerate() {
-            let mut is_answered = false;
+            let mut is_decided = false;
             if !self.scan_all_rows
                 && let Some(NonNullPredicate { predicate: conjunct, is_exact }) = row_predicate.non_null_predicate()
                 && self.block.summary(self.sections, conjunct.column)?.segment(self.segment).nulls == 0
             {
-                here.0.push((column_predicates.len() + ordinal, conjunct));
-                is_answered = *is_exact;
+                segment_predicates.0.push((column_predicates.len() + ordinal, conjunct));
+                is_decided = *is_exact;
             }
-            if !is_answered {
-                here.1.push(row_predicate);
+            if !is_decided {
+                segment_predicates.1.push(row_predicate);
             }
         }
-        Ok(here)
+        Ok(segment_predicates)
     }
 
     /// Evaluates column predicates on zone maps, and sorts them into the order in which they run. Removes from `ranges`
@@ -106,9 +107,9 @@ impl SegmentReader<'_> {
                 let share = if is_ranked { expected_share(predicate, zones) } else { 1.0 };
                 // The observed share is of the rows that other access paths have left. An index needs the share of all
                 // rows.
-                let share_of_left = history.share(ordinal).unwrap_or(share);
+                let remaining_share = history.observed_share(ordinal).unwrap_or(share);
                 let rank =
-                    if is_ranked { rank(predicate, share_of_left, self.row_bytes(predicate.column)) } else { 0.0 };
+                    if is_ranked { rank(predicate, remaining_share, self.row_bytes(predicate.column)) } else { 0.0 };
                 PlannedPredicate { predicate, ordinal, uncertain: ranges.without(&certain), certain, share, rank }
             })
             .collect();
@@ -121,7 +122,7 @@ impl SegmentReader<'_> {
         let header = &self.block.header;
         let (group, _) = header.group_and_ordinal(column.index());
         // A piece has one or more sections, which are consecutive.
-        let sections = header.piece(self.segment, group);
+        let sections = header.piece_sections(self.segment, group);
         let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));
         (last.offset + last.length - first.offset) as f64 / self.rows as f64
     }

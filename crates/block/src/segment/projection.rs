@@ -55,19 +55,19 @@ impl SegmentReader<'_> {
     ) -> Result<bool, BlockError> {
         let groups: Vec<usize> =
             columns.iter().map(|column| self.block.header.group_and_ordinal(column.index()).0).collect();
-        if groups.iter().any(|group| self.block.header.kind(*group) != GroupKind::Column) {
+        if groups.iter().any(|group| self.block.header.group_kind(*group) != GroupKind::Column) {
             return Ok(false);
         }
         self.open_columns(&groups)?;
-        let piece_of = |group: &usize| self.pieces.get(group).and_then(Piece::single_column);
+        let single_column = |group: &usize| self.pieces.get(group).and_then(Piece::single_column);
         let rows = selection.slice(rows);
         let is_range = matches!(rows, Rows::Range(_));
-        let is_to_decode = |piece: &ColumnPiece| !(is_range && piece.chunk.is_decoded());
-        if !groups.iter().all(|group| piece_of(group).is_some_and(is_to_decode)) {
+        let must_decode = |piece: &ColumnPiece| !(is_range && piece.chunk.is_decoded());
+        if !groups.iter().all(|group| single_column(group).is_some_and(must_decode)) {
             return Ok(false);
         }
         for (group, array) in groups.iter().zip(arrays) {
-            if let Some(piece) = piece_of(group) {
+            if let Some(piece) = single_column(group) {
                 piece.append(&rows, array);
             }
         }
@@ -77,7 +77,7 @@ impl SegmentReader<'_> {
 
     fn report_read(&mut self, rows: &Rows<'_>, columns: &[ColumnIndex], report: &mut ScanReport) {
         for piece in self.pieces.values_mut() {
-            piece.report(report);
+            piece.flush_counts(report);
         }
         for column in columns {
             let value_bytes = self.block.column_type(*column).arrow().primitive_width().unwrap_or(size_of::<u128>());
@@ -93,11 +93,11 @@ impl SegmentReader<'_> {
         for (output, column) in columns.iter().enumerate() {
             let (group, ordinal) = header.group_and_ordinal(column.index());
             // Only groups of row layouts have more than one column.
-            let known = match header.kind(group) {
+            let group_entry = match header.group_kind(group) {
                 GroupKind::Column => None,
                 _ => groups.iter_mut().find(|(other, ..)| *other == group),
             };
-            match known {
+            match group_entry {
                 Some((_, ordinals, outputs)) => {
                     ordinals.push(ordinal);
                     outputs.push(output);
@@ -108,8 +108,8 @@ impl SegmentReader<'_> {
         self.open_columns(&groups.iter().map(|(group, ..)| *group).collect::<Vec<_>>())?;
         let mut arrays: Vec<Option<ArrayRef>> = vec![None; columns.len()];
         for (group, ordinals, outputs) in groups {
-            let read = self.piece_of(group)?.read(&ordinals, rows)?;
-            for (output, array) in outputs.into_iter().zip(read) {
+            let group_arrays = self.group_piece(group)?.read(&ordinals, rows)?;
+            for (output, array) in outputs.into_iter().zip(group_arrays) {
                 arrays[output] = Some(array);
             }
         }

@@ -42,10 +42,10 @@ impl SegmentReader<'_> {
         for first in (0..selected.len()).step_by(BATCH_ROWS) {
             let rows = selected.slice(first..selected.len().min(first + BATCH_ROWS));
             let arrays = self.read(&rows, &columns)?;
-            let answers = predicate.evaluate(&arrays, rows.len())?;
-            let passes = match answers.nulls() {
-                Some(validity) => answers.values() & validity.inner(),
-                None => answers.values().clone(),
+            let results = predicate.evaluate(&arrays, rows.len())?;
+            let passes = match results.nulls() {
+                Some(validity) => results.values() & validity.inner(),
+                None => results.values().clone(),
             };
             rows.deselect_failing(&passes, selection);
         }
@@ -53,15 +53,15 @@ impl SegmentReader<'_> {
     }
 }
 
-fn is_true(answers: &BooleanArray, row: usize) -> bool {
-    answers.is_valid(row) && answers.value(row)
+fn is_true(results: &BooleanArray, row: usize) -> bool {
+    results.is_valid(row) && results.value(row)
 }
 
 /// Results of a row predicate for each entry of a dictionary, and for null. Returns `None` if the predicate returns an
 /// error. The error may concern an entry that no selected row has, so it is not reported here.
 fn evaluate_on_entries(predicate: &Arc<dyn RowPredicate>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
-    let answers = predicate.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
+    let results = predicate.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
     let null = predicate.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;
-    let flags = BooleanBuffer::collect_bool(dictionary.len(), |entry| is_true(&answers, entry));
+    let flags = BooleanBuffer::collect_bool(dictionary.len(), |entry| is_true(&results, entry));
     Some((flags, is_true(&null, 0)))
 }

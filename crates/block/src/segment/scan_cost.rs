@@ -1,4 +1,5 @@
-//! Estimated cost of testing rows, by the form in which their values are stored. Access paths are compared with it.
+//! Estimated cost of testing rows, by the form in which their values are stored. The planner compares access paths by
+//! this cost.
 //!
 //! The costs are for segments in memory that are not in the cache of the processor. They were measured with
 //! `cargo bench -p taut-block --bench paths`.
@@ -6,13 +7,13 @@
 use taut_types::{DatumPredicate, GroupKind};
 
 /// Length of a list up to which columns are assumed to compare with its numbers one by one.
-const COMPARED_MAX: usize = 6;
+const COMPARED_LIST_MAX: usize = 6;
 /// Difference between the greatest and the least number of a list below which columns are assumed to use a lookup
 /// table.
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.
-pub(super) fn cost_in(kind: GroupKind, predicate: &DatumPredicate, has_codes: bool) -> f64 {
+pub(super) fn test_cost_in(kind: GroupKind, predicate: &DatumPredicate, has_codes: bool) -> f64 {
     let is_text = matches!(predicate, DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_)) && !has_codes;
     value_cost(kind, is_text) + list_cost(kind, predicate)
 }
@@ -37,7 +38,7 @@ fn list_cost(kind: GroupKind, predicate: &DatumPredicate) -> f64 {
     let span = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last.abs_diff(*first));
     match kind {
         GroupKind::PackedRows | GroupKind::SlottedRows => 2.5,
-        GroupKind::Column if numbers.len() <= COMPARED_MAX => 0.02 * numbers.len() as f64,
+        GroupKind::Column if numbers.len() <= COMPARED_LIST_MAX => 0.02 * numbers.len() as f64,
         GroupKind::Column if span < NEIGHBOURS_SPAN => 0.5,
         GroupKind::Column => 1.5,
     }

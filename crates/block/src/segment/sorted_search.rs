@@ -18,7 +18,7 @@ impl SegmentReader<'_> {
         for planned in planned {
             let predicate = planned.predicate;
             let is_searchable = !predicate.negated && predicate.condition != DatumPredicate::Null;
-            if !is_searchable || planned.is_answered() {
+            if !is_searchable || planned.is_decided() {
                 continue;
             }
             let summary = self.block.summary(self.sections, predicate.column)?;
@@ -32,7 +32,7 @@ impl SegmentReader<'_> {
         Ok(())
     }
 
-    /// Searches the ascending zones of a column that have undecided rows. Returns whether any zone was searched.
+    /// Searches the ascending zones of a column that have undecided rows. Returns true if any zone was searched.
     /// `zones` are all zones from the first to the last row of `ranges`, and `start` is the first row of the first
     /// zone.
     fn search_zones(
@@ -43,7 +43,7 @@ impl SegmentReader<'_> {
     ) -> Result<bool, BlockError> {
         let predicate = planned.predicate;
         let uncertain = ranges.without(&planned.certain);
-        let (mut kept, mut certain, mut searched) = (RowRanges::none(), RowRanges::none(), false);
+        let (mut remaining, mut certain, mut searched) = (RowRanges::none(), RowRanges::none(), false);
         for zone in zones {
             let rows = start..zone.rows_end;
             start = rows.end;
@@ -58,18 +58,18 @@ impl SegmentReader<'_> {
                     searched = true;
                     for part in found {
                         // Rows of a zone fit 32 bits.
-                        kept.push(part.start as u32..part.end as u32);
+                        remaining.push(part.start as u32..part.end as u32);
                         certain.push(part.start as u32..part.end as u32);
                     }
                 }
                 None => {
                     planned.certain.within(rows.clone()).for_each(|part| certain.push(part));
-                    kept.push(rows);
+                    remaining.push(rows);
                 }
             }
         }
         if searched {
-            ranges.intersect(&kept);
+            ranges.intersect(&remaining);
             planned.certain = certain;
             planned.uncertain = ranges.without(&planned.certain);
         }

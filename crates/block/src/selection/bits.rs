@@ -22,12 +22,12 @@ pub struct SelectedBits {
     runs: OnceLock<Option<Runs>>,
 }
 
-/// Runs of selected rows, which are long and close together.
+/// Runs of selected rows. The runs are long and close together.
 #[derive(Clone, Debug)]
 pub(super) struct Runs {
     ranges: Vec<Range<u32>>,
     /// Number of rows in all earlier runs, for each run.
-    before: Vec<u32>,
+    rows_before: Vec<u32>,
 }
 
 impl Runs {
@@ -42,27 +42,27 @@ impl Runs {
             return None;
         }
         let mut rows = 0;
-        let counted = |range: &Range<u32>| {
+        let count_before = |range: &Range<u32>| {
             rows += range.end - range.start;
             rows - (range.end - range.start)
         };
-        let before = ranges.iter().map(counted).collect();
-        Some(Self { ranges, before })
+        let rows_before = ranges.iter().map(count_before).collect();
+        Some(Self { ranges, rows_before })
     }
 
     /// Position in the segment of the selected row with ordinal `index`.
     pub(super) fn row(&self, index: usize) -> u32 {
         // A segment has at most 65,536 rows.
         let index = index as u32;
-        let run = self.before.partition_point(|before| *before <= index) - 1;
-        self.ranges[run].start + (index - self.before[run])
+        let run = self.rows_before.partition_point(|rows| *rows <= index) - 1;
+        self.ranges[run].start + (index - self.rows_before[run])
     }
 
     /// Number of selected rows before a row of the segment.
     pub(super) fn count_before(&self, row: u32) -> usize {
         let Some(run) = self.ranges.partition_point(|range| range.start < row).checked_sub(1) else { return 0 };
         let range = &self.ranges[run];
-        (self.before[run] + (row.min(range.end) - range.start)) as usize
+        (self.rows_before[run] + (row.min(range.end) - range.start)) as usize
     }
 
     /// The selected rows with the ordinals `rows`, in the form in which they are read.
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_runs_and_runs_far_apart_are_not_read_as_such() {
+    fn short_or_distant_runs_are_read_by_position() {
         for cleared in [(0..1000).step_by(12).map(|row| row..row + 1).collect(), vec![20..490, 510..980]] {
             let mut bitmap = Bitmap::all_set(1000);
             cleared.into_iter().for_each(|rows| bitmap.clear_range(rows));

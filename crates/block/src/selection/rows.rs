@@ -60,16 +60,16 @@ impl<'a> Rows<'a> {
 
     /// Calls `visit` for each page that has some of these rows, with the page and its rows. `page_ends` are the rows of
     /// the segment at which pages end.
-    pub fn by_page<E>(
+    pub fn for_each_page<E>(
         &self,
         page_ends: &[u32],
         mut visit: impl FnMut(usize, PageRows<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            Self::Range(rows) => by_page(rows, page_ends, |page, first, rows| {
+            Self::Range(rows) => for_each_page(rows, page_ends, |page, first, rows| {
                 visit(page, PageRows::Range(rows.start - first..rows.end - first))
             })?,
-            Self::Runs(runs) => by_page(&runs.span(), page_ends, |page, first, rows| {
+            Self::Runs(runs) => for_each_page(&runs.span(), page_ends, |page, first, rows| {
                 // A segment has at most 65,536 rows.
                 let runs = runs.within(rows.start as u32..rows.end as u32);
                 let span = runs.span();
@@ -79,14 +79,14 @@ impl<'a> Rows<'a> {
                     _ => visit(page, PageRows::Runs { first, runs }),
                 }
             })?,
-            Self::Bits(bits) => return Self::Positions(bits.positions()).by_page(page_ends, visit),
+            Self::Bits(bits) => return Self::Positions(bits.positions()).for_each_page(page_ends, visit),
             Self::Positions(positions) => {
                 let (mut rest, mut page) = (*positions, 0);
                 while let Some(position) = rest.first() {
-                    page += leading(&page_ends[page..], |end| end <= *position);
+                    page += count_leading(&page_ends[page..], |end| end <= *position);
                     let first = if page == 0 { 0 } else { page_ends[page - 1] };
-                    let (here, after) = rest.split_at(leading(rest, |row| row < page_ends[page]));
-                    visit(page, PageRows::Positions { first, positions: here })?;
+                    let (page_positions, after) = rest.split_at(count_leading(rest, |row| row < page_ends[page]));
+                    visit(page, PageRows::Positions { first, positions: page_positions })?;
                     rest = after;
                 }
             }
@@ -96,7 +96,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Calls `visit` for each page of consecutive rows, with the page, its first row, and the part of `rows` in it.
-fn by_page<E>(
+fn for_each_page<E>(
     rows: &Range<usize>,
     page_ends: &[u32],
     mut visit: impl FnMut(usize, usize, Range<usize>) -> Result<(), E>,
@@ -112,30 +112,25 @@ fn by_page<E>(
     Ok(())
 }
 
-/// Number of elements that pass. All of them must be at the front. Fast if they are few.
-fn leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
+/// Number of elements that pass. They must precede all others. Fast if few pass.
+fn count_leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     while step < numbers.len() && passes(numbers[step - 1]) {
         step *= 2;
     }
-    let (known, bound) = (step / 2, step.min(numbers.len()));
-    known + numbers[known..bound].partition_point(|number| passes(*number))
+    let (counted, bound) = (step / 2, step.min(numbers.len()));
+    counted + numbers[counted..bound].partition_point(|number| passes(*number))
 }
 
-/// Selected rows of one page. Visitors get each row as its ordinal in the page, which a range already has.
+/// Selected rows of one page. Visitors get the ordinal of each row in the page.
 #[derive(Clone, Debug)]
 pub(crate) enum PageRows<'a> {
+    /// Consecutive rows, as ordinals in the page.
     Range(Range<usize>),
     /// Runs of rows, as positions in the segment. The page begins with row `first` of the segment.
-    Runs {
-        first: usize,
-        runs: SelectedRuns<'a>,
-    },
+    Runs { first: usize, runs: SelectedRuns<'a> },
     /// Positions in the segment. The page begins with row `first` of the segment.
-    Positions {
-        first: u32,
-        positions: &'a [u32],
-    },
+    Positions { first: u32, positions: &'a [u32] },
 }
 
 impl PageRows<'_> {
@@ -150,7 +145,7 @@ impl PageRows<'_> {
     /// Calls `visit` with each run of consecutive rows. Returns false, and makes no call, if the rows are stored as
     /// positions.
     #[inline]
-    pub fn each_run(&self, mut visit: impl FnMut(Range<usize>)) -> bool {
+    pub fn for_each_run(&self, mut visit: impl FnMut(Range<usize>)) -> bool {
         match self {
             Self::Range(rows) => visit(rows.clone()),
             Self::Runs { first, runs } => runs.iter().for_each(|run| visit(run.start - first..run.end - first)),
@@ -161,7 +156,7 @@ impl PageRows<'_> {
 
     /// Calls `visit` with the ordinal of each row in the page.
     #[inline]
-    pub fn each(&self, mut visit: impl FnMut(usize)) {
+    pub fn for_each(&self, mut visit: impl FnMut(usize)) {
         match self {
             Self::Range(rows) => rows.clone().for_each(visit),
             Self::Runs { first, runs } => runs.iter().for_each(|run| run.for_each(|row| visit(row - first))),
@@ -175,7 +170,7 @@ impl PageRows<'_> {
 
     /// Calls `visit` with the ordinal of each row in the page, until it fails.
     #[inline]
-    pub fn try_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+    pub fn try_for_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::Range(rows) => rows.clone().try_for_each(visit),
             Self::Runs { first, runs } => {
@@ -197,7 +192,7 @@ mod tests {
         let numbers: Vec<u32> = (0..70).collect();
         for length in 0..70 {
             for bound in 0..75 {
-                assert_eq!(leading(&numbers[..length], |number| number < bound), length.min(bound as usize));
+                assert_eq!(count_leading(&numbers[..length], |number| number < bound), length.min(bound as usize));
             }
         }
     }
@@ -209,24 +204,24 @@ mod tests {
             let mut bitmap = Bitmap::none(9);
             rows.iter().for_each(|row| bitmap.set(*row as usize));
             let ranges = bitmap.runs();
-            for way in [Rows::from_positions(&rows), Rows::Runs(SelectedRuns::new(&ranges, 0..9))] {
+            for selected in [Rows::from_positions(&rows), Rows::Runs(SelectedRuns::new(&ranges, 0..9))] {
                 let (mut visited, mut tried, mut in_runs) = (vec![], vec![], vec![]);
-                let seen = way.by_page(&page_ends, |page, part| {
+                let result = selected.for_each_page(&page_ends, |page, part| {
                     let first = if page == 0 { 0 } else { page_ends[page - 1] };
                     let row_of = |row: usize| row as u32 + first;
-                    part.each(|row| visited.push(row_of(row)));
-                    part.try_each(|row| {
+                    part.for_each(|row| visited.push(row_of(row)));
+                    part.try_for_each(|row| {
                         tried.push(row_of(row));
                         Ok::<_, ()>(())
                     })?;
-                    if !part.each_run(|run| in_runs.extend(run.map(row_of))) {
-                        part.each(|row| in_runs.push(row_of(row)));
+                    if !part.for_each_run(|run| in_runs.extend(run.map(row_of))) {
+                        part.for_each(|row| in_runs.push(row_of(row)));
                     }
                     assert!(part.len() > 0 && row_of(0) <= visited[visited.len() - part.len()]);
                     assert!(visited[visited.len() - 1] < page_ends[page]);
                     Ok::<_, ()>(())
                 });
-                assert_eq!((seen, &visited, &tried, &in_runs), (Ok(()), &rows, &rows, &rows));
+                assert_eq!((result, &visited, &tried, &in_runs), (Ok(()), &rows, &rows, &rows));
             }
         }
     }

@@ -24,7 +24,7 @@ use taut_types::{
 };
 
 /// A table of bytea columns whose values have lengths in `bytes`. Every second column has some nulls.
-pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: &mut StdRng) -> TestTable {
+pub fn bytes_table(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: &mut StdRng) -> TestTable {
     let is_nullable = |column: usize| column % 2 == 1;
     let column = |column: usize| Column::new(format!("c{column}"), LogicalType::Bytea, is_nullable(column));
     let schema = Schema::new((0..columns).map(column).collect()).unwrap();
@@ -33,8 +33,8 @@ pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: 
             let length = random.random_range(bytes.clone());
             Datum::Bytes((0..length).map(|_| random.random::<u8>()).collect())
         };
-        let keys = (0..rows).map(|row| (!is_nullable(column) || row % 7 != 3).then(|| value(random)));
-        array_of(&keys.collect::<Vec<_>>(), LogicalType::Bytea)
+        let data = (0..rows).map(|row| (!is_nullable(column) || row % 7 != 3).then(|| value(random)));
+        array_of(&data.collect::<Vec<_>>(), LogicalType::Bytea)
     };
     let arrays = (0..columns).map(&mut values).collect();
     let batches = vec![RecordBatch::try_new(schema.arrow(), arrays).unwrap()];
@@ -42,23 +42,23 @@ pub fn texts(columns: usize, bytes: RangeInclusive<usize>, rows: usize, random: 
 }
 
 /// Sections and extremes in memory. Counts the reads of each section.
-pub struct InMemory {
+pub struct CountedSections {
     sections: Vec<Buffer>,
     entries: Vec<SectionEntry>,
-    pub asked: Vec<AtomicUsize>,
-    /// Whether reads verify checksums, as those of a store do.
-    pub verifies: bool,
+    pub read_counts: Vec<AtomicUsize>,
+    /// Whether reads verify checksums, like the reads of a store.
+    pub verify_checksums: bool,
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
 }
 
-impl InMemory {
+impl CountedSections {
     pub fn new(block: &Block, sections: &[Vec<u8>]) -> Self {
         let entries = (0..block.section_count()).map(|index| block.section(index)).collect();
         Self {
             sections: sections.iter().map(|section| Buffer::from(section.as_slice())).collect(),
             entries,
-            asked: sections.iter().map(|_| AtomicUsize::new(0)).collect(),
-            verifies: true,
+            read_counts: sections.iter().map(|_| AtomicUsize::new(0)).collect(),
+            verify_checksums: true,
             extremes: Mutex::default(),
         }
     }
@@ -67,18 +67,18 @@ impl InMemory {
         self.sections[index] = Buffer::from(bytes);
     }
 
-    /// Returns the sections that were read since the last call.
-    pub fn touched(&self) -> Vec<u32> {
-        let counts = self.asked.iter().map(|count| count.swap(0, Ordering::Relaxed)).enumerate();
+    /// Returns the sections that were read since the last call, and resets the counts.
+    pub fn take_sections_read(&self) -> Vec<u32> {
+        let counts = self.read_counts.iter().map(|count| count.swap(0, Ordering::Relaxed)).enumerate();
         counts.filter(|(_, count)| *count > 0).map(|(index, _)| index as u32).collect()
     }
 }
 
-impl Sections for InMemory {
+impl Sections for CountedSections {
     fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        self.asked[index as usize].fetch_add(1, Ordering::Relaxed);
+        self.read_counts[index as usize].fetch_add(1, Ordering::Relaxed);
         let bytes = self.sections[index as usize].clone();
-        if self.verifies {
+        if self.verify_checksums {
             self.entries[index as usize].verify(index, &bytes)?;
         }
         Ok(bytes)
@@ -89,7 +89,7 @@ impl Sections for InMemory {
     }
 
     fn cache_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
-        assert!(self.extremes.lock().unwrap().insert((index, extreme), extremes).is_none(), "made once more");
+        assert!(self.extremes.lock().unwrap().insert((index, extreme), extremes).is_none(), "extremes are cached once");
     }
 }
 
@@ -118,12 +118,12 @@ pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
         }
         designs.push((format!("{name}, not compressed"), TableDesign { compression: Compression::None, ..design }));
     }
-    designs.extend(abstracted(&columns));
+    designs.extend(designs_with_levels(&columns));
     designs
 }
 
 /// Designs with levels. Each sorts by different columns first, regardless of the order of the rows.
-fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
+fn designs_with_levels(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
     let all = Abstraction::Levels(columns.len() as u16);
     let (one, two, auto) = (Abstraction::Levels(1), Abstraction::Levels(2), Abstraction::Auto);
     let pairs = Layout::Groups(columns.chunks(2).map(<[ColumnIndex]>::to_vec).collect());
@@ -156,16 +156,17 @@ fn abstracted(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
     designs
 }
 
-/// A CSB+-tree index on every column, every second one with the next column added, and a Bloom filter on every third.
+/// A CSB+-tree index on every column, and a Bloom filter on every third. Every second tree has the next column as its
+/// second column.
 fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
     let mut indexes = vec![];
     for (ordinal, column) in columns.iter().enumerate() {
-        let mut of_tree = vec![*column];
+        let mut tree_columns = vec![*column];
         if ordinal % 2 == 1 {
-            of_tree.push(columns[(ordinal + 1) % columns.len()]);
+            tree_columns.push(columns[(ordinal + 1) % columns.len()]);
         }
-        of_tree.dedup();
-        indexes.push(IndexDesign { name: format!("c{ordinal}"), kind: IndexKind::CsbTree, columns: of_tree });
+        tree_columns.dedup();
+        indexes.push(IndexDesign { name: format!("c{ordinal}"), kind: IndexKind::CsbTree, columns: tree_columns });
         if ordinal % 3 == 0 {
             indexes.push(IndexDesign { name: format!("b{ordinal}"), kind: IndexKind::Bloom, columns: vec![*column] });
         }
@@ -174,7 +175,7 @@ fn indexes(columns: &[ColumnIndex]) -> Vec<IndexDesign> {
 }
 
 /// Designs that force each encoding on every column that allows it.
-pub fn forced(schema: &Schema) -> Vec<(String, TableDesign)> {
+pub fn designs_with_forced_encodings(schema: &Schema) -> Vec<(String, TableDesign)> {
     let mut designs = vec![];
     for (layout, levels) in [(Layout::PackedRow, false), (Layout::Column, false), (Layout::Row, true)] {
         for encoding in Encoding::ALL {
@@ -226,12 +227,12 @@ pub fn build(
 }
 
 /// Opens a block in memory, and checks its header length.
-pub fn open(image: &BlockImage) -> (Block, InMemory) {
+pub fn open(image: &BlockImage) -> (Block, CountedSections) {
     let length = Block::header_length(&image.header[..64]).unwrap();
     assert_eq!(length, image.header.len() as u64);
     let block = Block::parse(Buffer::from(image.header.as_slice())).unwrap();
     assert_eq!(block.file_length(), image.bytes());
-    let sections = InMemory::new(&block, &image.sections);
+    let sections = CountedSections::new(&block, &image.sections);
     (block, sections)
 }
 
@@ -252,7 +253,7 @@ impl Excluded {
     pub const ALL: [Self; 8] =
         [Self::None, Self::One, Self::Sparse, Self::Half, Self::Dense, Self::Runs, Self::AllButOne, Self::All];
 
-    /// Draws excluded rows of a segment with `rows` rows. Sometimes includes positions beyond its end.
+    /// Draws excluded rows of a segment with `rows` rows. Some sets include positions beyond its end.
     pub fn draw(self, rows: usize, random: &mut StdRng) -> RoaringBitmap {
         let rows = rows as u32;
         let one = random.random_range(0..rows);
@@ -281,40 +282,41 @@ impl Excluded {
     }
 }
 
-/// Result of a row predicate: `Err` if it fails, `Ok(None)` for null.
-pub type Answer = fn(&[Option<Datum>]) -> Result<Option<bool>, ()>;
+/// Function from the data of some columns in one row to the result of a row predicate. Returns `Err` if the predicate
+/// fails, and `Ok(None)` for null.
+pub type DatumFunction = fn(&[Option<Datum>]) -> Result<Option<bool>, ()>;
 
-/// Row predicate given as a function of the data of some columns.
-pub struct KeyPredicate {
+/// Row predicate that evaluates a function on the data of some columns.
+pub struct DatumFunctionPredicate {
     pub columns: Vec<ColumnIndex>,
     pub types: Vec<LogicalType>,
-    pub answer: Answer,
+    pub function: DatumFunction,
 }
 
-impl std::fmt::Debug for KeyPredicate {
+impl std::fmt::Debug for DatumFunctionPredicate {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "KeyTest on {:?}", self.columns)
+        write!(formatter, "DatumFunctionPredicate on {:?}", self.columns)
     }
 }
 
-impl RowPredicate for KeyPredicate {
+impl RowPredicate for DatumFunctionPredicate {
     fn columns(&self) -> &[ColumnIndex] {
         &self.columns
     }
 
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
         assert_eq!(columns.len(), self.columns.len());
-        let answer = |row| {
-            let keys: Vec<_> =
+        let evaluate_row = |row| {
+            let data: Vec<_> =
                 columns.iter().zip(&self.types).map(|(column, logical)| datum_at(column, *logical, row)).collect();
-            (self.answer)(&keys).map_err(|()| ArrowError::ComputeError("a value that fails".to_owned()))
+            (self.function)(&data).map_err(|()| ArrowError::ComputeError("a value that fails".to_owned()))
         };
-        (0..rows).map(answer).collect::<Result<BooleanArray, _>>()
+        (0..rows).map(evaluate_row).collect::<Result<BooleanArray, _>>()
     }
 }
 
-/// Row predicate that null passes. A value passes if `non_null_predicate` admits it. If that test is not exact, only
-/// values with an odd digest pass.
+/// Row predicate that null passes. Other values pass if `non_null_predicate` admits them. If that predicate is not
+/// exact, their digest must also be odd.
 #[derive(Debug)]
 pub struct NullOr {
     pub columns: [ColumnIndex; 1],
@@ -328,9 +330,11 @@ impl NullOr {
         Self { columns: [predicate.column], logical, non_null_predicate: NonNullPredicate { predicate, is_exact } }
     }
 
-    pub fn admits(&self, key: Option<&Datum>) -> bool {
+    pub fn admits(&self, datum: Option<&Datum>) -> bool {
         let NonNullPredicate { predicate, is_exact } = &self.non_null_predicate;
-        key.is_none_or(|key| predicate.admits(Some(key)) && (*is_exact || digest(&Some(key.clone())).unwrap() % 2 == 1))
+        datum.is_none_or(|datum| {
+            predicate.admits(Some(datum)) && (*is_exact || digest(&Some(datum.clone())).unwrap() % 2 == 1)
+        })
     }
 }
 
@@ -340,8 +344,8 @@ impl RowPredicate for NullOr {
     }
 
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError> {
-        let key = |row| datum_at(&columns[0], self.logical, row);
-        Ok((0..rows).map(|row| Some(self.admits(key(row).as_ref()))).collect())
+        let datum = |row| datum_at(&columns[0], self.logical, row);
+        Ok((0..rows).map(|row| Some(self.admits(datum(row).as_ref()))).collect())
     }
 
     fn non_null_predicate(&self) -> Option<&NonNullPredicate> {
@@ -350,8 +354,8 @@ impl RowPredicate for NullOr {
 }
 
 /// Hash of all bits of a datum. `None` for null.
-pub fn digest(key: &Option<Datum>) -> Option<u64> {
-    Some(match key.as_ref()? {
+pub fn digest(datum: &Option<Datum>) -> Option<u64> {
+    Some(match datum.as_ref()? {
         Datum::Number(number) => (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
         Datum::Bytes(bytes) => taut_block::checksum(bytes) >> 40,
     })

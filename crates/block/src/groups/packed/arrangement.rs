@@ -12,9 +12,9 @@ use super::plan::FieldPlan;
 use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Minimum number of tuples that a page should hold. If it would hold fewer, pages are made longer, up to
-/// `LONG_PAGE_BYTES`. Otherwise, the bytes of each page besides its tuples would take a five-hundredth of a block.
-const PAGE_ROWS_WANTED: usize = 512;
+/// Number of tuples that a page should hold at least. If it would hold fewer, pages are made longer, up to
+/// `LONG_PAGE_BYTES`. Otherwise the overhead of each page would take a five-hundredth of a block.
+const PAGE_ROWS_TARGET: usize = 512;
 const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 
 /// Stored bytes of an inline column, value after value, and the offset at which each ends.
@@ -22,25 +22,26 @@ pub(super) struct Heap {
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
     /// Rows whose bytes are a reference to an overflow section.
-    pub referred: Vec<u32>,
+    pub overflow_rows: Vec<u32>,
     /// Bytes of the values, including those in overflow sections.
     pub stored_bytes: u64,
 }
 
 impl Heap {
-    pub fn of(
+    pub fn build(
         views: &BinaryViewArray,
         compressor: Option<&fsst::Compressor>,
         nullable: bool,
         overflow: &mut Overflow,
     ) -> Result<Self, BuildError> {
-        let mut heap = Self { bytes: vec![], ends: Vec::with_capacity(views.len()), referred: vec![], stored_bytes: 0 };
+        let mut heap =
+            Self { bytes: vec![], ends: Vec::with_capacity(views.len()), overflow_rows: vec![], stored_bytes: 0 };
         for row in 0..views.len() {
             if !nullable || !views.is_null(row) {
                 let value = views.value(row);
                 if value.len() > INLINE_BYTES_MAX {
                     heap.bytes.extend_from_slice(&overflow.push(value)?);
-                    heap.referred.push(row as u32);
+                    heap.overflow_rows.push(row as u32);
                     heap.stored_bytes += value.len() as u64;
                 } else if let Some(compressor) = compressor {
                     heap.bytes.extend_from_slice(&compressor.compress(value));
@@ -71,7 +72,7 @@ impl Heap {
     }
 }
 
-/// Size of the pages of a piece, and of their tuples and anchors.
+/// Sizes of the pages of a piece, and of their tuples and anchors.
 #[derive(Clone, Copy)]
 pub(super) struct PageGeometry {
     pub page_bytes: usize,
@@ -82,8 +83,8 @@ pub(super) struct PageGeometry {
 
 impl PageGeometry {
     /// Bytes of `rows` tuples in a page, without the values in its heap.
-    pub fn bytes_of(self, rows: usize) -> usize {
-        (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows))
+    pub fn bytes_for(self, rows: usize) -> usize {
+        (rows * self.tuple_bits).div_ceil(8) + self.anchors.map_or(0, |anchors| anchors.bytes_for(rows))
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Arrangement {
 /// Assigns each field its bits in the tuple, and chooses the geometry of pages.
 pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usize) -> PageGeometry {
     let heap_bytes = |row| heaps.iter().flatten().map(|heap| heap.length(row)).sum();
-    let longest: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
+    let heap_bytes_max: usize = (0..rows).map(heap_bytes).max().unwrap_or(0);
     let lengths: Vec<Range<usize>> = heaps.iter().flatten().map(|heap| heap.lengths(rows)).collect();
     // Mean bits of the heap per tuple.
     let heap_bits = heaps.iter().flatten().map(|heap| 8 * heap.bytes.len()).sum::<usize>() / rows.max(1);
@@ -104,9 +105,9 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
     loop {
         // An end in the heap is less than the page size, which is a power of two.
         let end_bits = page_bytes.trailing_zeros();
-        let anchors = Anchors::of(lengths.len(), page_bytes).filter(|anchors| {
+        let anchors = Anchors::for_fields(lengths.len(), page_bytes).filter(|anchors| {
             let bits = lengths.iter().map(|lengths| width_of(lengths.len() as u128)).sum::<u32>();
-            bits + (anchors.bits() as u32) < end_bits * lengths.len() as u32
+            bits + (anchors.bits_per_tuple() as u32) < end_bits * lengths.len() as u32
         });
         let mut lengths = lengths.iter();
         let mut bit = 0_u32;
@@ -124,15 +125,15 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
             bit += plan.record.bits() as u32;
         }
         let bits = bit as usize;
-        let whole = bits.next_multiple_of(8);
-        let tuple_bits = if (whole - bits) * 32 <= bits + heap_bits { whole } else { bits };
+        let rounded = bits.next_multiple_of(8);
+        let tuple_bits = if (rounded - bits) * 32 <= bits + heap_bits { rounded } else { bits };
         let geometry = PageGeometry { page_bytes, tuple_bits, anchors };
         let needed = PAGE_HEAD_BYTES
             + PADDING
-            + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + longest)
-            + anchors.map_or(0, |anchors| anchors.bytes_of(PAGE_ROWS_MIN));
-        let is_long = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_WANTED * tuple_bits <= page_bytes * 8;
-        if needed <= page_bytes && is_long {
+            + PAGE_ROWS_MIN * (tuple_bits.div_ceil(8) + heap_bytes_max)
+            + anchors.map_or(0, |anchors| anchors.bytes_for(PAGE_ROWS_MIN));
+        let is_long_enough = page_bytes >= LONG_PAGE_BYTES || PAGE_ROWS_TARGET * tuple_bits <= page_bytes * 8;
+        if needed <= page_bytes && is_long_enough {
             return geometry;
         }
         page_bytes *= 2;
@@ -140,7 +141,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
 }
 
 /// Returns the rows at which pages end. Each page takes as many rows as fit.
-pub(super) fn cut(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
+pub(super) fn fill_pages(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
     let room = geometry.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     if heaps.is_empty() {
@@ -149,12 +150,12 @@ pub(super) fn cut(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -
     }
     let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
     for row in 0..rows {
-        let more: usize = heaps.iter().map(|heap| heap.length(row)).sum();
-        if geometry.bytes_of(row - first + 1) + heap_bytes + more > room {
+        let row_bytes: usize = heaps.iter().map(|heap| heap.length(row)).sum();
+        if geometry.bytes_for(row - first + 1) + heap_bytes + row_bytes > room {
             ends.push(row as u32);
             (first, heap_bytes) = (row, 0);
         }
-        heap_bytes += more;
+        heap_bytes += row_bytes;
     }
     ends.push(rows as u32);
     ends

@@ -5,10 +5,10 @@ use std::ops::Range;
 use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
-use super::arrangement::{Arrangement, Heap, PageGeometry, arrange, cut};
+use super::arrangement::{Arrangement, Heap, PageGeometry, arrange, fill_pages};
 use super::bits::{PADDING, put, put_wide};
 use super::field::{FIELD_BYTES, LENGTHS, NULLABLE, OVERFLOW};
-use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan};
+use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan_field};
 use super::sharing::{PageDictionaries, Sharing};
 use crate::BuildError;
 use crate::groups::pages::{Directory, HEAD_BYTES, Overflow};
@@ -23,14 +23,14 @@ pub(crate) fn build(
     let mut budget = DICTIONARY_BYTES_MAX;
     let mut plans = columns
         .iter()
-        .map(|(values, choice, name)| plan(values, *choice, name, &mut budget))
+        .map(|(values, choice, name)| plan_field(values, *choice, name, &mut budget))
         .collect::<Result<Vec<_>, _>>()?;
     let mut overflow = Overflow::default();
     let mut heaps: Vec<Option<Heap>> = vec![];
     for (plan, (values, ..)) in plans.iter_mut().zip(columns) {
         let heap = match (&plan.source, &values.datums) {
             (Source::Inline(compressor), Datums::Bytes(views)) => {
-                Some(Heap::of(views, compressor.as_deref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
+                Some(Heap::build(views, compressor.as_deref(), plan.record.flags & NULLABLE != 0, &mut overflow)?)
             }
             _ => None,
         };
@@ -38,7 +38,7 @@ pub(crate) fn build(
         heaps.push(heap);
     }
     let geometry = arrange(&mut plans, &heaps, rows);
-    let mut arrangement = Arrangement { geometry, page_ends: cut(geometry, &heaps, rows) };
+    let mut arrangement = Arrangement { geometry, page_ends: fill_pages(geometry, &heaps, rows) };
     let sharing = Sharing::choose(columns, &mut plans, &heaps, &mut arrangement);
     let Arrangement { geometry, page_ends } = arrangement;
     // The head is the first section. It is written when the pages are known.
@@ -46,7 +46,7 @@ pub(crate) fn build(
     let mut first = 0;
     for (number, end) in page_ends.iter().enumerate() {
         let rows = first..*end as usize;
-        sections.push(page(columns, &plans, &heaps, rows, geometry, &sharing.page(number)));
+        sections.push(build_page(columns, &plans, &heaps, rows, geometry, &sharing.page_dictionaries(number)));
         first = *end as usize;
     }
     let directory = Directory {
@@ -57,13 +57,13 @@ pub(crate) fn build(
         fields: 0..0,
         tables_at: 0,
     };
-    sections[0] = head(&directory, plans, rows)?;
+    sections[0] = build_head(&directory, plans, rows)?;
     sections.append(&mut overflow.sections);
     Ok((sections, page_ends))
 }
 
 /// Builds one page. Its tuples are written field by field.
-fn page(
+fn build_page(
     columns: &[(&ColumnValues, Choice, &str)],
     plans: &[FieldPlan],
     heaps: &[Option<Heap>],
@@ -76,7 +76,7 @@ fn page(
     let tuples_bytes = (rows.len() * tuple_bits).div_ceil(8);
     let heap_bytes: usize = heaps.iter().flatten().map(|heap| heap.ends[rows.end - 1] - heap.start(rows.start)).sum();
     let mut bytes = vec![0; tuples_at + tuples_bytes + PADDING];
-    bytes.reserve(heap_bytes + geometry.bytes_of(rows.len()) - tuples_bytes);
+    bytes.reserve(heap_bytes + geometry.bytes_for(rows.len()) - tuples_bytes);
     bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
     // Dictionaries are shorter than a page, so their length fits 32 bits.
     bytes[4..8].copy_from_slice(&(dictionaries.bytes.len() as u32).to_le_bytes());
@@ -115,11 +115,11 @@ fn page(
             (Source::Numbers, Datums::Wide(numbers)) => {
                 fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
             }
-            (Source::Codes(found), _) if nulls.is_none() => {
-                put_all(tuples, &found.codes[rows.clone()], value_bit, tuple_bits, u64::from);
+            (Source::Codes(distinct), _) if nulls.is_none() => {
+                put_all(tuples, &distinct.codes[rows.clone()], value_bit, tuple_bits, u64::from);
             }
-            (Source::Codes(found), _) => {
-                fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(found.codes[row])));
+            (Source::Codes(distinct), _) => {
+                fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(distinct.codes[row])));
             }
             (Source::PageCodes { set, member }, _) => {
                 let (page_codes, piece_codes) = dictionaries.codes(*set, *member);
@@ -146,7 +146,7 @@ fn page(
                     put(tuples, tuple + value_bit, number as u64);
                 }
                 if record.flags & OVERFLOW != 0 {
-                    let overflow_rows = heaps[ordinal].iter().flat_map(|heap| &heap.referred);
+                    let overflow_rows = heaps[ordinal].iter().flat_map(|heap| &heap.overflow_rows);
                     for row in overflow_rows.map(|row| *row as usize).filter(|row| rows.contains(row)) {
                         put(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
                     }
@@ -197,7 +197,7 @@ fn put_all<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: u
 }
 
 /// Builds the head of a piece: its directory, then the dictionaries and symbol tables of its fields.
-fn head(directory: &Directory, plans: Vec<FieldPlan>, rows: usize) -> Result<Vec<u8>, BuildError> {
+fn build_head(directory: &Directory, plans: Vec<FieldPlan>, rows: usize) -> Result<Vec<u8>, BuildError> {
     let tables_at = (HEAD_BYTES + plans.len() * FIELD_BYTES + 4 * directory.page_ends.len()).next_multiple_of(64);
     let (mut fields, mut tables) = (vec![], vec![]);
     for mut plan in plans {

@@ -1,4 +1,4 @@
-//! Finds the distinct values of a column, for the dictionary of a packed field. Gives up early if they are many.
+//! Finds the distinct values of a column, for the dictionary of a packed field. Gives up early if there are many.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -35,21 +35,21 @@ pub(crate) fn distinct(values: &ColumnValues, limits: Limits) -> Option<Distinct
     match &values.datums {
         Datums::Narrow(numbers) => {
             let entries = limits.entries.min(limits.bytes / values.logical.plain_bytes().unwrap_or(8).max(1));
-            let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
+            let mut found = collect_distinct(values, Limits { entries, ..limits }, |row| numbers[row])?;
             found.sort(|row| numbers[row as usize]);
             Some(found)
         }
         Datums::Wide(numbers) => {
             let entries = limits.entries.min(limits.bytes / size_of::<i128>());
-            let mut found = collect(values, Limits { entries, ..limits }, |row| numbers[row])?;
+            let mut found = collect_distinct(values, Limits { entries, ..limits }, |row| numbers[row])?;
             found.sort(|row| numbers[row as usize]);
             Some(found)
         }
         Datums::Bytes(views) => {
             let mut found = if views.data_buffers().is_empty() {
-                collect(values, limits, |row| views.views()[row])?
+                collect_distinct(values, limits, |row| views.views()[row])?
             } else {
-                collect(values, limits, |row| BytesKey::of(views, row))?
+                collect_distinct(values, limits, |row| BytesKey::new(views, row))?
             };
             let bytes: usize = found.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
             if bytes > limits.bytes {
@@ -69,13 +69,17 @@ enum BytesKey<'a> {
 }
 
 impl<'a> BytesKey<'a> {
-    fn of(views: &'a BinaryViewArray, row: usize) -> Self {
+    fn new(views: &'a BinaryViewArray, row: usize) -> Self {
         let view = views.views()[row];
         if view as u32 <= 12 { Self::Short(view) } else { Self::Long(views.value(row)) }
     }
 }
 
-fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl Fn(usize) -> K) -> Option<Distinct> {
+fn collect_distinct<K: Hash + Eq + Copy>(
+    values: &ColumnValues,
+    limits: Limits,
+    key: impl Fn(usize) -> K,
+) -> Option<Distinct> {
     let rows = values.rows();
     if limits.sample && rows > 2 * SAMPLE_ROWS {
         let sample: HashSet<K> = (0..SAMPLE_ROWS)
@@ -89,33 +93,33 @@ fn collect<K: Hash + Eq + Copy>(values: &ColumnValues, limits: Limits, key: impl
     }
     let nulls = values.nulls();
     let mut code_of: HashMap<K, u32> = HashMap::new();
-    let (mut found, mut codes) = (vec![], Vec::with_capacity(rows));
+    let (mut first_rows, mut codes) = (vec![], Vec::with_capacity(rows));
     let mut last: Option<(K, u32)> = None;
     for row in 0..rows {
         if nulls.is_some_and(|nulls| nulls.is_null(row)) {
             codes.push(0);
             continue;
         }
-        let own = key(row);
+        let row_key = key(row);
         if let Some((key, code)) = last
-            && key == own
+            && key == row_key
         {
             codes.push(code);
             continue;
         }
         // A segment has at most 65,536 rows.
-        let next = found.len() as u32;
-        let code = *code_of.entry(own).or_insert(next);
+        let next = first_rows.len() as u32;
+        let code = *code_of.entry(row_key).or_insert(next);
         if code == next {
-            if found.len() == limits.entries {
+            if first_rows.len() == limits.entries {
                 return None;
             }
-            found.push(row as u32);
+            first_rows.push(row as u32);
         }
         codes.push(code);
-        last = Some((own, code));
+        last = Some((row_key, code));
     }
-    Some(Distinct { rows: found, codes: Arc::new(codes) })
+    Some(Distinct { rows: first_rows, codes: Arc::new(codes) })
 }
 
 impl Distinct {

@@ -37,7 +37,7 @@ use super::bits::mask;
 use super::lengths::{Length, Lengths};
 use super::symbols::Symbols;
 use crate::bytes::{u32_at, u64_at};
-use crate::error::{Corrupt, wrong};
+use crate::error::{Corrupt, corrupt_at};
 
 pub(crate) const FIELD_BYTES: usize = 48;
 pub(crate) const NULLABLE: u8 = 1;
@@ -46,7 +46,7 @@ pub(crate) const PLAIN: u8 = 4;
 pub(crate) const LENGTHS: u8 = 8;
 /// Upper bound of the stored bytes of a column of a segment.
 const STORED_BYTES_MAX: u64 = 1 << 40;
-/// Maximum number of columns in a group, and so of sets.
+/// Maximum number of sets: the maximum number of columns in a group.
 const SET_MAX: u32 = 16_384;
 
 /// Record of the field table.
@@ -110,7 +110,7 @@ pub(crate) enum InlineStart {
     /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the one
     /// before.
     AfterPreceding(PrecedingEnd),
-    /// The value begins after the values whose lengths precede its own.
+    /// The value begins at an anchor plus the lengths of the values between them.
     ByLengths(Lengths),
 }
 
@@ -168,12 +168,12 @@ impl Record {
             stored_bytes: u64_at(bytes, 40),
         };
         let zeros = bytes[3] == 0 && bytes[36..40] == [0; 4];
-        let known = record.flags <= NULLABLE | OVERFLOW | PLAIN | LENGTHS;
-        (zeros && known && record.stored_bytes <= STORED_BYTES_MAX).then_some(record)
+        let flags_are_known = record.flags <= NULLABLE | OVERFLOW | PLAIN | LENGTHS;
+        (zeros && flags_are_known && record.stored_bytes <= STORED_BYTES_MAX).then_some(record)
     }
 
     /// Whether the record is valid for a column of type `logical`.
-    fn fits(&self, logical: LogicalType) -> bool {
+    fn is_valid_for(&self, logical: LogicalType) -> bool {
         let (overflows, has_length) = (self.flags & OVERFLOW != 0, self.flags & LENGTHS != 0);
         if has_length && !(self.is_inline() && u32::try_from(self.base).is_ok()) {
             return false;
@@ -181,9 +181,9 @@ impl Record {
         match self.kind {
             FieldKind::Nulls => self.width == 0 && self.flags == 0,
             FieldKind::Number => {
-                let narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
-                let base_fits = !narrow || i64::try_from(self.base).is_ok();
-                !logical.is_bytes() && !overflows && base_fits && self.width <= if narrow { 64 } else { 128 }
+                let is_narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
+                let base_fits = !is_narrow || i64::try_from(self.base).is_ok();
+                !logical.is_bytes() && !overflows && base_fits && self.width <= if is_narrow { 64 } else { 128 }
             }
             FieldKind::Dictionary => {
                 !overflows && self.width <= 16 && self.entries > 0 && u64::from(self.entries) <= mask(self.width) + 1
@@ -210,13 +210,13 @@ pub(crate) fn parse_fields(
     for (ordinal, logical) in types.iter().enumerate() {
         let at = fields.start + ordinal * FIELD_BYTES;
         let record = Record::parse(&head[at..at + FIELD_BYTES])
-            .filter(|record| record.fits(*logical))
-            .ok_or(wrong(at, "a field of the column's type"))?;
+            .filter(|record| record.is_valid_for(*logical))
+            .ok_or(corrupt_at(at, "a field of the column's type"))?;
         let value_bit = record.bit as usize + record.bits() - record.width as usize;
         if value_bit + record.width as usize > tuple_bits {
-            return Err(wrong(at + 4, "a field inside the tuple"));
+            return Err(corrupt_at(at + 4, "a field inside the tuple"));
         }
-        let table = table_of(head, &record, tables_at).ok_or(wrong(at + 28, "a table inside the head"))?;
+        let table = field_table(head, &record, tables_at).ok_or(corrupt_at(at + 28, "a table inside the head"))?;
         let null_bit = (record.flags & NULLABLE != 0).then_some(record.bit as usize);
         let overflow_bit = (record.flags & OVERFLOW != 0).then(|| value_bit - 1);
         let values = match record.kind {
@@ -228,14 +228,14 @@ pub(crate) fn parse_fields(
                 let chunk = Chunk::parse(table, *logical, record.entries as usize)
                     .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(at))?;
                 if chunk.nulls() > 0 {
-                    return Err(wrong(at, "a dictionary without null"));
+                    return Err(corrupt_at(at, "a dictionary without null"));
                 }
                 FieldValues::Dictionary { chunk: Box::new(chunk), decoded: OnceLock::new() }
             }
             FieldKind::Inline | FieldKind::InlineFsst => {
                 let symbols = match record.kind {
                     FieldKind::InlineFsst => {
-                        Some(Symbols::parse(&table).ok_or(wrong(record.table_at as usize, "a table of symbols"))?)
+                        Some(Symbols::parse(&table).ok_or(corrupt_at(record.table_at as usize, "a table of symbols"))?)
                     }
                     _ => None,
                 };
@@ -251,22 +251,22 @@ pub(crate) fn parse_fields(
         parsed.push(Field { logical: *logical, record, value_bit, null_bit, overflow_bit, values });
     }
     link_inline(&mut parsed, page_bytes)
-        .ok_or(wrong(fields.start, "inline fields that all have lengths and are few, or none"))?;
+        .ok_or(corrupt_at(fields.start, "inline fields that all have lengths and are few, or none"))?;
     Ok(parsed)
 }
 
-/// Table of a field. Empty if the field has none. Returns `None` if it is outside of the head.
-fn table_of(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
+/// Bytes of the table of a field. Empty if the field has none. Returns `None` if the table is not inside the head.
+fn field_table(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
     let (at, length) = (record.table_at as usize, record.table_length as usize);
     if !matches!(record.kind, FieldKind::Dictionary | FieldKind::InlineFsst) {
         return (at == 0 && length == 0).then(|| Buffer::from_vec(Vec::<u8>::new()));
     }
-    let inside = at >= tables_at && at.is_multiple_of(64) && at + length <= head.len();
-    inside.then(|| head.slice_with_length(at, length))
+    let is_inside = at >= tables_at && at.is_multiple_of(64) && at + length <= head.len();
+    is_inside.then(|| head.slice_with_length(at, length))
 }
 
-/// Sets how each inline field finds its values. Returns `None` if only some of the fields have lengths, or too many
-/// have.
+/// Sets how each inline field finds its values. Returns `None` if some of the fields have lengths and others do not, or
+/// if too many have lengths.
 fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
     let inline = || fields.iter().filter(|field| field.record.is_inline());
     let has_length = |field: &&Field| field.record.flags & LENGTHS != 0;
@@ -277,16 +277,17 @@ fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
         base: field.record.base as usize,
     };
     let Some(last) = inline().last() else { return Some(()) };
-    let mut ends = PrecedingEnd { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
+    let mut preceding_end =
+        PrecedingEnd { value_bit: last.value_bit, width: last.record.width, in_previous_tuple: true };
     let lengths: Vec<Length> = inline().filter(has_length).map(length).collect();
     if !lengths.is_empty() && inline().any(|field| !has_length(&field)) {
         return None;
     }
-    let mut lengths = if lengths.is_empty() { None } else { Some(Lengths::all(&lengths, page_bytes)?) };
+    let mut lengths = if lengths.is_empty() { None } else { Some(Lengths::for_fields(&lengths, page_bytes)?) };
     for field in fields {
-        let own = PrecedingEnd { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
+        let this_end = PrecedingEnd { value_bit: field.value_bit, width: field.record.width, in_previous_tuple: false };
         if let FieldValues::Inline { start, .. } = &mut field.values {
-            let preceding = std::mem::replace(&mut ends, own);
+            let preceding = std::mem::replace(&mut preceding_end, this_end);
             *start = match &mut lengths {
                 Some(lengths) => InlineStart::ByLengths(lengths.next()?),
                 None => InlineStart::AfterPreceding(preceding),

@@ -1,4 +1,4 @@
-//! Inline values that are found by their lengths.
+//! Finds inline values by their lengths.
 //!
 //! A field usually stores the end of its value, which needs as many bits as an offset in the page. The length of a
 //! short value needs fewer bits, so the fields of a piece may store lengths instead. *Anchors*, one for each group of
@@ -35,20 +35,20 @@ pub(crate) struct Anchors {
 
 impl Anchors {
     /// Anchors of a piece with `fields` inline fields. Returns `None` for no fields, or more than [`FIELDS_MAX`].
-    pub fn of(fields: usize, page_bytes: usize) -> Option<Self> {
+    pub fn for_fields(fields: usize, page_bytes: usize) -> Option<Self> {
         let bytes = if page_bytes <= 1 << 16 { 2 } else { 4 };
         (1..=FIELDS_MAX)
             .contains(&fields)
             .then(|| Self { group_rows: GROUP_LENGTHS / fields.next_power_of_two(), bytes })
     }
 
-    /// Bits of anchors, divided by the tuples that share one.
-    pub fn bits(self) -> usize {
+    /// Bits of an anchor, divided by the number of tuples that share it.
+    pub fn bits_per_tuple(self) -> usize {
         8 * self.bytes / self.group_rows
     }
 
     /// Bytes of the anchors of `rows` tuples in a page.
-    pub fn bytes_of(self, rows: usize) -> usize {
+    pub fn bytes_for(self, rows: usize) -> usize {
         rows.div_ceil(self.group_rows) * self.bytes
     }
 
@@ -69,10 +69,10 @@ pub(crate) struct Lengths {
     fields: [Length; FIELDS_MAX],
     count: usize,
     /// Ordinal of this field among the inline fields.
-    own: usize,
+    ordinal: usize,
 }
 
-/// Where and how each tuple stores the length of one inline field.
+/// Position and form of the length of one inline field in a tuple.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Length {
     /// Offset in the tuple, in bits.
@@ -84,8 +84,9 @@ pub(crate) struct Length {
 }
 
 impl Length {
+    /// Reads the length from the tuple that begins at bit `tuple`.
     #[inline(always)]
-    fn of(self, tuples: &[u8], tuple: usize) -> usize {
+    fn read(self, tuples: &[u8], tuple: usize) -> usize {
         // Both numbers have at most 32 bits.
         self.base + (load_narrow(tuples, tuple + self.bit) & self.mask) as usize
     }
@@ -93,8 +94,8 @@ impl Length {
 
 /// Sum of the lengths of some fields of a tuple.
 #[inline(always)]
-fn sum(lengths: &[Length], tuples: &[u8], tuple: usize) -> usize {
-    lengths.iter().map(|length| length.of(tuples, tuple)).sum()
+fn sum_lengths(lengths: &[Length], tuples: &[u8], tuple: usize) -> usize {
+    lengths.iter().map(|length| length.read(tuples, tuple)).sum()
 }
 
 /// A tuple, and the offset in the heap at which its values begin. Finding a value moves the cursor to the next tuple,
@@ -108,46 +109,46 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// Position before any tuple has been read.
-    pub const NOWHERE: Self = Self { row: usize::MAX, start: 0 };
+    pub const UNSET: Self = Self { row: usize::MAX, start: 0 };
 }
 
 impl Lengths {
     /// One [`Lengths`] for each inline field of a piece. Returns `None` for no fields, or more than [`FIELDS_MAX`].
-    pub fn all(fields: &[Length], page_bytes: usize) -> Option<impl Iterator<Item = Self>> {
-        let anchors = Anchors::of(fields.len(), page_bytes)?;
+    pub fn for_fields(fields: &[Length], page_bytes: usize) -> Option<impl Iterator<Item = Self>> {
+        let anchors = Anchors::for_fields(fields.len(), page_bytes)?;
         let mut padded = [Length::default(); FIELDS_MAX];
         padded[..fields.len()].copy_from_slice(fields);
         let count = fields.len();
-        Some((0..count).map(move |own| Self { anchors, fields: padded, count, own }))
+        Some((0..count).map(move |ordinal| Self { anchors, fields: padded, count, ordinal }))
     }
 
     /// Bytes of anchors that are attributed to this field, in pages that end at the rows `page_ends`. The fields of a
     /// piece share its anchors.
     pub fn anchor_bytes(&self, page_ends: &[u32]) -> u64 {
         let starts = std::iter::once(&0).chain(page_ends);
-        let of_page = |(start, end): (&u32, &u32)| self.anchors.bytes_of((end - start) as usize);
-        let bytes: usize = starts.zip(page_ends).map(of_page).sum();
-        (bytes / self.count + if self.own == 0 { bytes % self.count } else { 0 }) as u64
+        let page_bytes = |(start, end): (&u32, &u32)| self.anchors.bytes_for((end - start) as usize);
+        let bytes: usize = starts.zip(page_ends).map(page_bytes).sum();
+        (bytes / self.count + if self.ordinal == 0 { bytes % self.count } else { 0 }) as u64
     }
 
     /// Range in the heap of the value of this field in tuple `row`. In a damaged page the range may exceed the heap.
     #[inline(always)]
-    pub(super) fn find(&self, page: &PackedPage, row: usize) -> Range<usize> {
+    pub(super) fn value_range(&self, page: &PackedPage, row: usize) -> Range<usize> {
         let mut cursor = page.cursor.get();
         if cursor.row != row {
             cursor = self.seek(page, row, cursor);
         }
         let Tuples { bytes, stride } = page.tuples();
         let tuple = row * stride;
-        let (start, own) = (cursor.start, self.fields[self.own].of(bytes, tuple));
+        let (start, length) = (cursor.start, self.fields[self.ordinal].read(bytes, tuple));
         if self.count == 1 {
-            page.cursor.set(Cursor { row: row + 1, start: start + own });
-            return start..start + own;
+            page.cursor.set(Cursor { row: row + 1, start: start + length });
+            return start..start + length;
         }
-        let start = start + sum(&self.fields[..self.own], bytes, tuple);
-        let next = start + own + sum(&self.fields[self.own + 1..self.count], bytes, tuple);
+        let start = start + sum_lengths(&self.fields[..self.ordinal], bytes, tuple);
+        let next = start + length + sum_lengths(&self.fields[self.ordinal + 1..self.count], bytes, tuple);
         page.cursor.set(Cursor { row: row + 1, start: next });
-        start..start + own
+        start..start + length
     }
 
     /// Cursor at tuple `row`. Continues from `cursor` if that is at an earlier tuple of the same group, else starts at
@@ -155,17 +156,17 @@ impl Lengths {
     fn seek(&self, page: &PackedPage, row: usize, cursor: Cursor) -> Cursor {
         let first = row - row % self.anchors.group_rows;
         let is_behind = (first..row).contains(&cursor.row);
-        let mut cursor = if is_behind { cursor } else { Cursor { row: first, start: self.anchor(page, first) } };
+        let mut cursor = if is_behind { cursor } else { Cursor { row: first, start: self.read_anchor(page, first) } };
         let Tuples { bytes, stride } = page.tuples();
         while cursor.row < row {
-            cursor.start += sum(&self.fields[..self.count], bytes, cursor.row * stride);
+            cursor.start += sum_lengths(&self.fields[..self.count], bytes, cursor.row * stride);
             cursor.row += 1;
         }
         cursor
     }
 
     /// Offset in the heap at which the values of the group of tuple `row` begin.
-    fn anchor(&self, page: &PackedPage, row: usize) -> usize {
+    fn read_anchor(&self, page: &PackedPage, row: usize) -> usize {
         let at = page.anchors_at + row / self.anchors.group_rows * self.anchors.bytes;
         match self.anchors.bytes {
             2 => u16_at(&page.bytes, at).into(),

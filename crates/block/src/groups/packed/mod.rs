@@ -52,8 +52,8 @@ use self::lengths::{Anchors, Cursor};
 use self::page_dictionary::SET_BYTES;
 use crate::BlockError;
 use crate::bytes::u32_at;
-use crate::error::wrong;
-use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect, retain};
+use crate::error::corrupt_at;
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect_ranges, retain};
 use crate::groups::filtered_pages::FilteredPages;
 use crate::groups::pages::{Directory, Pages};
 
@@ -69,7 +69,7 @@ pub(crate) struct PackedPiece<'a> {
     /// Number of sets of fields. The fields of a set share a dictionary in each page: see `page_dictionary`.
     sets: usize,
     /// Scratch space of reads: ranges of inline values in the heap.
-    found: Vec<Range<usize>>,
+    value_ranges: Vec<Range<usize>>,
 }
 
 /// A checked page.
@@ -94,41 +94,43 @@ impl PackedPage {
 impl<'a> PackedPiece<'a> {
     /// Opens a piece with fields of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: &Buffer, types: &[LogicalType], rows: usize) -> Result<Self, BlockError> {
-        let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.count())
-            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.section_count())
+            .map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
         let tuples = (directory.page_bytes, directory.tuple_bits);
         let fields = field::parse_fields(head, directory.fields.clone(), directory.tables_at, tuples, types)
-            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
-        let sets = fields.iter().filter_map(Field::set).max().map_or(0, |last| last + 1);
+            .map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
+        let sets = fields.iter().filter_map(Field::set_ordinal).max().map_or(0, |last| last + 1);
         let anchors = fields.iter().find_map(Field::lengths).map(|lengths| lengths.anchors);
-        Ok(Self { pages, directory, fields, anchors, sets, found: vec![] })
+        Ok(Self { pages, directory, fields, anchors, sets, value_ranges: vec![] })
     }
 
     /// Loads a page of `rows` rows, and checks it.
-    fn page_of(&mut self, page: usize, rows: usize) -> Result<PackedPage, BlockError> {
+    fn checked_page(&mut self, page: usize, rows: usize) -> Result<PackedPage, BlockError> {
         let bytes = self.pages.page(page)?.clone();
         let section = self.pages.page_section(page);
         let stride = self.directory.tuple_bits;
         if bytes.len() < PAGE_HEAD_BYTES {
-            return Err(self.pages.corrupt(section, wrong(bytes.len(), "the head of a page")));
+            return Err(self.pages.corrupt_error(section, corrupt_at(bytes.len(), "the head of a page")));
         }
         let dictionary_bytes = u32_at(&bytes, 4) as usize;
         if dictionary_bytes < self.sets * SET_BYTES || dictionary_bytes > 0 && self.sets == 0 {
-            return Err(self.pages.corrupt(section, wrong(4, "the bytes of dictionaries that fields refer to")));
+            return Err(self
+                .pages
+                .corrupt_error(section, corrupt_at(4, "the bytes of dictionaries that fields refer to")));
         }
         let tuples_at = PAGE_HEAD_BYTES + dictionary_bytes;
         let anchors_at = tuples_at + (rows * stride).div_ceil(8);
-        let heap_at = anchors_at + self.anchors.map_or(0, |anchors| anchors.bytes_of(rows));
+        let heap_at = anchors_at + self.anchors.map_or(0, |anchors| anchors.bytes_for(rows));
         if bytes.len() < heap_at + PADDING || bytes.len() > self.directory.page_bytes {
-            let corrupt = wrong(bytes.len(), "a page that holds its tuples");
-            return Err(self.pages.corrupt(section, corrupt));
+            let corrupt = corrupt_at(bytes.len(), "a page that holds its tuples");
+            return Err(self.pages.corrupt_error(section, corrupt));
         }
         if u32_at(&bytes, 0) as usize != rows {
-            return Err(self.pages.corrupt(section, wrong(0, "as many rows as the directory says")));
+            return Err(self.pages.corrupt_error(section, corrupt_at(0, "as many rows as the directory says")));
         }
         let heap = heap_at..bytes.len() - PADDING;
-        Ok(PackedPage { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::NOWHERE) })
+        Ok(PackedPage { bytes, section, tuples_at, anchors_at, heap, stride, cursor: Cell::new(Cursor::UNSET) })
     }
 
     /// Deselects rows in `ranges` that fail a predicate on the column with this ordinal.
@@ -149,9 +151,7 @@ impl<'a> PackedPiece<'a> {
                 Some(FieldPredicate::on_numbers(predicate, field.record.base, mask(field.record.width)))
             }
             FieldValues::Number => None,
-            FieldValues::Dictionary { chunk, .. } => {
-                Some(FieldPredicate::on_codes(&entries_that_pass(chunk, predicate)))
-            }
+            FieldValues::Dictionary { chunk, .. } => Some(FieldPredicate::on_codes(&passing_entries(chunk, predicate))),
             FieldValues::PageDictionary => return self.filter_page_codes(ordinal, predicate, ranges, selection),
             FieldValues::Inline { .. } => return self.filter_inline(ordinal, predicate, ranges, selection),
         };
@@ -178,7 +178,7 @@ impl<'a> PackedPiece<'a> {
     /// head.
     pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         let FieldValues::Dictionary { chunk, .. } = &self.fields[ordinal].values else { return None };
-        let flags = entries_that_pass(chunk, &ColumnPredicate::new(ColumnIndex(0), predicate.clone()));
+        let flags = passing_entries(chunk, &ColumnPredicate::new(ColumnIndex(0), predicate.clone()));
         // A dictionary has at most 65,536 entries.
         Some(flags.set_slices().map(|(start, end)| start as u32..end as u32).collect())
     }
@@ -201,7 +201,7 @@ impl<'a> PackedPiece<'a> {
             return Ok(());
         }
         if *predicate == FieldPredicate::Fixed(false) && (null_bit.is_none() || !null_passes) {
-            deselect(ranges, selection);
+            deselect_ranges(ranges, selection);
             return Ok(());
         }
         self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
@@ -220,7 +220,7 @@ impl<'a> PackedPiece<'a> {
         let field = &self.fields[ordinal];
         let Some(null_bit) = field.null_bit else {
             if matches!(field.values, FieldValues::Nulls) != nulls_pass {
-                deselect(ranges, selection);
+                deselect_ranges(ranges, selection);
             }
             return Ok(());
         };
@@ -263,7 +263,7 @@ impl<'a> PackedPiece<'a> {
         let not_null = ColumnPredicate { column: predicate.column, condition: DatumPredicate::Null, negated: true };
         self.filter(ordinal, &not_null, ranges, selection)?;
         let bytes_predicate = BytesPredicate::new(predicate);
-        match bytes_predicate.fixed() {
+        match bytes_predicate.fixed_result() {
             Some(true) => return Ok(()),
             Some(false) => return self.filter_field(ordinal, &FieldPredicate::Fixed(false), false, ranges, selection),
             None => {}
@@ -282,10 +282,10 @@ impl<'a> PackedPiece<'a> {
         let anchors = field.lengths().map_or(0, |lengths| lengths.anchor_bytes(&self.directory.page_ends));
         let bits = record.bits() as u64 * u64::from(rows);
         let bytes = bits.div_ceil(8) + anchors + record.stored_bytes + u64::from(record.table_length);
-        let plain = record.flags & PLAIN != 0;
+        let is_plain = record.flags & PLAIN != 0;
         let (encoding, text) = match record.kind {
             FieldKind::Nulls => (Encoding::Constant, "constant".to_owned()),
-            FieldKind::Number if plain => (Encoding::Plain, "plain".to_owned()),
+            FieldKind::Number if is_plain => (Encoding::Plain, "plain".to_owned()),
             FieldKind::Number if record.width == 0 => (Encoding::Constant, "constant".to_owned()),
             FieldKind::Number if record.base == 0 => (Encoding::BitPacked, format!("bit_packed({})", record.width)),
             FieldKind::Number => (Encoding::FrameOfReference, format!("frame_of_reference({})", record.width)),
@@ -306,7 +306,7 @@ impl FilteredPages<PackedPage> for PackedPiece<'_> {
     }
 
     fn load_page(&mut self, number: usize, rows: usize) -> Result<PackedPage, BlockError> {
-        self.page_of(number, rows)
+        self.checked_page(number, rows)
     }
 }
 
@@ -356,7 +356,7 @@ impl Field {
 }
 
 /// One flag per dictionary entry: whether it passes a predicate.
-fn entries_that_pass(entries: &Chunk, predicate: &ColumnPredicate) -> BooleanBuffer {
+fn passing_entries(entries: &Chunk, predicate: &ColumnPredicate) -> BooleanBuffer {
     let mut passing = Bitmap::all_set(entries.rows());
     entries.filter(predicate, 0..entries.rows(), &mut passing);
     BooleanBuffer::collect_bool(entries.rows(), |code| passing.get(code))

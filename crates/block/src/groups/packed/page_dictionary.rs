@@ -1,4 +1,4 @@
-//! Dictionaries of pages: sorted numbers at the beginning of a page. The codes in its tuples are indexes into them.
+//! Dictionaries of pages: sorted numbers at the beginning of a page. The codes in the tuples of the page index them.
 //!
 //! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece, so its codes are
 //! shorter. A *set* is one or more fields of a piece that refer to the same dictionary in each page. Codes have the
@@ -22,7 +22,7 @@ use super::field::{Field, FieldValues};
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
 use crate::bytes::u32_at;
-use crate::error::wrong;
+use crate::error::corrupt_at;
 use crate::groups::field_predicate::FieldPredicate;
 use crate::groups::filtered_pages::FilteredPages;
 
@@ -123,7 +123,7 @@ fn predicate_on_codes(entries: &[i64], predicate: &ColumnPredicate) -> FieldPred
 
 impl Field {
     /// Ordinal of the set of the field. Returns `None` if the field has no dictionary of pages.
-    pub fn set(&self) -> Option<usize> {
+    pub fn set_ordinal(&self) -> Option<usize> {
         // The record of such a field stores the ordinal instead of a number of entries.
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
@@ -131,16 +131,18 @@ impl Field {
 
 impl PackedPiece<'_> {
     /// Dictionary of a field in one page.
-    fn entries_of(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
+    fn page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
         // Parsing has checked that the base fits 64 bits.
-        let entries = field.set().and_then(|set| parse(bytes, self.sets, set, field.record.base as i64));
-        entries.ok_or_else(|| self.pages.corrupt(page.section, wrong(PAGE_HEAD_BYTES, "dictionaries of the page")))
+        let entries = field.set_ordinal().and_then(|set| parse(bytes, self.sets, set, field.record.base as i64));
+        entries.ok_or_else(|| {
+            self.pages.corrupt_error(page.section, corrupt_at(PAGE_HEAD_BYTES, "dictionaries of the page"))
+        })
     }
 
-    /// Like [`PackedPiece::entries_of`], but padded so that every code of the width of the field has an entry.
-    pub(super) fn table_of(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
-        let mut entries = self.entries_of(field, page)?;
+    /// Like [`PackedPiece::page_entries`], but padded so that every code of the width of the field has an entry.
+    pub(super) fn padded_page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
+        let mut entries = self.page_entries(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);
         Ok(entries)
     }
@@ -156,7 +158,7 @@ impl PackedPiece<'_> {
     ) -> Result<(), BlockError> {
         self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let field = &piece.fields[ordinal];
-            let codes = predicate_on_codes(&piece.entries_of(field, page)?, predicate);
+            let codes = predicate_on_codes(&piece.page_entries(field, page)?, predicate);
             field.filter(page, &codes, false, rows, first, selection);
             Ok(())
         })
@@ -164,8 +166,8 @@ impl PackedPiece<'_> {
 
     /// Description of the encoding of a field that is in a set.
     pub(super) fn describe_set(&self, field: &Field) -> String {
-        let sharing = self.fields.iter().filter(|other| other.set() == field.set()).count();
-        let shared = if sharing > 1 { format!(", shared by {sharing} columns,") } else { String::new() };
+        let columns = self.fields.iter().filter(|other| other.set_ordinal() == field.set_ordinal()).count();
+        let shared = if columns > 1 { format!(", shared by {columns} columns,") } else { String::new() };
         format!("dictionary of each page{shared} of bit_packed({})", field.record.width)
     }
 }
@@ -188,15 +190,15 @@ mod tests {
         for (set, (base, entries)) in sets.iter().enumerate() {
             assert_eq!(parse(&bytes, 4, set, *base).as_ref(), Some(entries), "set {set}");
         }
-        let of_gaps = |gaps: &[u64]| gaps.iter().map(|gap| distance_bytes(*gap)).sum::<usize>();
+        let gap_bytes = |gaps: &[u64]| gaps.iter().map(|gap| distance_bytes(*gap)).sum::<usize>();
         assert_eq!(
             bytes.len(),
-            4 * SET_BYTES + of_gaps(&[0, 1, 3, (1 << 40) - 5, 0, i64::MAX as u64, 1, 1 << 62, 127, 164])
+            4 * SET_BYTES + gap_bytes(&[0, 1, 3, (1 << 40) - 5, 0, i64::MAX as u64, 1, 1 << 62, 127, 164])
         );
     }
 
     #[test]
-    fn hostile_bytes_are_refused() {
+    fn corrupt_bytes_are_rejected() {
         let bytes = write([(0, vec![3, 200, 90_000]), (5, vec![6])].into_iter());
         for at in 0..bytes.len() {
             for value in [0, 1, 0x80, 0xff] {

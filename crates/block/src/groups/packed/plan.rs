@@ -29,8 +29,8 @@ pub(crate) struct FieldPlan {
     /// Table of the field in the head.
     pub table: Vec<u8>,
     pub source: Source,
-    /// Distinct values of a number field for which a dictionary of the piece does not pay.
-    unpaid: Option<Distinct>,
+    /// Distinct values of a number field whose dictionary would save too little.
+    distinct_without_dictionary: Option<Distinct>,
 }
 
 /// Source of the values of a field.
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     PageCodes { set: usize, member: usize },
     /// Bytes of the values, compressed if there is a compressor.
     Inline(Option<Box<Compressor>>),
-    /// No values, because all are null.
+    /// No values, because every row is null.
     Nulls,
 }
 
@@ -53,14 +53,14 @@ impl FieldPlan {
         let flags = if values.nulls().is_some() { NULLABLE } else { 0 };
         let record =
             Record { kind, width, flags, bit: 0, base: 0, entries: 0, table_at: 0, table_length: 0, stored_bytes: 0 };
-        Self { record, table: vec![], source, unpaid: None }
+        Self { record, table: vec![], source, distinct_without_dictionary: None }
     }
 
-    /// Distinct values of the column. Returns `None` if they were not searched for, or are too many.
+    /// Distinct values of the column. Returns `None` if they were not searched for, or if there are too many.
     pub fn distinct(&self) -> Option<&Distinct> {
         match &self.source {
-            Source::Codes(found) => Some(found),
-            _ => self.unpaid.as_ref(),
+            Source::Codes(distinct) => Some(distinct),
+            _ => self.distinct_without_dictionary.as_ref(),
         }
     }
 
@@ -78,7 +78,7 @@ impl FieldPlan {
 
     fn inline(values: &ColumnValues, views: &BinaryViewArray, compressor: Option<Box<Compressor>>) -> Self {
         let kind = if compressor.is_some() { FieldKind::InlineFsst } else { FieldKind::Inline };
-        let table = compressor.as_deref().map(symbols::table_of).unwrap_or_default();
+        let table = compressor.as_deref().map(symbols::encode_table).unwrap_or_default();
         // The width is set when the page size is known.
         let mut plan = Self::new(values, kind, 0, Source::Inline(compressor));
         plan.table = table;
@@ -89,25 +89,25 @@ impl FieldPlan {
         plan
     }
 
-    fn dictionary(values: &ColumnValues, found: Distinct, name: &str) -> Result<Self, BuildError> {
-        let entries: ArrayRef = take(&values.array, &UInt32Array::from(found.rows.clone()), None)
-            .map_err(|_| impossible(name, Encoding::Dictionary, "its entries cannot be taken"))?;
+    fn dictionary(values: &ColumnValues, distinct: Distinct, name: &str) -> Result<Self, BuildError> {
+        let entries: ArrayRef = take(&values.array, &UInt32Array::from(distinct.rows.clone()), None)
+            .map_err(|_| unsupported_encoding(name, Encoding::Dictionary, "its entries cannot be taken"))?;
         let table = encode(&entries, values.logical, Choice::Plain)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
         let width = width_of(entries.len() as u128 - 1);
-        let mut plan = Self::new(values, FieldKind::Dictionary, width, Source::Codes(found));
+        let mut plan = Self::new(values, FieldKind::Dictionary, width, Source::Codes(distinct));
         plan.record.entries = entries.len() as u32;
         plan.table = table;
         Ok(plan)
     }
 }
 
-fn impossible(name: &str, encoding: Encoding, reason: &'static str) -> BuildError {
+fn unsupported_encoding(name: &str, encoding: Encoding, reason: &'static str) -> BuildError {
     BuildError::Field { column: name.to_owned(), encoding: encoding.name(), reason }
 }
 
 /// Plans the field of one column. `budget` is the number of bytes left for dictionaries.
-pub(crate) fn plan(
+pub(crate) fn plan_field(
     values: &ColumnValues,
     choice: Choice,
     name: &str,
@@ -119,8 +119,8 @@ pub(crate) fn plan(
     if choice == Choice::Forced(Encoding::Dictionary) {
         let limits = Limits { entries: usize::MAX, bytes: usize::MAX, sample: false };
         return match distinct(values, limits) {
-            Some(found) => FieldPlan::dictionary(values, found, name),
-            None => Err(impossible(name, Encoding::Dictionary, "it has too many values")),
+            Some(distinct) => FieldPlan::dictionary(values, distinct, name),
+            None => Err(unsupported_encoding(name, Encoding::Dictionary, "it has too many values")),
         };
     }
     match &values.datums {
@@ -129,23 +129,23 @@ pub(crate) fn plan(
     }
 }
 
-/// Estimated bytes of a column that is stored as a field. Text is estimated from a sample. Dictionaries of pages are
-/// not considered, since they are chosen for the columns that remain.
+/// Estimated bytes of a column that is stored as a field. Text is estimated from a sample. The estimate ignores
+/// dictionaries of pages, because they are chosen later, for the columns that do not become levels.
 pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> Result<usize, BuildError> {
     let mut budget = DICTIONARY_BYTES_MAX;
-    let plan = plan(values, choice, name, &mut budget)?;
-    let (more_bits, heap_bytes) = match (&plan.source, &values.datums) {
+    let plan = plan_field(values, choice, name, &mut budget)?;
+    let (inline_bits, heap_bytes) = match (&plan.source, &values.datums) {
         (Source::Inline(compressor), Datums::Bytes(views)) => {
-            let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| compressed(compressor, views));
+            let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| sample_bytes(compressor, views));
             let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
             // Each row takes a length and a share of an anchor, or an end.
-            let longest = sample_of(views).iter().map(|value| value.len()).max().unwrap_or(0);
+            let longest = sample(views).iter().map(|value| value.len()).max().unwrap_or(0);
             let bits = (width_of(stored(longest) as u128) + 1).min(PAGE_BYTES.trailing_zeros());
             (bits as usize, stored(values.plain_bytes() as usize))
         }
         _ => (0, 0),
     };
-    Ok((values.rows() * (plan.record.bits() + more_bits)).div_ceil(8) + plan.table.len() + heap_bytes)
+    Ok((values.rows() * (plan.record.bits() + inline_bits)).div_ceil(8) + plan.table.len() + heap_bytes)
 }
 
 fn plan_numbers(
@@ -166,21 +166,21 @@ fn plan_numbers(
             Ok(plan)
         }
         Choice::Forced(Encoding::BitPacked) if min < 0 => {
-            Err(impossible(name, Encoding::BitPacked, "it has negative numbers"))
+            Err(unsupported_encoding(name, Encoding::BitPacked, "it has negative numbers"))
         }
         Choice::Forced(Encoding::BitPacked) => Ok(FieldPlan::number(values, 0, width_of(max as u128))),
         Choice::Auto | Choice::Ordered if width >= DICTIONARY_WIDTH_MIN => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
-            let Some(found) = distinct(values, limits) else { return Ok(FieldPlan::number(values, min, width)) };
-            let mut plan = FieldPlan::dictionary(values, found, name)?;
+            let Some(distinct) = distinct(values, limits) else { return Ok(FieldPlan::number(values, min, width)) };
+            let mut plan = FieldPlan::dictionary(values, distinct, name)?;
             let table_bits = 8 * plan.table.len();
             let saved = (width.saturating_sub(plan.record.width)) as usize * values.rows();
             // Reading a code takes one more step than reading a distance. So codes must save the bits of the table and
             // a quarter of the bits of the numbers.
             if saved < table_bits + (width as usize * values.rows()) / 4 {
                 let mut number = FieldPlan::number(values, min, width);
-                if let Source::Codes(found) = std::mem::replace(&mut plan.source, Source::Nulls) {
-                    number.unpaid = Some(found);
+                if let Source::Codes(distinct) = std::mem::replace(&mut plan.source, Source::Nulls) {
+                    number.distinct_without_dictionary = Some(distinct);
                 }
                 return Ok(number);
             }
@@ -190,7 +190,7 @@ fn plan_numbers(
         Choice::Auto | Choice::Ordered | Choice::Forced(Encoding::FrameOfReference) => {
             Ok(FieldPlan::number(values, min, width))
         }
-        Choice::Forced(encoding) => Err(impossible(name, encoding, "packed rows have no such field")),
+        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows have no such field")),
     }
 }
 
@@ -203,44 +203,44 @@ fn plan_bytes(
 ) -> Result<FieldPlan, BuildError> {
     match choice {
         Choice::Plain | Choice::Forced(Encoding::Plain) => Ok(FieldPlan::inline(values, views, None)),
-        Choice::Forced(Encoding::Fsst) => Ok(FieldPlan::inline(values, views, Some(train(views).0))),
+        Choice::Forced(Encoding::Fsst) => Ok(FieldPlan::inline(values, views, Some(train_compressor(views).0))),
         Choice::Auto | Choice::Ordered => {
             let limits = Limits { entries: DICTIONARY_ENTRIES_MAX, bytes: *budget, sample: true };
-            if let Some(found) = distinct(values, limits) {
-                let entries: usize = found.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
-                let codes = width_of(found.rows.len() as u128) as usize * views.len() / 8;
+            if let Some(distinct) = distinct(values, limits) {
+                let entries: usize = distinct.rows.iter().map(|row| views.value(*row as usize).len() + 4).sum();
+                let codes = width_of(distinct.rows.len() as u128) as usize * views.len() / 8;
                 let stored = (entries + codes) as u64;
                 if stored < values.plain_bytes() + 2 * views.len() as u64 {
-                    let plan = FieldPlan::dictionary(values, found, name)?;
+                    let plan = FieldPlan::dictionary(values, distinct, name)?;
                     *budget = budget.saturating_sub(plan.table.len());
                     return Ok(plan);
                 }
             }
-            let (compressor, before, after) = train(views);
+            let (compressor, before, after) = train_compressor(views);
             // Values must be decompressed, so compression must save a quarter of the bytes.
-            let pays = after + before / 4 <= before && before >= 1024;
-            Ok(FieldPlan::inline(values, views, pays.then_some(compressor)))
+            let is_worthwhile = after + before / 4 <= before && before >= 1024;
+            Ok(FieldPlan::inline(values, views, is_worthwhile.then_some(compressor)))
         }
-        Choice::Forced(encoding) => Err(impossible(name, encoding, "packed rows have no such field")),
+        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows have no such field")),
     }
 }
 
 /// A compressor trained on a sample of the values, and the bytes of the sample before and after compression.
-fn train(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
-    let compressor = Box::new(Compressor::train(&sample_of(views)));
-    let (before, after) = compressed(&compressor, views);
+fn train_compressor(views: &BinaryViewArray) -> (Box<Compressor>, usize, usize) {
+    let compressor = Box::new(Compressor::train(&sample(views)));
+    let (before, after) = sample_bytes(&compressor, views);
     (compressor, before, after)
 }
 
 /// Bytes of a sample of the values before and after compression.
-fn compressed(compressor: &Compressor, views: &BinaryViewArray) -> (usize, usize) {
-    let sample = sample_of(views);
+fn sample_bytes(compressor: &Compressor, views: &BinaryViewArray) -> (usize, usize) {
+    let sample = sample(views);
     let before = sample.iter().map(|value| value.len()).sum();
     (before, sample.iter().map(|value| compressor.compress(value).len()).sum())
 }
 
 /// Evenly spread values that are neither null nor long.
-fn sample_of(views: &BinaryViewArray) -> Vec<&[u8]> {
+fn sample(views: &BinaryViewArray) -> Vec<&[u8]> {
     let step = (views.len() / SAMPLE_VALUES).max(1);
     let mut bytes = 0;
     (0..views.len())

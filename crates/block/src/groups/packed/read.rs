@@ -12,10 +12,10 @@ use super::symbols::Symbols;
 use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
 use crate::BlockError;
 use crate::bytes::u32_at;
-use crate::error::wrong;
+use crate::error::corrupt_at;
 use crate::groups::field_predicate::BytesPredicate;
-use crate::groups::output::{Native, Output, Values, with_natives};
-use crate::groups::pages::FETCHED_LINES_MAX;
+use crate::groups::output::{Output, StoredNumber, Values, with_numbers};
+use crate::groups::pages::PREFETCHED_LINES_MAX;
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
@@ -35,7 +35,7 @@ impl PackedPiece<'_> {
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
         // If no page has dictionaries, their length is not read from the heads of pages.
         let has_dictionaries = self.sets > 0;
-        let fetched = self.pages.prefetch_rows(
+        let prefetched = self.pages.prefetch_rows(
             rows,
             &page_ends,
             tuple,
@@ -45,27 +45,27 @@ impl PackedPiece<'_> {
                 Some(PAGE_HEAD_BYTES + dictionary_bytes + row * tuple_bits / 8)
             },
         );
-        let result = fetched.and_then(|is_sparse| {
+        let result = prefetched.and_then(|is_sparse| {
             // Pages that are loaded, but whose rows are not appended yet.
             let mut pages = vec![];
-            rows.by_page(&page_ends, |number, part| {
+            rows.for_each_page(&page_ends, |number, part| {
                 let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
-                pages.push((self.page_of(number, count as usize)?, part));
+                pages.push((self.checked_page(number, count as usize)?, part));
                 if is_sparse {
                     return Ok(());
                 }
-                let read = self.append_all(ordinals, &pages, &mut outputs);
+                let appended = self.append_all(ordinals, &pages, &mut outputs);
                 pages.clear();
-                read
+                appended
             })?;
-            // If few rows of each page are read, it is faster to append one column of all pages after the other.
+            // If few rows of each page are read, it is faster to append column by column, each from all pages.
             self.append_all(ordinals, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
         let arrays = ordinals.iter().zip(outputs).map(|(ordinal, output)| {
             let array = output.finish(self.fields[*ordinal].dictionary());
-            array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))
+            array.map_err(|expected| self.pages.corrupt_error(0, corrupt_at(0, expected)))
         });
         arrays.collect()
     }
@@ -95,10 +95,10 @@ impl PackedPiece<'_> {
             self.append_text(ordinal, page, rows, output)?;
         }
         let field = &self.fields[ordinal];
-        if field.set().is_some() {
-            let table = self.table_of(field, page)?;
-            with_natives!(&mut output.values, vector => {
-                extend(field, page, rows, vector, |code| Native::of(table[code as usize]));
+        if field.set_ordinal().is_some() {
+            let table = self.padded_page_entries(field, page)?;
+            with_numbers!(&mut output.values, vector => {
+                append_field(field, page, rows, vector, |code| StoredNumber::from_stored(table[code as usize]));
             }, else {});
         } else {
             append_numbers(field, page, rows, output);
@@ -106,7 +106,7 @@ impl PackedPiece<'_> {
         let tuples = page.tuples();
         match field.null_bit {
             Some(null_bit) => {
-                rows.each(|row| output.nulls.append(!is_set(tuples.bytes, row * tuples.stride + null_bit)));
+                rows.for_each(|row| output.nulls.append(!is_set(tuples.bytes, row * tuples.stride + null_bit)));
             }
             None => output.nulls.append_n_non_nulls(rows.len()),
         }
@@ -122,37 +122,37 @@ impl PackedPiece<'_> {
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
-        let referred = &mut output.referred;
+        let overflow_bytes = &mut output.overflow_bytes;
         let heap = page.heap();
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
+        let mut value_ranges = std::mem::take(&mut self.value_ranges);
+        value_ranges.clear();
         if !matches!(rows, PageRows::Range(_)) {
-            // Values that are far apart are fetched from memory together.
+            // Values that are far apart are prefetched together, so that their cache misses overlap.
             let field = &self.fields[ordinal];
-            rows.each(|row| {
-                let value = page.find(field, row);
+            rows.for_each(|row| {
+                let value = page.inline_range(field, row);
                 let bytes = heap.get(value.clone()).unwrap_or_default();
-                prefetch(&bytes[..bytes.len().min(FETCHED_LINES_MAX * LINE_BYTES)]);
-                found.push(value);
+                prefetch(&bytes[..bytes.len().min(PREFETCHED_LINES_MAX * LINE_BYTES)]);
+                value_ranges.push(value);
             });
         }
-        let mut values = found.iter();
-        let mut left = heap.len();
-        let appended = rows.try_each(|row| {
+        let mut values = value_ranges.iter();
+        let mut heap_bytes_left = heap.len();
+        let appended = rows.try_for_each(|row| {
             let field = &self.fields[ordinal];
-            let value = values.next().cloned().unwrap_or_else(|| page.find(field, row));
+            let value = values.next().cloned().unwrap_or_else(|| page.inline_range(field, row));
             let Some(value) = heap.get(value) else { return Err(self.corrupt_inline(page)) };
             if field.is_overflow(page, row) {
                 let (bytes, range) = self.overflow(page, value)?;
-                *referred += range.len();
-                if *referred > self.pages.overflow_bytes {
+                *overflow_bytes += range.len();
+                if *overflow_bytes > self.pages.overflow_bytes {
                     return Err(self.corrupt_inline(page));
                 }
                 text.push(&bytes[range]);
                 return Ok(());
             }
             // In a damaged page, values may overlap. Their sum could then exceed memory.
-            left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
+            heap_bytes_left = heap_bytes_left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
             match &field.values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {
                     text.push_with(Symbols::bytes_max(value.len()), |room| symbols.decompress(value, room));
@@ -161,7 +161,7 @@ impl PackedPiece<'_> {
             }
             Ok(())
         });
-        self.found = found;
+        self.value_ranges = value_ranges;
         appended
     }
 
@@ -175,7 +175,7 @@ impl PackedPiece<'_> {
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BlockError> {
         let field = &self.fields[ordinal];
-        let Some(value) = page.heap().get(page.find(field, row)) else { return Err(self.corrupt_inline(page)) };
+        let Some(value) = page.heap().get(page.inline_range(field, row)) else { return Err(self.corrupt_inline(page)) };
         if field.is_overflow(page, row) {
             let (bytes, range) = self.overflow(page, value)?;
             return Ok(predicate.admits(&bytes[range]));
@@ -197,7 +197,7 @@ impl PackedPiece<'_> {
 
     #[cold]
     fn corrupt_inline(&self, page: &PackedPage) -> BlockError {
-        self.pages.corrupt(page.section, wrong(page.heap.start, "inline values side by side in the heap"))
+        self.pages.corrupt_error(page.section, corrupt_at(page.heap.start, "inline values side by side in the heap"))
     }
 }
 
@@ -218,11 +218,11 @@ impl PackedPage {
 
     /// Range of an inline value in the heap. In a damaged page the range may exceed the heap.
     #[inline(always)]
-    fn find(&self, field: &Field, row: usize) -> Range<usize> {
+    fn inline_range(&self, field: &Field, row: usize) -> Range<usize> {
         let FieldValues::Inline { start, .. } = &field.values else { return 0..0 };
         let preceding = match start {
             InlineStart::AfterPreceding(preceding) => preceding,
-            InlineStart::ByLengths(lengths) => return lengths.find(self, row),
+            InlineStart::ByLengths(lengths) => return lengths.value_range(self, row),
         };
         let Tuples { bytes, stride } = self.tuples();
         let tuple = row * stride;
@@ -244,14 +244,14 @@ fn append_numbers(field: &Field, page: &PackedPage, rows: &PageRows<'_>, output:
         Values::Text(_) => {}
         Values::Nulls(count) => *count += rows.len(),
         // Codes have at most 16 bits.
-        Values::Codes(codes) => extend(field, page, rows, codes, |code| code as u32),
+        Values::Codes(codes) => append_field(field, page, rows, codes, |code| code as u32),
         Values::Decimals(vector) if width > 64 || field.logical.plain_bytes() == Some(16) => {
             let base = field.record.base;
             if width <= 64 {
-                return extend(field, page, rows, vector, |distance| base.wrapping_add(i128::from(distance)));
+                return append_field(field, page, rows, vector, |distance| base.wrapping_add(i128::from(distance)));
             }
             let tuples = page.tuples();
-            rows.each(|row| {
+            rows.for_each(|row| {
                 let distance = load_wide(tuples.bytes, row * tuples.stride + field.value_bit, width);
                 vector.push(base.wrapping_add(distance as i128));
             });
@@ -259,23 +259,29 @@ fn append_numbers(field: &Field, page: &PackedPage, rows: &PageRows<'_>, output:
         values => {
             // The type has at most 64 bits. Parsing has checked that the base fits them.
             let base = field.record.base as i64;
-            with_natives!(values, vector => {
-                extend(field, page, rows, vector, |distance| Native::of(base.wrapping_add(distance as i64)));
+            with_numbers!(values, vector => {
+                append_field(field, page, rows, vector, |distance| StoredNumber::from_stored(base.wrapping_add(distance as i64)));
             }, else {});
         }
     }
 }
 
 #[inline(always)]
-fn extend<T>(field: &Field, page: &PackedPage, rows: &PageRows<'_>, vector: &mut Vec<T>, value: impl Fn(u64) -> T) {
+fn append_field<T>(
+    field: &Field,
+    page: &PackedPage,
+    rows: &PageRows<'_>,
+    vector: &mut Vec<T>,
+    value: impl Fn(u64) -> T,
+) {
     let (tuples, width, bit) = (page.tuples(), field.record.width, field.value_bit);
-    if rows.each_run(|run| tuples.extend(run, bit, width, vector, &value)) {
+    if rows.for_each_run(|run| tuples.extend(run, bit, width, vector, &value)) {
         return;
     }
     let mask = mask(width);
     if width <= NARROW_BITS {
-        rows.each(|row| vector.push(value(load_narrow(tuples.bytes, row * tuples.stride + bit) & mask)));
+        rows.for_each(|row| vector.push(value(load_narrow(tuples.bytes, row * tuples.stride + bit) & mask)));
     } else {
-        rows.each(|row| vector.push(value(load(tuples.bytes, row * tuples.stride + bit) & mask)));
+        rows.for_each(|row| vector.push(value(load(tuples.bytes, row * tuples.stride + bit) & mask)));
     }
 }

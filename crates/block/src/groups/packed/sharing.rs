@@ -46,7 +46,7 @@ pub(super) struct DictionarySet {
     /// Bits of a page code.
     width: u32,
     /// Bits that the set saves, estimated for pages of equal length.
-    saved: i64,
+    saved_bits: i64,
     /// Bits of the dictionaries of the set, estimated for pages of equal length.
     dictionary_bits: usize,
 }
@@ -54,12 +54,12 @@ pub(super) struct DictionarySet {
 /// A column of a set.
 struct SetMember {
     ordinal: usize,
-    /// Piece code of each row. A null row has an arbitrary code, so its page may have an entry that no row needs.
+    /// Piece code of each row. A null row has an arbitrary code, which may add an entry to its page that no row needs.
     piece_codes: Arc<Vec<u32>>,
     /// Bits per row without the set.
-    width: u32,
+    width_before: u32,
     /// Bits of all rows without the set.
-    bits: usize,
+    bits_before: usize,
 }
 
 /// The sets of a piece, and the values in each of its pages.
@@ -71,23 +71,23 @@ pub(super) struct Sharing {
 }
 
 impl DictionarySet {
-    /// A set of some columns, each with its distinct values. The piece codes of a column index these values. They are
-    /// converted if the set has more values.
+    /// Creates a set of some columns, each with its distinct values. The piece codes of a column index its own values.
+    /// They are converted to index the values of the set if these are more.
     fn new(columns: Vec<(Vec<i64>, SetMember)>, rows: usize, page_rows: usize) -> Self {
         let mut values: Vec<i64> = columns.iter().flat_map(|(values, _)| values).copied().collect();
         values.sort_unstable();
         values.dedup();
-        let member = |(own, mut member): (Vec<i64>, SetMember)| {
-            if own.len() < values.len() {
+        let member = |(column_values, mut member): (Vec<i64>, SetMember)| {
+            if column_values.len() < values.len() {
                 // Every value of a column is a value of the set.
                 let ordinal = |value: &i64| values.binary_search(value).unwrap_or(0) as u32;
-                let ordinals: Vec<u32> = own.iter().map(ordinal).collect();
+                let ordinals: Vec<u32> = column_values.iter().map(ordinal).collect();
                 member.piece_codes = Arc::new(member.piece_codes.iter().map(|code| ordinals[*code as usize]).collect());
             }
             member
         };
         let members = columns.into_iter().map(member).collect();
-        let mut set = Self { values, members, width: 0, saved: 0, dictionary_bits: 0 };
+        let mut set = Self { values, members, width: 0, saved_bits: 0, dictionary_bits: 0 };
         let (mut pages, mut entries, mut bytes) = (0, 0, 0);
         for first in (0..rows).step_by(page_rows) {
             let codes = set.piece_codes_within(first..rows.min(first + page_rows));
@@ -95,11 +95,12 @@ impl DictionarySet {
             bytes += SET_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
         }
         // A page has at least one row, so its codes need room for one value of each column.
-        let typical = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
-        set.width = width_of(typical as u128 - 1);
-        let before: usize = set.members.iter().map(|member| member.bits).sum();
+        let page_values = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
+        set.width = width_of(page_values as u128 - 1);
+        let bits_before: usize = set.members.iter().map(|member| member.bits_before).sum();
         set.dictionary_bits = 8 * bytes;
-        set.saved = before as i64 - (set.members.len() * rows * set.width as usize + set.dictionary_bits) as i64;
+        set.saved_bits =
+            bits_before as i64 - (set.members.len() * rows * set.width as usize + set.dictionary_bits) as i64;
         set
     }
 
@@ -125,9 +126,9 @@ impl DictionarySet {
                 *first = row.min(*first);
             }
         }
-        let mut new: Vec<u32> = first_rows.iter().copied().filter(|row| *row != NO_ROW).collect();
-        new.sort_unstable();
-        new.get(1 << self.width).map_or(rows.end, |row| *row as usize)
+        let mut occurring: Vec<u32> = first_rows.iter().copied().filter(|row| *row != NO_ROW).collect();
+        occurring.sort_unstable();
+        occurring.get(1 << self.width).map_or(rows.end, |row| *row as usize)
     }
 
     /// Upper bound of the bytes of the dictionary of a page that ends at `end`. Counts each entry by its distance from
@@ -159,33 +160,35 @@ impl DictionarySet {
 
 /// Columns that may benefit from dictionaries of pages, with their distinct values.
 fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) -> Vec<(Vec<i64>, SetMember)> {
-    let mut found = vec![];
+    let mut candidates = vec![];
     for (ordinal, (plan, (values, choice, _))) in plans.iter().zip(columns).enumerate() {
         let Datums::Narrow(numbers) = &values.datums else { continue };
         let record = &plan.record;
         if *choice != Choice::Auto || record.flags & PLAIN != 0 || record.width == 0 {
             continue;
         }
-        let (own, codes) = match plan.distinct() {
+        let (column_values, codes) = match plan.distinct() {
             Some(distinct) => {
                 (distinct.rows.iter().map(|row| numbers[*row as usize]).collect(), distinct.codes.clone())
             }
             None if record.kind == FieldKind::Number && record.width <= DENSE_WIDTH_MAX => {
                 let base = record.base as i64;
-                let own: Vec<i64> = (0..1 << record.width).map(|distance| base.saturating_add(distance)).collect();
+                let column_values: Vec<i64> =
+                    (0..1 << record.width).map(|distance| base.saturating_add(distance)).collect();
                 // The number of a null row is arbitrary. The mask keeps its code within the values.
-                let mask = own.len() - 1;
+                let mask = column_values.len() - 1;
                 (
-                    own,
+                    column_values,
                     Arc::new(numbers.iter().map(|number| (number.wrapping_sub(base) as usize & mask) as u32).collect()),
                 )
             }
             None => continue,
         };
-        let bits = record.width as usize * values.rows() + 8 * plan.table.len();
-        found.push((own, SetMember { ordinal, piece_codes: codes, width: record.width, bits }));
+        let bits_before = record.width as usize * values.rows() + 8 * plan.table.len();
+        let member = SetMember { ordinal, piece_codes: codes, width_before: record.width, bits_before };
+        candidates.push((column_values, member));
     }
-    found
+    candidates
 }
 
 impl Sharing {
@@ -203,29 +206,29 @@ impl Sharing {
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
         // Row predicates and indexes can use a dictionary of the piece, but not dictionaries of pages. So page codes
         // must be shorter.
-        let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width);
+        let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width_before);
         // A set must save more than half a bit per row.
         let is_worthwhile =
-            |set: &DictionarySet| set.saved * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
-        let single =
+            |set: &DictionarySet| set.saved_bits * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);
+        let sets_of_one =
             candidates(columns, plans).into_iter().map(|column| DictionarySet::new(vec![column], rows, page_rows));
-        let mut sets: Vec<DictionarySet> = single.filter(is_worthwhile).collect();
-        // One dictionary for all sets saves dictionaries, but all codes are then at least as long as the longest.
+        let mut sets: Vec<DictionarySet> = sets_of_one.filter(is_worthwhile).collect();
+        // One dictionary for all sets saves dictionaries, but makes all codes at least as long as the longest.
         let longest = sets.iter().map(|set| set.width).max().unwrap_or(0);
         let added_bits: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
         if sets.len() > 1 && added_bits < sets.iter().map(|set| set.dictionary_bits).sum() {
-            let copy = |set: &DictionarySet| {
+            let copy_members = |set: &DictionarySet| {
                 let copies =
                     set.members.iter().map(|member| SetMember { piece_codes: member.piece_codes.clone(), ..*member });
                 copies.map(|member| (set.values.clone(), member)).collect::<Vec<_>>()
             };
-            let all = DictionarySet::new(sets.iter().flat_map(copy).collect(), rows, page_rows);
-            if all.width <= WIDTH_MAX && all.saved > sets.iter().map(|set| set.saved).sum() {
-                sets = vec![all];
+            let merged = DictionarySet::new(sets.iter().flat_map(copy_members).collect(), rows, page_rows);
+            if merged.width <= WIDTH_MAX && merged.saved_bits > sets.iter().map(|set| set.saved_bits).sum() {
+                sets = vec![merged];
             }
         }
         let bits = (arrangement.geometry.tuple_bits * rows) as i64;
-        if sets.is_empty() || sets.iter().map(|set| set.saved).sum::<i64>() * 8 < bits {
+        if sets.is_empty() || sets.iter().map(|set| set.saved_bits).sum::<i64>() * 8 < bits {
             return Self::default();
         }
         Self::apply_if_smaller(sets, columns, plans, heaps, arrangement).unwrap_or_default()
@@ -252,7 +255,7 @@ impl Sharing {
         swap(plans, &mut changed);
         let geometry = arrange(plans, heaps, rows);
         let mut sharing = Self { sets, pages: vec![] };
-        if let Some(page_ends) = sharing.cut(geometry, heaps, rows) {
+        if let Some(page_ends) = sharing.fill_pages(geometry, heaps, rows) {
             sharing.assign_dictionary_bytes(plans);
             let page_overhead = PAGE_RECORD_BYTES + ZONE_BYTES * columns.len().min(ZONES_MAX);
             let bytes = |bits: usize, pages: usize| bits * rows / 8 + pages * page_overhead;
@@ -272,15 +275,15 @@ impl Sharing {
 
     /// Finds the rows at which pages end, and the values of each page. A page ends when it is full, or when one of its
     /// dictionaries has no code left. Returns `None` if a single row is too long.
-    fn cut(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
-        let room = geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
+    fn fill_pages(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
+        let page_room = geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
         // For each set, the first row of each value in the page.
         let mut first_rows: Vec<Vec<u32>> = self.sets.iter().map(|set| vec![NO_ROW; set.values.len()]).collect();
         while first < rows {
             let mut end =
-                rows.min((room * 8).checked_div(geometry.tuple_bits).map_or(rows, |capacity| first + capacity));
+                rows.min((page_room * 8).checked_div(geometry.tuple_bits).map_or(rows, |capacity| first + capacity));
             for (set, first_rows) in self.sets.iter().zip(&mut first_rows) {
                 end = set.find_first_rows(first..end, first_rows);
             }
@@ -290,7 +293,7 @@ impl Sharing {
                 self.sets.iter().zip(&first_rows).map(|(set, first_rows)| set.bytes_max(end, first_rows)).sum();
             for row in first..end {
                 bytes += heaps.iter().map(|heap| heap.length(row)).sum::<usize>();
-                if geometry.bytes_of(row - first + 1) + bytes > room {
+                if geometry.bytes_for(row - first + 1) + bytes > page_room {
                     end = row;
                     break;
                 }
@@ -298,12 +301,12 @@ impl Sharing {
             if end == first {
                 return None;
             }
-            let of_page = |first_rows: &Vec<u32>| {
+            let page_values = |first_rows: &Vec<u32>| {
                 let piece_codes = first_rows.iter().enumerate().filter(|(_, row)| (**row as usize) < end);
                 // There are fewer than 2^32 values.
                 piece_codes.map(|(code, _)| code as u32).collect()
             };
-            self.pages.push(first_rows.iter().map(of_page).collect());
+            self.pages.push(first_rows.iter().map(page_values).collect());
             ends.push(end as u32);
             first = end;
         }
@@ -313,9 +316,9 @@ impl Sharing {
     /// Divides the bytes of the dictionaries of each set among its columns, and stores the shares in their plans.
     fn assign_dictionary_bytes(&self, plans: &mut [FieldPlan]) {
         for (number, set) in self.sets.iter().enumerate() {
-            let of_page =
+            let page_bytes =
                 |codes: &Vec<Vec<u32>>| SET_BYTES + set.gaps(&codes[number]).map(distance_bytes).sum::<usize>();
-            let bytes: usize = self.pages.iter().map(of_page).sum();
+            let bytes: usize = self.pages.iter().map(page_bytes).sum();
             for (ordinal, member) in set.members.iter().enumerate() {
                 let share = bytes / set.members.len() + if ordinal == 0 { bytes % set.members.len() } else { 0 };
                 plans[member.ordinal].record.stored_bytes = share as u64;
@@ -324,7 +327,7 @@ impl Sharing {
     }
 
     /// Dictionaries of a page. Empty if there are no sets.
-    pub(super) fn page(&self, page: usize) -> PageDictionaries<'_> {
+    pub(super) fn page_dictionaries(&self, page: usize) -> PageDictionaries<'_> {
         let pages = self.pages.get(page).map_or(&[][..], Vec::as_slice);
         let sets = || self.sets.iter().zip(pages);
         let values = |(set, piece_codes): (&DictionarySet, &Vec<u32>)| {

@@ -23,7 +23,7 @@ pub(crate) struct Symbols {
 }
 
 /// Encodes the symbol table of a compressor.
-pub(crate) fn table_of(compressor: &Compressor) -> Vec<u8> {
+pub(crate) fn encode_table(compressor: &Compressor) -> Vec<u8> {
     let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
     let count = symbols.len().min(lengths.len());
     let mut table = (count as u32).to_le_bytes().to_vec();
@@ -88,7 +88,7 @@ mod tests {
         let values: Vec<String> = (0..500).map(|n| format!("https://example.org/page/{n}/é\0{}", n * 7)).collect();
         let lines: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
         let compressor = Compressor::train(&lines);
-        let symbols = Symbols::parse(&table_of(&compressor)).unwrap();
+        let symbols = Symbols::parse(&encode_table(&compressor)).unwrap();
         for value in &lines {
             let codes = compressor.compress(value);
             let mut output = vec![0; Symbols::bytes_max(codes.len())];

@@ -24,11 +24,12 @@ pub(crate) fn build(
     }
     let types: Vec<LogicalType> = columns.iter().map(|(values, ..)| values.logical).collect();
     let lengths = variable_bytes(columns, rows);
-    let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+    let variable_bytes_max = lengths.iter().copied().max().unwrap_or(0) as usize;
     let mut page_bytes = PAGE_BYTES;
     let layout = loop {
         let layout = TupleLayout::new(&types, page_bytes);
-        if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (layout.fixed_bytes + longest + layout.slot_bytes) <= page_bytes {
+        if PAGE_HEAD_BYTES + PAGE_ROWS_MIN * (layout.fixed_bytes + variable_bytes_max + layout.slot_bytes) <= page_bytes
+        {
             break layout;
         }
         page_bytes *= 2;
@@ -44,8 +45,8 @@ pub(crate) fn build(
     let (mut sections, mut page_ends) = (vec![vec![]], vec![]);
     let mut first = 0;
     while first < rows {
-        let end = writer.end_of_page(&lengths, first);
-        sections.push(writer.page(first..end)?);
+        let end = writer.page_end(&lengths, first);
+        sections.push(writer.build_page(first..end)?);
         page_ends.push(end as u32);
         first = end;
     }
@@ -85,6 +86,7 @@ fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec
     lengths
 }
 
+/// Writer of the pages of a piece.
 struct Writer<'a> {
     columns: &'a [(&'a ColumnValues, Choice, &'a str)],
     layout: TupleLayout,
@@ -98,7 +100,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// End of the range of rows that fit into a page, beginning with row `first`.
-    fn end_of_page(&self, lengths: &[u32], first: usize) -> usize {
+    fn page_end(&self, lengths: &[u32], first: usize) -> usize {
         let mut free = self.page_bytes - PAGE_HEAD_BYTES;
         let fits = |length: &&u32| {
             let needed = self.layout.fixed_bytes + **length as usize + self.layout.slot_bytes;
@@ -109,14 +111,14 @@ impl Writer<'_> {
         first + lengths[first..].iter().take_while(fits).count()
     }
 
-    fn page(&mut self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, BuildError> {
+    fn build_page(&mut self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, BuildError> {
         let mut bytes = vec![0; self.page_bytes];
         bytes[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
         let mut at = PAGE_HEAD_BYTES;
         self.starts.clear();
         for row in rows.clone() {
             self.starts.push(at);
-            at = self.variable(&mut bytes, row, at)?;
+            at = self.write_variable(&mut bytes, row, at)?;
         }
         bytes[4..8].copy_from_slice(&(at as u32).to_le_bytes());
         let slot_bytes = self.layout.slot_bytes;
@@ -125,14 +127,14 @@ impl Writer<'_> {
             bytes[slot_at..slot_at + slot_bytes].copy_from_slice(&(*start as u32).to_le_bytes()[..slot_bytes]);
         }
         for ordinal in 0..self.columns.len() {
-            self.fixed(&mut bytes, ordinal, rows.clone());
+            self.write_fixed(&mut bytes, ordinal, rows.clone());
         }
         Ok(bytes)
     }
 
     /// Writes the ends and bytes of the variable-width attributes of one row. Returns the offset at which its tuple
     /// ends.
-    fn variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
+    fn write_variable(&mut self, bytes: &mut [u8], row: usize, tuple: usize) -> Result<usize, BuildError> {
         let mut end = self.layout.fixed_bytes;
         let slot_bytes = self.layout.slot_bytes;
         for (ordinal, (values, ..)) in self.columns.iter().enumerate() {
@@ -163,7 +165,7 @@ impl Writer<'_> {
     }
 
     /// Writes the nulls of one column, and its values if they have fixed width, into the tuples of a page.
-    fn fixed(&mut self, bytes: &mut [u8], ordinal: usize, rows: std::ops::Range<usize>) {
+    fn write_fixed(&mut self, bytes: &mut [u8], ordinal: usize, rows: std::ops::Range<usize>) {
         let (values, ..) = self.columns[ordinal];
         if let Some(nulls) = values.nulls() {
             for (row, tuple) in rows.clone().zip(&self.starts) {
@@ -172,7 +174,7 @@ impl Writer<'_> {
         }
         let Attribute::Fixed { at, width } = self.layout.attributes[ordinal] else { return };
         self.stored_bytes[ordinal] += (width * rows.len()) as u64;
-        let valid = |row| !values.is_null(row);
+        let is_valid = |row| !values.is_null(row);
         match &values.datums {
             Datums::Narrow(numbers) if values.nulls().is_none() => match width {
                 1 => put_all::<1>(bytes, &self.starts, at, &numbers[rows]),
@@ -181,12 +183,12 @@ impl Writer<'_> {
                 _ => put_all::<8>(bytes, &self.starts, at, &numbers[rows]),
             },
             Datums::Narrow(numbers) => {
-                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
+                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| is_valid(*row)) {
                     bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes()[..width]);
                 }
             }
             Datums::Wide(numbers) => {
-                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| valid(*row)) {
+                for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| is_valid(*row)) {
                     bytes[tuple + at..tuple + at + width].copy_from_slice(&numbers[row].to_le_bytes());
                 }
             }
@@ -195,6 +197,7 @@ impl Writer<'_> {
     }
 }
 
+/// Writes a number of `WIDTH` bytes at offset `at` of each tuple.
 fn put_all<const WIDTH: usize>(bytes: &mut [u8], tuples: &[usize], at: usize, numbers: &[i64]) {
     for (tuple, number) in tuples.iter().zip(numbers) {
         bytes[tuple + at..tuple + at + WIDTH].copy_from_slice(&number.to_le_bytes()[..WIDTH]);

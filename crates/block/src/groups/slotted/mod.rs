@@ -1,9 +1,9 @@
 //! Slotted rows: the standard row store, and the baseline for the other layouts.
 //!
-//! The page follows Halverson et al. (2006), figure 1(a): tuples from the front, and slots that point to them from the
-//! back. The header of a tuple is only its null bitmap. The paper counts 8 to 16 bytes, for a storage manager that Taut
-//! does not have. Blocks are sealed, but such a page could be updated in place: tuples can move without changing their
-//! slots, and free space is contiguous.
+//! The page follows Halverson et al. (2006), figure 1(a). Tuples grow from the front. The slots that point to them grow
+//! from the back. The header of a tuple is only its null bitmap. The paper counts 8 to 16 bytes, for a storage manager
+//! that Taut does not have. Blocks are sealed, but such a page could be updated in place: tuples can move without
+//! changing their slots, and free space is contiguous.
 //!
 //! ```text
 //! page                                                     page_bytes long
@@ -42,8 +42,8 @@ use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
 use crate::bytes::{u16_at, u32_at, u64_at};
-use crate::error::{Corrupt, wrong};
-use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect, retain};
+use crate::error::{Corrupt, corrupt_at};
+use crate::groups::field_predicate::{BytesPredicate, FieldPredicate, deselect_ranges, retain};
 use crate::groups::filtered_pages::FilteredPages;
 use crate::groups::pages::{Directory, Pages};
 use crate::{BlockError, PAGE_BYTES};
@@ -66,9 +66,9 @@ struct TupleLayout {
 enum Attribute {
     /// A number of `width` bytes at an offset in the tuple.
     Fixed { at: usize, width: usize },
-    /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `before`. The first
-    /// ones begin after the fixed part.
-    Variable { end_at: usize, before: Option<usize> },
+    /// Bytes whose end is stored at `end_at` in the tuple. They begin at the end that is stored at `previous_end_at`.
+    /// The bytes of the first such attribute begin after the fixed part.
+    Variable { end_at: usize, previous_end_at: Option<usize> },
 }
 
 impl TupleLayout {
@@ -81,10 +81,10 @@ impl TupleLayout {
             attributes.push(Attribute::Fixed { at, width });
             at += width;
         }
-        let mut before = None;
+        let mut previous_end_at = None;
         for (attribute, _) in attributes.iter_mut().zip(types).filter(|(_, logical)| logical.is_bytes()) {
-            *attribute = Attribute::Variable { end_at: at, before };
-            before = Some(at);
+            *attribute = Attribute::Variable { end_at: at, previous_end_at };
+            previous_end_at = Some(at);
             at += slot_bytes;
         }
         Self { attributes, fixed_bytes: at, slot_bytes }
@@ -96,7 +96,7 @@ impl TupleLayout {
 
     /// Reads a slot or an end.
     #[inline(always)]
-    fn offset(&self, bytes: &[u8], at: usize) -> usize {
+    fn read_offset(&self, bytes: &[u8], at: usize) -> usize {
         if self.slot_bytes == 2 { u16_at(bytes, at).into() } else { u32_at(bytes, at) as usize }
     }
 
@@ -106,19 +106,19 @@ impl TupleLayout {
     }
 
     /// Offset of a tuple, read from a page that is not checked. Returns `None` if the page is too short.
-    fn slot_of(&self, page: &[u8], row: usize) -> Option<usize> {
-        self.slot_at(page, row).map(|at| self.offset(page, at))
+    fn unchecked_tuple_offset(&self, page: &[u8], row: usize) -> Option<usize> {
+        self.slot_at(page, row).map(|at| self.read_offset(page, at))
     }
 
     /// Offset of a tuple, read from a page whose head is checked.
     #[inline(always)]
-    fn slot(&self, page: &[u8], row: usize) -> usize {
-        self.offset(page, page.len() - (row + 1) * self.slot_bytes)
+    fn tuple_offset(&self, page: &[u8], row: usize) -> usize {
+        self.read_offset(page, page.len() - (row + 1) * self.slot_bytes)
     }
 
     /// Whether the fixed part of a tuple fits at this offset of a page whose head is checked.
     #[inline(always)]
-    fn is_tuple(&self, page: &[u8], offset: usize) -> bool {
+    fn is_tuple_at(&self, page: &[u8], offset: usize) -> bool {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
@@ -133,7 +133,7 @@ impl TupleLayout {
     }
 
     /// Appends the offsets of consecutive tuples to `tuples`.
-    fn append_slots(&self, page: &[u8], rows: Range<usize>, tuples: &mut Vec<usize>) {
+    fn append_tuple_offsets(&self, page: &[u8], rows: Range<usize>, tuples: &mut Vec<usize>) {
         let slots = &page[page.len() - rows.end * self.slot_bytes..page.len() - rows.start * self.slot_bytes];
         if self.slot_bytes == 2 {
             tuples.extend(slots.rchunks_exact(2).map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]]))));
@@ -150,7 +150,7 @@ impl TupleLayout {
 
 /// Reads a number of `width` bytes.
 #[inline(always)]
-fn number_of(bytes: &[u8], at: usize, width: usize) -> i64 {
+fn read_number(bytes: &[u8], at: usize, width: usize) -> i64 {
     match width {
         1 => i64::from(bytes[at] as i8),
         2 => i64::from(i16::from_le_bytes([bytes[at], bytes[at + 1]])),
@@ -159,7 +159,7 @@ fn number_of(bytes: &[u8], at: usize, width: usize) -> i64 {
     }
 }
 
-fn wide_number_of(bytes: &[u8], at: usize) -> i128 {
+fn read_wide_number(bytes: &[u8], at: usize) -> i128 {
     (u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64) as i128
 }
 
@@ -197,67 +197,72 @@ impl FilteredPages<SlottedPage> for SlottedPiece<'_> {
     }
 
     fn load_page(&mut self, number: usize, rows: usize) -> Result<SlottedPage, BlockError> {
-        self.page_of(number, rows, Checked::Slots)
+        self.checked_page(number, rows, Checked::Slots)
     }
 }
 
 impl<'a> SlottedPiece<'a> {
     /// Opens a piece with columns of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
-        let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.count())
-            .map_err(|corrupt| pages.corrupt(0, corrupt))?;
+        let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.section_count())
+            .map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
         pages.set_pages(directory.page_ends.len());
         let layout = TupleLayout::new(&types, directory.page_bytes);
         if directory.tuple_bits != 8 * layout.fixed_bytes {
-            return Err(pages.corrupt(0, wrong(20, "the fixed part of the columns' tuples")));
+            return Err(pages.corrupt_error(0, corrupt_at(20, "the fixed part of the columns' tuples")));
         }
         let checked = vec![Checked::Nothing; directory.page_ends.len()];
         Ok(Self { pages, directory, head, types, layout, checked })
     }
 
-    /// Loads a page of `rows` rows, and checks what `wanted` requires and no earlier call has checked.
-    fn page_of(&mut self, number: usize, rows: usize, wanted: Checked) -> Result<SlottedPage, BlockError> {
+    /// Loads a page of `rows` rows. Checks what `required` names, unless an earlier call has checked it.
+    fn checked_page(&mut self, number: usize, rows: usize, required: Checked) -> Result<SlottedPage, BlockError> {
         let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
         let checked = self.checked[number];
-        if checked < wanted {
-            self.check_page(&bytes, rows, checked, wanted).map_err(|corrupt| self.pages.corrupt(section, corrupt))?;
-            self.checked[number] = wanted;
+        if checked < required {
+            self.check_page(&bytes, rows, checked, required)
+                .map_err(|corrupt| self.pages.corrupt_error(section, corrupt))?;
+            self.checked[number] = required;
         }
         Ok(SlottedPage { bytes, section })
     }
 
-    fn check_page(&self, bytes: &[u8], rows: usize, checked: Checked, wanted: Checked) -> Result<(), Corrupt> {
+    fn check_page(&self, bytes: &[u8], rows: usize, checked: Checked, required: Checked) -> Result<(), Corrupt> {
         if checked < Checked::Head {
             self.check_head(bytes, rows)?;
         }
-        if wanted < Checked::Slots {
+        if required < Checked::Slots {
             return Ok(());
         }
         let slots_at = bytes.len() - rows * self.layout.slot_bytes;
         let slots = &bytes[slots_at..];
         let bounds = |(least, greatest): (usize, usize), slot: usize| (least.min(slot), greatest.max(slot));
-        let none = (usize::MAX, 0);
+        let no_bounds = (usize::MAX, 0);
         let (least, greatest) = if self.layout.slot_bytes == 2 {
             let slots = slots.chunks_exact(2).map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
-            slots.fold(none, bounds)
+            slots.fold(no_bounds, bounds)
         } else {
-            slots.chunks_exact(4).map(|slot| u32_at(slot, 0) as usize).fold(none, bounds)
+            slots.chunks_exact(4).map(|slot| u32_at(slot, 0) as usize).fold(no_bounds, bounds)
         };
-        let is_tuple = |slot| self.layout.is_tuple(bytes, slot);
-        if is_tuple(least) && is_tuple(greatest) { Ok(()) } else { Err(wrong(slots_at, "offsets of tuples")) }
+        let is_tuple_at = |slot| self.layout.is_tuple_at(bytes, slot);
+        if is_tuple_at(least) && is_tuple_at(greatest) {
+            Ok(())
+        } else {
+            Err(corrupt_at(slots_at, "offsets of tuples"))
+        }
     }
 
     fn check_head(&self, bytes: &[u8], rows: usize) -> Result<(), Corrupt> {
         if bytes.len() != self.directory.page_bytes {
-            return Err(wrong(bytes.len(), "a page as long as the head says"));
+            return Err(corrupt_at(bytes.len(), "a page as long as the head says"));
         }
         if u32_at(bytes, 0) as usize != rows {
-            return Err(wrong(0, "as many rows as the directory says"));
+            return Err(corrupt_at(0, "as many rows as the directory says"));
         }
         let slots_at = bytes.len().checked_sub(rows * self.layout.slot_bytes);
         if slots_at.is_none_or(|slots_at| u32_at(bytes, 4) as usize > slots_at) {
-            return Err(wrong(4, "free space between tuples and slots"));
+            return Err(corrupt_at(4, "free space between tuples and slots"));
         }
         Ok(())
     }
@@ -284,18 +289,18 @@ impl<'a> SlottedPiece<'a> {
         if rows.end > page_rows.end {
             return Ok(None);
         }
-        let page = self.page_of(number, page_rows.len(), Checked::Head)?;
+        let page = self.checked_page(number, page_rows.len(), Checked::Head)?;
         let is_corrupt = Cell::new(false);
         let found = search_ascending(predicate, rows, |row| {
-            let tuple = self.layout.slot(&page.bytes, row - page_rows.start);
-            if !self.layout.is_tuple(&page.bytes, tuple) {
+            let tuple = self.layout.tuple_offset(&page.bytes, row - page_rows.start);
+            if !self.layout.is_tuple_at(&page.bytes, tuple) {
                 is_corrupt.set(true);
                 return 0;
             }
-            number_of(&page.bytes, tuple + at, width).into()
+            read_number(&page.bytes, tuple + at, width).into()
         });
         match is_corrupt.get() {
-            true => Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples"))),
+            true => Err(self.pages.corrupt_error(page.section, corrupt_at(4, "offsets of tuples"))),
             false => Ok(found),
         }
     }
@@ -322,16 +327,16 @@ impl<'a> SlottedPiece<'a> {
         self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             tuples.clear();
-            piece.layout.append_slots(bytes, rows.start - first..rows.end - first, &mut tuples);
+            piece.layout.append_tuple_offsets(bytes, rows.start - first..rows.end - first, &mut tuples);
             let (tuples, begin) = (tuples.as_slice(), rows.start);
             let tuple = |row: usize| tuples[row - begin];
             match width {
-                1 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 1))),
-                2 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 2))),
-                4 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 4))),
-                8 => distances.apply(rows, selection, |row| distance(number_of(bytes, tuple(row) + at, 8))),
+                1 => distances.apply(rows, selection, |row| distance(read_number(bytes, tuple(row) + at, 1))),
+                2 => distances.apply(rows, selection, |row| distance(read_number(bytes, tuple(row) + at, 2))),
+                4 => distances.apply(rows, selection, |row| distance(read_number(bytes, tuple(row) + at, 4))),
+                8 => distances.apply(rows, selection, |row| distance(read_number(bytes, tuple(row) + at, 8))),
                 _ => retain(rows, selection, |row| {
-                    predicate.admits(Some(&Datum::Number(wide_number_of(bytes, tuple(row) + at))))
+                    predicate.admits(Some(&Datum::Number(read_wide_number(bytes, tuple(row) + at))))
                 }),
             }
             Ok(())
@@ -347,14 +352,14 @@ impl<'a> SlottedPiece<'a> {
     ) -> Result<(), BlockError> {
         if !self.has_nulls(ordinal) {
             if nulls_pass {
-                deselect(ranges, selection);
+                deselect_ranges(ranges, selection);
             }
             return Ok(());
         }
         self.visit_selected_pages(ranges, selection, |piece, page, rows, first, selection| {
             let bytes = page.bytes.as_slice();
             retain(rows, selection, |row| {
-                TupleLayout::is_null(&bytes[piece.layout.slot(bytes, row - first)..], ordinal) == nulls_pass
+                TupleLayout::is_null(&bytes[piece.layout.tuple_offset(bytes, row - first)..], ordinal) == nulls_pass
             });
             Ok(())
         })
@@ -369,9 +374,9 @@ impl<'a> SlottedPiece<'a> {
         selection: &mut Bitmap,
     ) -> Result<(), BlockError> {
         let bytes_predicate = BytesPredicate::new(predicate);
-        if let Some(answer) = bytes_predicate.fixed() {
-            if !answer {
-                deselect(ranges, selection);
+        if let Some(passes) = bytes_predicate.fixed_result() {
+            if !passes {
+                deselect_ranges(ranges, selection);
             }
             return Ok(());
         }

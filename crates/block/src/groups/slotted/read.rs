@@ -5,11 +5,11 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, number_of, wide_number_of};
+use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, read_number, read_wide_number};
 use crate::BlockError;
-use crate::error::wrong;
+use crate::error::corrupt_at;
 use crate::groups::field_predicate::BytesPredicate;
-use crate::groups::output::{Native, Output, Values, with_natives};
+use crate::groups::output::{Output, StoredNumber, Values, with_numbers};
 use crate::selection::{PageRows, Rows};
 
 /// If at most this many rows of a page are read, only their slots are checked, not all slots of the page.
@@ -22,25 +22,26 @@ impl SlottedPiece<'_> {
             ordinals.iter().map(|ordinal| Output::new(self.types[*ordinal], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let fixed_bytes = self.layout.fixed_range(ordinals);
-        let slot = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
+        let slot_at = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
         // Loads these bytes of the tuples into the processor cache if the rows are far apart.
-        let prefetched =
-            self.pages.prefetch_rows(rows, &page_ends, fixed_bytes, slot, |page, row| self.layout.slot_of(page, row));
+        let prefetched = self.pages.prefetch_rows(rows, &page_ends, fixed_bytes, slot_at, |page, row| {
+            self.layout.unchecked_tuple_offset(page, row)
+        });
         let result = prefetched.and_then(|is_sparse| {
             // Pages whose values are not copied yet, and the offsets of their tuples. Each slot is read once for all
             // columns.
             let (mut pages, mut tuples) = (vec![], vec![]);
-            rows.by_page(&page_ends, |number, part| {
+            rows.for_each_page(&page_ends, |number, part| {
                 let first = tuples.len();
                 let page = self.load_tuples(number, &page_ends, &part, &mut tuples)?;
                 pages.push((page, first..tuples.len()));
                 if is_sparse {
                     return Ok(());
                 }
-                let read = self.append_all(ordinals, &pages, &tuples, &mut outputs);
+                let appended = self.append_all(ordinals, &pages, &tuples, &mut outputs);
                 pages.clear();
                 tuples.clear();
-                read
+                appended
             })?;
             // If few rows of each page are read, copying column by column over all pages is faster.
             self.append_all(ordinals, &pages, &tuples, &mut outputs)
@@ -49,7 +50,7 @@ impl SlottedPiece<'_> {
         result?;
         let finish = |output: Output| output.finish(None);
         let arrays = outputs.into_iter().map(finish);
-        arrays.map(|array| array.map_err(|expected| self.pages.corrupt(0, wrong(0, expected)))).collect()
+        arrays.map(|array| array.map_err(|expected| self.pages.corrupt_error(0, corrupt_at(0, expected)))).collect()
     }
 
     /// Loads a page, and appends the offsets of the tuples of `rows` to `tuples`.
@@ -62,15 +63,15 @@ impl SlottedPiece<'_> {
     ) -> Result<SlottedPage, BlockError> {
         let count = if number == 0 { page_ends[0] } else { page_ends[number] - page_ends[number - 1] };
         // The slots of a few rows are checked one by one, because a page has about a thousand slots.
-        let is_few = rows.len() <= FEW_SLOTS_MAX;
-        let wanted = if is_few { Checked::Head } else { Checked::Slots };
-        let page = self.page_of(number, count as usize, wanted)?;
+        let are_few = rows.len() <= FEW_SLOTS_MAX;
+        let required = if are_few { Checked::Head } else { Checked::Slots };
+        let page = self.checked_page(number, count as usize, required)?;
         let first = tuples.len();
-        if !rows.each_run(|run| self.layout.append_slots(&page.bytes, run, tuples)) {
-            rows.each(|row| tuples.push(self.layout.slot(&page.bytes, row)));
+        if !rows.for_each_run(|run| self.layout.append_tuple_offsets(&page.bytes, run, tuples)) {
+            rows.for_each(|row| tuples.push(self.layout.tuple_offset(&page.bytes, row)));
         }
-        if is_few && !tuples[first..].iter().all(|tuple| self.layout.is_tuple(&page.bytes, *tuple)) {
-            return Err(self.pages.corrupt(page.section, wrong(4, "offsets of tuples")));
+        if are_few && !tuples[first..].iter().all(|tuple| self.layout.is_tuple_at(&page.bytes, *tuple)) {
+            return Err(self.pages.corrupt_error(page.section, corrupt_at(4, "offsets of tuples")));
         }
         Ok(page)
     }
@@ -102,10 +103,10 @@ impl SlottedPiece<'_> {
         let bytes = page.bytes.as_slice();
         match (self.layout.attributes[ordinal], &mut output.values) {
             (Attribute::Fixed { at, width: 16 }, Values::Decimals(vector)) => {
-                vector.extend(tuples.iter().map(|tuple| wide_number_of(bytes, tuple + at)));
+                vector.extend(tuples.iter().map(|tuple| read_wide_number(bytes, tuple + at)));
             }
             (Attribute::Fixed { at, width }, values) => {
-                with_natives!(values, vector => extend(vector, bytes, tuples, at, width), else {});
+                with_numbers!(values, vector => extend(vector, bytes, tuples, at, width), else {});
             }
             (Attribute::Variable { .. }, _) => self.append_text(ordinal, page, tuples, output)?,
         }
@@ -128,21 +129,21 @@ impl SlottedPiece<'_> {
         output: &mut Output,
     ) -> Result<(), BlockError> {
         let Values::Text(text) = &mut output.values else { return Ok(()) };
-        let mut left = page.bytes.len();
+        let mut bytes_left = page.bytes.len();
         for tuple in tuples {
-            let found = self.layout.variable(&page.bytes[*tuple..], ordinal);
-            let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, *tuple))?;
+            let stored = self.layout.variable_value(&page.bytes[*tuple..], ordinal);
+            let (value, is_reference) = stored.ok_or_else(|| self.corrupt_value(page, *tuple))?;
             if is_reference {
                 let (bytes, range) = self.overflow(page, *tuple, value)?;
-                output.referred += range.len();
-                if output.referred > self.pages.overflow_bytes {
+                output.overflow_bytes += range.len();
+                if output.overflow_bytes > self.pages.overflow_bytes {
                     return Err(self.corrupt_value(page, *tuple));
                 }
                 text.push(&bytes[range]);
                 continue;
             }
             // In a corrupt page, values may share bytes. Without this limit, they could together exceed memory.
-            left = left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
+            bytes_left = bytes_left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
             text.push(value);
         }
         Ok(())
@@ -156,9 +157,9 @@ impl SlottedPiece<'_> {
         row: usize,
         predicate: &BytesPredicate<'_>,
     ) -> Result<bool, BlockError> {
-        let tuple = self.layout.slot(&page.bytes, row);
-        let found = self.layout.variable(&page.bytes[tuple..], ordinal);
-        let (value, is_reference) = found.ok_or_else(|| self.corrupt_value(page, tuple))?;
+        let tuple = self.layout.tuple_offset(&page.bytes, row);
+        let stored = self.layout.variable_value(&page.bytes[tuple..], ordinal);
+        let (value, is_reference) = stored.ok_or_else(|| self.corrupt_value(page, tuple))?;
         if !is_reference {
             return Ok(predicate.admits(value));
         }
@@ -178,7 +179,7 @@ impl SlottedPiece<'_> {
 
     #[cold]
     fn corrupt_value(&self, page: &SlottedPage, tuple: usize) -> BlockError {
-        self.pages.corrupt(page.section, wrong(tuple, "values side by side in the tuple"))
+        self.pages.corrupt_error(page.section, corrupt_at(tuple, "values side by side in the tuple"))
     }
 }
 
@@ -186,24 +187,24 @@ impl TupleLayout {
     /// Stored bytes of an attribute of variable width, and whether they are a reference to an overflow section. Returns
     /// `None` if the stored ends are corrupt.
     #[inline(always)]
-    fn variable<'t>(&self, tuple: &'t [u8], ordinal: usize) -> Option<(&'t [u8], bool)> {
-        let Attribute::Variable { end_at, before } = self.attributes[ordinal] else { return None };
+    fn variable_value<'t>(&self, tuple: &'t [u8], ordinal: usize) -> Option<(&'t [u8], bool)> {
+        let Attribute::Variable { end_at, previous_end_at } = self.attributes[ordinal] else { return None };
         let bit = self.reference_bit();
-        let start = match before {
-            Some(before) => self.offset(tuple, before) & (bit - 1),
+        let start = match previous_end_at {
+            Some(at) => self.read_offset(tuple, at) & (bit - 1),
             None => self.fixed_bytes,
         };
-        let end = self.offset(tuple, end_at);
+        let end = self.read_offset(tuple, end_at);
         Some((tuple.get(start..end & (bit - 1))?, end & bit != 0))
     }
 }
 
 /// Appends to `vector` the attribute of `width` bytes at offset `at` of each tuple.
-fn extend<N: Native>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
+fn extend<N: StoredNumber>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
     match width {
-        1 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 1)))),
-        2 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 2)))),
-        4 => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 4)))),
-        _ => vector.extend(tuples.iter().map(|tuple| N::of(number_of(bytes, tuple + at, 8)))),
+        1 => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 1)))),
+        2 => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 2)))),
+        4 => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 4)))),
+        _ => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 8)))),
     }
 }

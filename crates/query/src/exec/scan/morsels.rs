@@ -157,8 +157,8 @@ impl Morsels {
         });
         let segments = std::iter::once(address.segment).chain(following_segments);
         let pruned = probes.prune(segments).map_err(locate_error)?;
-        pruned.report(report);
-        self.batch_size = match pruned.is_majority() {
+        pruned.add_to_report(report);
+        self.batch_size = match pruned.is_majority_ruled_out() {
             true => PrunedSegments::SEGMENTS_MAX.min(self.batch_size * 4),
             false => 1.max(self.batch_size / 4),
         };

@@ -180,7 +180,7 @@ impl Lookup {
             for group in segments.chunks(PrunedSegments::SEGMENTS_MAX) {
                 let pruned = block.block().prune(&block, &predicate.column_predicates, group.iter().copied());
                 let pruned = pruned.map_err(|error| block_error(&block, error))?;
-                pruned_segments += pruned.count() as u64;
+                pruned_segments += pruned.ruled_out_count() as u64;
                 if pruned_segments > CHECKED_SEGMENTS_MAX || counters.disk_bytes() > READ_BYTES_MAX {
                     return Ok(None);
                 }
