@@ -8,7 +8,7 @@ use arrow_buffer::Buffer;
 use arrow_select::concat::concat;
 use serde::{Deserialize, Serialize};
 use taut_encoding::Choice;
-use taut_index::join_alike;
+use taut_index::merge_similar_zones;
 use taut_types::{
     BLOCK_BYTES_DEFAULT, BlockSize, ColumnIndex, ColumnStatistics, Compression, Group, GroupKind, IndexDesign, Schema,
     TableDesign,
@@ -239,7 +239,7 @@ impl BlockBuilder {
             if *kind != GroupKind::Column {
                 // Zones of row layouts have few rows. With fifty columns, they would take a hundredth of the block if
                 // equal neighbours were not merged.
-                zones = join_alike(zones);
+                zones = merge_similar_zones(zones);
             }
             statistics.segments.push((zones, values.plain_bytes()));
             values.sketch(&mut statistics.sketch);

@@ -234,7 +234,7 @@ impl IndexProbes<'_> {
                 }
             }
         }
-        for (index, has_key) in tree_of_key.into_iter().zip(CsbTree::have_keys(&keys)) {
+        for (index, has_key) in tree_of_key.into_iter().zip(CsbTree::contain_keys(&keys)) {
             has_rows[index] |= has_key;
         }
         Ok(has_rows)

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let zones = ZoneMap::new(zones.collect());
     let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 4_000, high: 4_001 });
     let mut candidates = RowRanges::full(ROWS);
-    zones.candidates(&predicate, &mut candidates);
+    zones.prune(&predicate, &mut candidates);
     println!("{} zones: rows {:?}", zones.zones().len(), candidates.iter().collect::<Vec<_>>());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Bloom filters: whether a key can occur in a segment.
+//! Bloom filters, which tell keys that can occur in a segment from keys that cannot.
 //!
 //! Blocked filters (Putze, Sanders, Singler, 2007) in the form of Apache Parquet. A key has one block of 256 bits, and
 //! one bit in each of the eight words of that block. A lookup therefore reads one cache line.
@@ -41,8 +41,8 @@ pub fn bloom_hash(key: &Datum) -> u64 {
     }
 }
 
-/// One bit in each word of a block.
-fn bits(hash: u64) -> [u32; WORDS] {
+/// Masks of a hash: one bit in each word of its block.
+fn block_masks(hash: u64) -> [u32; WORDS] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
 
@@ -62,7 +62,7 @@ impl Bloom {
         let mut words = vec![0_u32; blocks * WORDS];
         for hash in distinct {
             let first = first_word(hash, words.len());
-            words[first..first + WORDS].iter_mut().zip(bits(hash)).for_each(|(word, bit)| *word |= bit);
+            words[first..first + WORDS].iter_mut().zip(block_masks(hash)).for_each(|(word, bit)| *word |= bit);
         }
         let mut bytes = vec![0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&(blocks as u32).to_le_bytes());
@@ -96,7 +96,7 @@ impl Bloom {
     /// Whether a key with this hash may occur.
     pub fn may_contain(&self, hash: u64) -> bool {
         let first = first_word(hash, self.words.len());
-        self.words[first..first + WORDS].iter().zip(bits(hash)).all(|(word, bit)| word & bit != 0)
+        self.words[first..first + WORDS].iter().zip(block_masks(hash)).all(|(word, bit)| word & bit != 0)
     }
 }
 
@@ -105,15 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_admitted_and_few_others() {
+    fn all_members_and_few_others_are_found() {
         for count in [1, 2, 100, 65_536_i128] {
             let hashes: Vec<u64> = (0..count).map(|number| bloom_hash(&Datum::Number(number * 7))).collect();
             let bytes = Buffer::from(Bloom::build(&hashes));
             let filter = Bloom::parse(&bytes).unwrap();
             assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
-            let wrong =
+            let false_positives =
                 (1..=10_000_i128).filter(|number| filter.may_contain(bloom_hash(&Datum::Number(-number)))).count();
-            assert!(wrong <= 300, "{wrong} of 10,000 for {count} keys");
+            assert!(false_positives <= 300, "{false_positives} of 10,000 for {count} keys");
             for length in 0..bytes.len().min(200) {
                 assert!(Bloom::parse(&bytes.slice_with_length(0, length)).is_err());
             }

@@ -47,8 +47,8 @@ pub struct CorruptIndex {
 #[derive(Clone, Debug)]
 pub struct CsbTree {
     keys: Keys,
-    /// Absent if every key has one row.
-    lasts: Option<ScalarBuffer<u16>>,
+    /// Position of the last row of each key. Absent if every key has one row.
+    last_positions: Option<ScalarBuffer<u16>>,
     rows: ScalarBuffer<u16>,
 }
 
@@ -76,13 +76,13 @@ impl CsbTree {
     pub fn build(keys: &[u64]) -> Vec<u8> {
         assert!((1..=ROWS_MAX).contains(&keys.len()), "a tree has 1 to 65,536 rows");
         let sorted = sorted_rows(keys);
-        let (mut entries, mut lasts) = (Vec::<u64>::new(), Vec::<u16>::new());
+        let (mut entries, mut last_positions) = (Vec::<u64>::new(), Vec::<u16>::new());
         for (position, (key, _)) in sorted.iter().enumerate() {
             if entries.last() != Some(key) {
                 entries.push(*key);
-                lasts.push(0);
+                last_positions.push(0);
             }
-            if let Some(last) = lasts.last_mut() {
+            if let Some(last) = last_positions.last_mut() {
                 // A position among at most 2^16 rows.
                 *last = position as u16;
             }
@@ -99,7 +99,7 @@ impl CsbTree {
             _ => Levels::<u64>::write(&entries, &mut bytes),
         }
         if entries.len() < keys.len() {
-            push_part(&lasts, &mut bytes);
+            push_part(&last_positions, &mut bytes);
         }
         push_part(&rows, &mut bytes);
         bytes
@@ -114,8 +114,8 @@ impl CsbTree {
         let Some(head) = bytes.first_chunk::<NODE_BYTES>() else {
             return Err(corrupt(0, "a head of 64 bytes"));
         };
-        let (found, entries) = (u32_at(head, 0) as usize, u32_at(head, 4) as usize);
-        if found != rows || !(1..=ROWS_MAX).contains(&rows) {
+        let (stored_rows, entries) = (u32_at(head, 0) as usize, u32_at(head, 4) as usize);
+        if stored_rows != rows || !(1..=ROWS_MAX).contains(&rows) {
             return Err(corrupt(0, "as many rows as the segment has"));
         }
         if !(1..=rows).contains(&entries) {
@@ -131,12 +131,12 @@ impl CsbTree {
             8 => Keys::Wide(Levels::parse(bytes, entries, &mut at)?),
             _ => return Err(corrupt(8, "keys of 2, 4 or 8 bytes")),
         };
-        let lasts = if entries < rows { Some(take_part(bytes, entries, &mut at)?) } else { None };
-        let rows = take_part(bytes, rows, &mut at)?;
+        let last_positions = if entries < rows { Some(read_part(bytes, entries, &mut at)?) } else { None };
+        let rows = read_part(bytes, rows, &mut at)?;
         if at != bytes.len() {
             return Err(corrupt(at, "the end of the tree"));
         }
-        Ok(Self { keys, lasts, rows })
+        Ok(Self { keys, last_positions, rows })
     }
 
     /// Number of rows.
@@ -170,16 +170,17 @@ impl CsbTree {
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
                 // Positions among at most 2^16 rows. The range is empty if `low > high`, or if damaged bytes reverse
                 // its ends.
-                let (start, end) = (self.position_of(*first) as u32, self.position_of(end) as u32);
+                let (start, end) = (self.first_position(*first) as u32, self.first_position(end) as u32);
                 positions.push(start..end.max(start));
             }
         }
         positions
     }
 
-    /// For each pair of a tree and a range, whether some row has a key in the range, both ends included. All trees are
-    /// searched level by level, so that their reads of nodes overlap.
-    pub fn have_keys(probes: &[(&Self, (u64, u64))]) -> Vec<bool> {
+    /// For each pair of a tree and a range of keys, whether the tree contains a key in the range, both ends included.
+    /// All trees are searched level by level, so that their reads of nodes overlap.
+    pub fn contain_keys(probes: &[(&Self, (u64, u64))]) -> Vec<bool> {
+        // After the last level, these are entries instead of nodes.
         let mut nodes = vec![0; probes.len()];
         for level in 0..LEVELS_MAX {
             for ((tree, (low, _)), node) in probes.iter().zip(&mut nodes) {
@@ -208,36 +209,40 @@ impl CsbTree {
     }
 
     /// Position of the first row of an entry.
-    fn position_of(&self, entry: usize) -> usize {
-        match &self.lasts {
+    fn first_position(&self, entry: usize) -> usize {
+        match &self.last_positions {
             None => entry.min(self.rows.len()),
             Some(_) if entry == 0 => 0,
-            Some(lasts) => lasts.get(entry - 1).map_or(self.rows.len(), |last| usize::from(*last) + 1),
+            Some(last_positions) => {
+                last_positions.get(entry - 1).map_or(self.rows.len(), |last| usize::from(*last) + 1)
+            }
         }
     }
 }
 
-/// Rows with their keys, in the order of the tree.
+/// Rows with their keys, in ascending order of keys.
 fn sorted_rows(keys: &[u64]) -> Vec<(u64, u16)> {
     const ROW_BITS: u32 = 16;
     let greatest = keys.iter().copied().max().unwrap_or(0);
     if greatest >> (u64::BITS - ROW_BITS) == 0 {
         // One number for key and row sorts faster than a pair.
-        let mut joined: Vec<u64> = keys.iter().zip(0..).map(|(key, row)| key << ROW_BITS | row).collect();
-        joined.sort_unstable();
-        return joined.into_iter().map(|joined| (joined >> ROW_BITS, joined as u16)).collect();
+        let mut packed: Vec<u64> = keys.iter().zip(0..).map(|(key, row)| key << ROW_BITS | row).collect();
+        packed.sort_unstable();
+        return packed.into_iter().map(|packed| (packed >> ROW_BITS, packed as u16)).collect();
     }
     let mut pairs: Vec<(u64, u16)> = keys.iter().zip(0..=u16::MAX).map(|(key, row)| (*key, row)).collect();
     pairs.sort_unstable();
     pairs
 }
 
+/// Appends a part, padded to whole nodes.
 fn push_part<T: ArrowNativeType>(part: &[T], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(part.to_byte_slice());
     bytes.resize(bytes.len().next_multiple_of(NODE_BYTES), 0);
 }
 
-fn take_part<T: ArrowNativeType>(
+/// Reads the part at `at`, and moves `at` to the next part.
+fn read_part<T: ArrowNativeType>(
     bytes: &Buffer,
     count: usize,
     at: &mut usize,
@@ -251,18 +256,18 @@ fn take_part<T: ArrowNativeType>(
     Ok(ScalarBuffer::from(bytes.slice_with_length(start, length)))
 }
 
-/// Key type of the nodes of a tree.
+/// Integer type of the keys in the nodes of a tree.
 trait NodeKey: ArrowNativeType + Ord + TryFrom<u64> {
     const GREATEST: Self;
     /// Low bits of a key. A key that fits is unchanged.
-    fn of(key: u64) -> Self;
+    fn truncate(key: u64) -> Self;
 }
 
 macro_rules! node_key {
     ($native:ty) => {
         impl NodeKey for $native {
             const GREATEST: Self = <$native>::MAX;
-            fn of(key: u64) -> Self {
+            fn truncate(key: u64) -> Self {
                 key as Self
             }
         }
@@ -298,7 +303,7 @@ impl<K: NodeKey> Levels<K> {
         let mut levels: Vec<Vec<K>> = vec![];
         for nodes in Self::nodes(entries.len()) {
             let mut keys: Vec<K> = match levels.last() {
-                None => entries.iter().map(|key| K::of(*key)).collect(),
+                None => entries.iter().map(|key| K::truncate(*key)).collect(),
                 Some(below) => below.chunks(Self::FANOUT).map(|node| node[node.len() - 1]).collect(),
             };
             keys.resize(nodes * Self::FANOUT, K::GREATEST);
@@ -316,10 +321,10 @@ impl<K: NodeKey> Levels<K> {
             starts[level] = keys;
             keys += nodes * Self::FANOUT;
         }
-        Ok(Self { keys: take_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
+        Ok(Self { keys: read_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
     }
 
-    /// Sets for each key the number of lesser entries; for `None`, the number of all entries.
+    /// Sets `entries` to the number of entries less than each key. For `None`, that is the number of all entries.
     fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
         for level in 0..self.height {
             keys.iter().zip(&mut *entries).for_each(|(key, node)| self.descend(level, *key, node));
@@ -334,8 +339,8 @@ impl<K: NodeKey> Levels<K> {
         let first = start.saturating_add(node.saturating_mul(Self::FANOUT));
         *node = match (key, self.keys.get(first..first.saturating_add(Self::FANOUT))) {
             (Some(key), Some(keys)) => {
-                let less: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
-                *node * Self::FANOUT + less
+                let lesser_keys: usize = keys.iter().map(|other| usize::from(*other < key)).sum();
+                *node * Self::FANOUT + lesser_keys
             }
             // Past all entries: there is no key, or every entry is less than it.
             _ => usize::MAX,
@@ -354,6 +359,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Compares searches for ranges with a scan of all keys.
     fn check(keys: &[u64], bounds: &[(u64, u64)]) {
         let bytes = Buffer::from(CsbTree::build(keys));
         let tree = CsbTree::parse(&bytes, keys.len()).unwrap();
@@ -367,7 +373,8 @@ mod tests {
             // Together with a tree of one level and of another key width.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
-            let found = CsbTree::have_keys(&[(&tree, (*low, *high)), (&other, (*low, *high)), (&tree, (*low, *high))]);
+            let found =
+                CsbTree::contain_keys(&[(&tree, (*low, *high)), (&other, (*low, *high)), (&tree, (*low, *high))]);
             assert_eq!(found, [!expected.is_empty(), low <= high, !expected.is_empty()], "{low}..={high}");
         }
     }

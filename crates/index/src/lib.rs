@@ -24,4 +24,6 @@ mod zone_map;
 pub use bloom::{Bloom, bloom_hash};
 pub use csb_tree::{CorruptIndex, CsbTree};
 pub use row_ranges::RowRanges;
-pub use zone_map::{BYTES_PREFIX, CorruptZoneMap, Zone, ZoneForm, ZoneMap, join_alike, lower_prefix, upper_prefix};
+pub use zone_map::{
+    BYTES_PREFIX, CorruptZoneMap, Zone, ZoneForm, ZoneMap, lower_prefix, merge_similar_zones, upper_prefix,
+};

@@ -45,7 +45,7 @@ impl RowRanges {
     }
 
     /// Range from the first row to the last, or `None` for an empty set.
-    pub fn hull(&self) -> Option<Range<u32>> {
+    pub fn span(&self) -> Option<Range<u32>> {
         Some(self.ranges.first()?.start..self.ranges.last()?.end)
     }
 
@@ -61,24 +61,26 @@ impl RowRanges {
 
     /// Whether the set contains a row.
     pub fn contains(&self, row: u32) -> bool {
-        let first = self.ranges.partition_point(|own| own.end <= row);
-        self.ranges.get(first).is_some_and(|own| own.start <= row)
+        let first = self.ranges.partition_point(|existing| existing.end <= row);
+        self.ranges.get(first).is_some_and(|existing| existing.start <= row)
     }
 
     /// Whether the set contains any row of a range.
     pub fn overlaps(&self, range: &Range<u32>) -> bool {
-        let first = self.ranges.partition_point(|own| own.end <= range.start);
-        self.ranges.get(first).is_some_and(|own| own.start < range.end) && !range.is_empty()
+        let first = self.ranges.partition_point(|existing| existing.end <= range.start);
+        self.ranges.get(first).is_some_and(|existing| existing.start < range.end) && !range.is_empty()
     }
 
     /// The rows of `range` that are in this set, as ascending ranges.
     pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
-        let first = self.ranges.partition_point(|own| own.end <= range.start);
+        let first = self.ranges.partition_point(|existing| existing.end <= range.start);
         let clipped = self.ranges[first..].iter().take_while({
             let end = range.end;
-            move |own| own.start < end
+            move |existing| existing.start < end
         });
-        clipped.map(move |own| own.start.max(range.start)..own.end.min(range.end)).filter(|part| !part.is_empty())
+        clipped
+            .map(move |existing| existing.start.max(range.start)..existing.end.min(range.end))
+            .filter(|part| !part.is_empty())
     }
 
     /// Keeps only the rows that are also in the other set.
@@ -94,16 +96,16 @@ impl RowRanges {
 
     /// Rows of this set that are not in the other one.
     pub fn without(&self, other: &Self) -> Self {
-        let mut left = Self::none();
+        let mut remaining = Self::none();
         for range in self.iter() {
             let mut start = range.start;
             for part in other.within(range.clone()) {
-                left.push(start..part.start);
+                remaining.push(start..part.start);
                 start = part.end;
             }
-            left.push(start..range.end);
+            remaining.push(start..range.end);
         }
-        left
+        remaining
     }
 }
 
@@ -114,7 +116,7 @@ mod tests {
 
     const ROWS: u32 = 40;
 
-    fn of_rows(rows: &[bool]) -> RowRanges {
+    fn ranges_of(rows: &[bool]) -> RowRanges {
         let mut ranges = RowRanges::none();
         for (row, _) in rows.iter().enumerate().filter(|(_, member)| **member) {
             ranges.push(row as u32..row as u32 + 1);
@@ -122,7 +124,7 @@ mod tests {
         ranges
     }
 
-    fn rows_of(ranges: &RowRanges) -> Vec<bool> {
+    fn row_flags(ranges: &RowRanges) -> Vec<bool> {
         (0..ROWS).map(|row| ranges.iter().any(|range| range.contains(&row))).collect()
     }
 
@@ -133,18 +135,18 @@ mod tests {
             right in proptest::collection::vec(any::<bool>(), ROWS as usize),
             window in (0..ROWS, 0..=ROWS),
         ) {
-            let (a, b) = (of_rows(&left), of_rows(&right));
-            prop_assert_eq!(rows_of(&a), left.clone());
+            let (a, b) = (ranges_of(&left), ranges_of(&right));
+            prop_assert_eq!(row_flags(&a), left.clone());
             prop_assert_eq!((0..ROWS).map(|row| a.contains(row)).collect::<Vec<_>>(), left.clone());
             prop_assert_eq!(a.rows(), left.iter().filter(|member| **member).count() as u64);
             let (first, last) = (left.iter().position(|member| *member), left.iter().rposition(|member| *member));
-            prop_assert_eq!(a.hull(), first.zip(last).map(|(first, last)| first as u32..last as u32 + 1));
+            prop_assert_eq!(a.span(), first.zip(last).map(|(first, last)| first as u32..last as u32 + 1));
             let mut both = a.clone();
             both.intersect(&b);
             let expected: Vec<_> = left.iter().zip(&right).map(|(l, r)| *l && *r).collect();
-            prop_assert_eq!(&both, &of_rows(&expected));
+            prop_assert_eq!(&both, &ranges_of(&expected));
             let expected: Vec<_> = left.iter().zip(&right).map(|(l, r)| *l && !*r).collect();
-            prop_assert_eq!(a.without(&b), of_rows(&expected));
+            prop_assert_eq!(a.without(&b), ranges_of(&expected));
             let window = window.0..window.1;
             let expected = (0..ROWS).any(|row| window.contains(&row) && left[row as usize]);
             prop_assert_eq!(a.overlaps(&window), expected);
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_become_one() {
+    fn adjacent_ranges_are_merged() {
         let mut ranges = RowRanges::none();
         ranges.push(0..3);
         ranges.push(3..3);

@@ -35,9 +35,9 @@ const ASCENDING: u32 = 1 << 29;
 const RECORD_HEAD: usize = 8;
 /// Minimum share of the range of all numbers that a zone must exclude on average to be worth its bytes.
 const EXCLUDED_SHARE_MIN: f64 = 1.0 / 32.0;
-/// Minimum rows of joined zones, which exclude little. For fifty columns they take 0.15 % of the bytes of packed rows.
-/// They still rule out most of a segment if only extreme values pass.
-const ALIKE_ROWS: u32 = 8192;
+/// Minimum rows of a merged zone. Merged zones exclude little, but they rule out most of a segment if only extreme
+/// values pass. Merged zones of fifty columns take 0.15 % of the bytes of packed rows.
+const MERGED_ROWS_MIN: u32 = 8192;
 
 /// Bounds and null count of consecutive rows of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub struct Zone {
     pub rows_end: u32,
     /// Number of rows that are null.
     pub nulls: u32,
-    /// Lower and upper bound of all values that are not null. The upper bound is absent if none is short enough. `None`
-    /// if all rows are null. Bounds of numbers are values of the zone, so they answer `min` and `max`.
+    /// Lower and upper bound of all values that are not null, or `None` if all rows are null. The upper bound is absent
+    /// if none is short enough. Bounds of numbers are values of the zone, so they are its `min` and `max`.
     pub bounds: Option<(Datum, Option<Datum>)>,
     /// Whether the rows ascend without nulls, so that binary search finds values. False if all values are equal.
     pub is_ascending: bool,
@@ -78,16 +78,16 @@ pub struct CorruptZoneMap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneMap {
     zones: Vec<Zone>,
-    /// Zone of all rows. One check of it rules out most zone maps.
-    hull: Option<Zone>,
-    /// Whether no zone has nulls, and neither bound of a zone is below that of the zone before. Binary search then
-    /// finds the zones that may pass a predicate.
+    /// All zones merged into one. Checking it first rules out most zone maps.
+    overall: Option<Zone>,
+    /// Whether no zone has nulls, and both bounds ascend from zone to zone. Binary search then finds the zones that may
+    /// pass a predicate.
     is_sorted: bool,
 }
 
 impl ZoneForm {
     /// Form for a logical type.
-    pub fn of(logical: LogicalType) -> Self {
+    pub fn for_type(logical: LogicalType) -> Self {
         match logical.plain_bytes() {
             Some(..=8) => Self::Narrow,
             Some(_) => Self::Wide,
@@ -135,8 +135,8 @@ impl Zone {
         }
     }
 
-    /// Joins this zone with the one after it.
-    fn joined(self, next: Self) -> Self {
+    /// Merges this zone with the zone after it.
+    fn merge(self, next: Self) -> Self {
         let bounds = match (self.bounds, next.bounds) {
             (Some((min, max)), Some((other_min, other_max))) => {
                 let max = max.zip(other_max).map(|(max, other_max)| max.max(other_max));
@@ -148,7 +148,7 @@ impl Zone {
     }
 
     /// Difference of the bounds, if they are numbers.
-    fn span(&self) -> Option<f64> {
+    fn bounds_width(&self) -> Option<f64> {
         match &self.bounds {
             Some((Datum::Number(min), Some(Datum::Number(max)))) => Some(max.wrapping_sub(*min) as u128 as f64),
             _ => None,
@@ -166,42 +166,44 @@ impl Zone {
     }
 }
 
-/// Joins zones into longer ones if the short ones would hardly rule out more. That is the case for unordered numbers
-/// whose zones span, on average, almost the whole range from the least to the greatest number. Otherwise, or if only
-/// some zones have nulls, returns the zones unchanged.
-pub fn join_alike(zones: Vec<Zone>) -> Vec<Zone> {
-    let spans: Option<f64> = zones.iter().map(Zone::span).sum();
-    let is_alike = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
-    let Some(spans) = spans.filter(|_| zones.len() > 1 && zones.iter().all(is_alike)) else { return zones };
-    let hull = zones.iter().cloned().reduce(Zone::joined);
-    let is_wide =
-        |hull: &Zone| hull.span().is_some_and(|span| spans >= (1.0 - EXCLUDED_SHARE_MIN) * span * zones.len() as f64);
-    if !hull.as_ref().is_some_and(is_wide) {
+/// Merges zones into longer ones if the short ones would rule out hardly more rows. That is the case for unordered
+/// numbers, if the bounds of a zone are on average almost as far apart as the least and the greatest number. Otherwise,
+/// or if only some zones have nulls, returns the zones unchanged.
+pub fn merge_similar_zones(zones: Vec<Zone>) -> Vec<Zone> {
+    let widths: Option<f64> = zones.iter().map(Zone::bounds_width).sum();
+    let is_mergeable = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
+    let Some(widths) = widths.filter(|_| zones.len() > 1 && zones.iter().all(is_mergeable)) else { return zones };
+    let overall = zones.iter().cloned().reduce(Zone::merge);
+    let excludes_little = |overall: &Zone| {
+        let overall_width = overall.bounds_width();
+        overall_width.is_some_and(|width| widths >= (1.0 - EXCLUDED_SHARE_MIN) * width * zones.len() as f64)
+    };
+    if !overall.as_ref().is_some_and(excludes_little) {
         return zones;
     }
-    let (mut joined, mut start): (Vec<Zone>, u32) = (Vec::new(), 0);
+    let (mut merged, mut start): (Vec<Zone>, u32) = (Vec::new(), 0);
     for zone in zones {
-        match joined.pop_if(|last| last.rows_end - start < ALIKE_ROWS) {
-            Some(last) => joined.push(last.joined(zone)),
+        match merged.pop_if(|last| last.rows_end - start < MERGED_ROWS_MIN) {
+            Some(last) => merged.push(last.merge(zone)),
             None => {
-                start = joined.last().map_or(0, |last| last.rows_end);
-                joined.push(zone);
+                start = merged.last().map_or(0, |last| last.rows_end);
+                merged.push(zone);
             }
         }
     }
-    joined
+    merged
 }
 
 impl ZoneMap {
     /// Zone map of the given zones, which are in order of rows.
     pub fn new(zones: Vec<Zone>) -> Self {
-        let hull = zones.iter().cloned().reduce(Zone::joined);
+        let overall = zones.iter().cloned().reduce(Zone::merge);
         let follows = |pair: &[Zone]| match (&pair[0].bounds, &pair[1].bounds) {
             (Some((min, Some(max))), Some((next_min, Some(next_max)))) => min <= next_min && max <= next_max,
             _ => false,
         };
         let is_sorted = zones.iter().all(|zone| zone.nulls == 0) && zones.windows(2).all(follows);
-        Self { zones, hull, is_sorted }
+        Self { zones, overall, is_sorted }
     }
 
     /// Zones, in order of rows.
@@ -211,16 +213,16 @@ impl ZoneMap {
 
     /// Least and greatest number of all zones, if values are numbers and not all null.
     pub fn number_bounds(&self) -> Option<(i128, i128)> {
-        match &self.hull.as_ref()?.bounds {
+        match &self.overall.as_ref()?.bounds {
             Some((Datum::Number(least), Some(Datum::Number(greatest)))) => Some((*least, *greatest)),
             _ => None,
         }
     }
 
     /// Zones that overlap a range of rows. Returns the first row of these zones, and the zones.
-    pub fn zones_of(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
+    pub fn overlapping_zones(&self, rows: &Range<u32>) -> (u32, &[Zone]) {
         let first = self.zones.partition_point(|zone| zone.rows_end <= rows.start);
-        let start = self.start_of(first);
+        let start = self.zone_start(first);
         let count = match rows.end > start {
             true => self.zones[first..].partition_point(|zone| zone.rows_end < rows.end) + 1,
             false => 0,
@@ -229,13 +231,13 @@ impl ZoneMap {
     }
 
     /// First row of a zone.
-    fn start_of(&self, zone: usize) -> u32 {
-        zone.checked_sub(1).map_or(0, |before| self.zones[before].rows_end)
+    fn zone_start(&self, zone: usize) -> u32 {
+        zone.checked_sub(1).map_or(0, |previous| self.zones[previous].rows_end)
     }
 
-    /// Zones outside which no row can pass a predicate, found by binary search. Returns the first row of these zones,
-    /// and the zones. All zones if they are not sorted, or the predicate is negated.
-    fn span(&self, predicate: &ColumnPredicate) -> (u32, &[Zone]) {
+    /// Zones whose rows may pass a predicate, found by binary search. Returns the first row of these zones, and the
+    /// zones. Returns all zones if they are not sorted, or if the predicate is negated.
+    fn candidate_zones(&self, predicate: &ColumnPredicate) -> (u32, &[Zone]) {
         if !self.is_sorted || predicate.negated {
             return (0, &self.zones);
         }
@@ -246,42 +248,42 @@ impl ZoneMap {
         let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| predicate.condition.is_before(min));
         let first = self.zones.partition_point(is_below);
         let count = self.zones[first..].partition_point(|zone| !is_above(zone));
-        (self.start_of(first), &self.zones[first..first + count])
+        (self.zone_start(first), &self.zones[first..first + count])
     }
 
     /// Whether some row may pass a predicate, by the bounds of all rows.
     pub fn may_admit(&self, predicate: &ColumnPredicate) -> bool {
-        self.hull.as_ref().is_some_and(|hull| hull.may_admit(predicate))
+        self.overall.as_ref().is_some_and(|overall| overall.may_admit(predicate))
     }
 
     /// Removes from `ranges` the rows of zones in which no row can pass. Returns the number of zones that are ruled
     /// out.
-    pub fn candidates(&self, predicate: &ColumnPredicate, ranges: &mut RowRanges) -> usize {
+    pub fn prune(&self, predicate: &ColumnPredicate, ranges: &mut RowRanges) -> usize {
         if !self.may_admit(predicate) {
             *ranges = RowRanges::none();
             return self.zones.len();
         }
-        let (mut start, span) = self.span(predicate);
-        let (mut kept, mut ruled_out) = (RowRanges::none(), self.zones.len() - span.len());
-        for zone in span {
+        let (mut start, zones) = self.candidate_zones(predicate);
+        let (mut remaining, mut ruled_out) = (RowRanges::none(), self.zones.len() - zones.len());
+        for zone in zones {
             if zone.may_admit(predicate) {
-                kept.push(start..zone.rows_end)
+                remaining.push(start..zone.rows_end)
             } else {
                 ruled_out += 1
             }
             start = zone.rows_end;
         }
         if ruled_out > 0 {
-            ranges.intersect(&kept);
+            ranges.intersect(&remaining);
         }
         ruled_out
     }
 
-    /// Rows that pass a predicate for certain, by the bounds of their zones.
-    pub fn certain(&self, predicate: &ColumnPredicate) -> RowRanges {
-        let (mut start, span) = self.span(predicate);
+    /// Rows that certainly pass a predicate, by the bounds of their zones.
+    pub fn certain_rows(&self, predicate: &ColumnPredicate) -> RowRanges {
+        let (mut start, zones) = self.candidate_zones(predicate);
         let mut certain = RowRanges::none();
-        for zone in span {
+        for zone in zones {
             if zone.admits_all(predicate, zone.rows_end - start) {
                 certain.push(start..zone.rows_end);
             }
@@ -305,15 +307,15 @@ impl ZoneMap {
     /// # Errors
     /// If the bytes are not what [`ZoneMap::write`] writes.
     pub fn parse(bytes: &[u8], form: ZoneForm, rows: u32) -> Result<Self, CorruptZoneMap> {
-        let size = form.record_bytes();
-        if !bytes.len().is_multiple_of(size) {
+        let record_bytes = form.record_bytes();
+        if !bytes.len().is_multiple_of(record_bytes) {
             return Err(CorruptZoneMap { at: 0, expected: "whole zone records" });
         }
-        let mut zones = Vec::with_capacity(bytes.len() / size);
+        let mut zones = Vec::with_capacity(bytes.len() / record_bytes);
         let mut start = 0;
-        for (index, record) in bytes.chunks_exact(size).enumerate() {
-            let zone =
-                parse_zone(record, form, start).map_err(|expected| CorruptZoneMap { at: index * size, expected })?;
+        for (index, record) in bytes.chunks_exact(record_bytes).enumerate() {
+            let zone = parse_zone(record, form, start)
+                .map_err(|expected| CorruptZoneMap { at: index * record_bytes, expected })?;
             start = zone.rows_end;
             zones.push(zone);
         }
@@ -345,11 +347,11 @@ fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
 }
 
 /// Writes one bound. Returns the length of a bound of bytes, and zero for a number.
-fn write_bound(key: &Datum, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
-    match (key, form) {
+fn write_bound(datum: &Datum, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
+    match (datum, form) {
         (Datum::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {
-            let narrow = i64::try_from(*number).is_ok();
-            assert!(narrow || form == ZoneForm::Wide, "a number of a narrow type fits 64 bits");
+            let is_narrow = i64::try_from(*number).is_ok();
+            assert!(is_narrow || form == ZoneForm::Wide, "a number of a narrow type fits 64 bits");
             *field = number.to_le_bytes();
             0
         }

@@ -91,7 +91,7 @@ impl SegmentReader<'_> {
         for ((_, predicate), summary) in predicates.iter().zip(&summaries) {
             let zones = summary.zones(self.segment);
             report.zones += zones.zones().len() as u64;
-            report.zones_skipped += zones.candidates(predicate, ranges) as u64;
+            report.zones_skipped += zones.prune(predicate, ranges) as u64;
         }
         if ranges.is_empty() {
             return Ok(vec![]);
@@ -103,7 +103,7 @@ impl SegmentReader<'_> {
             .zip(&summaries)
             .map(|(&(ordinal, predicate), summary)| {
                 let zones = summary.zones(self.segment);
-                let certain = zones.certain(predicate);
+                let certain = zones.certain_rows(predicate);
                 let share = if is_ranked { expected_share(predicate, zones) } else { 1.0 };
                 // The observed share is of the rows that other access paths have left. An index needs the share of all
                 // rows.

@@ -22,8 +22,8 @@ impl SegmentReader<'_> {
                 continue;
             }
             let summary = self.block.summary(self.sections, predicate.column)?;
-            let Some(hull) = ranges.hull() else { return Ok(()) };
-            let zones = summary.zones(self.segment).zones_of(&hull);
+            let Some(span) = ranges.span() else { return Ok(()) };
+            let zones = summary.zones(self.segment).overlapping_zones(&span);
             if zones.1.iter().any(|zone| zone.is_ascending) && self.search_zones(planned, zones, ranges)? {
                 report.sorted_searches += 1;
                 report.paths |= AccessPaths::SORTED_SEARCH;

@@ -40,7 +40,7 @@ fn sorted_zones<T: Ord + Copy>(zones: Vec<Vec<Option<T>>>) -> Vec<Vec<Option<T>>
 fn check(zones: Vec<(Zone, Vec<Option<Datum>>)>, form: ZoneForm, predicate: DatumPredicate) {
     let values: Vec<Option<Datum>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
     let zones: Vec<Zone> = zones.into_iter().map(|(zone, _)| zone).collect();
-    check_map(&ZoneMap::new(join_alike(zones.clone())), &values, form, &predicate);
+    check_map(&ZoneMap::new(merge_similar_zones(zones.clone())), &values, form, &predicate);
     check_map(&ZoneMap::new(zones), &values, form, &predicate);
 }
 
@@ -51,33 +51,33 @@ fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate:
     assert!(ZoneMap::parse(&bytes, form, values.len() as u32 + 1).is_err());
     let rows = values.len() as u32;
     for window in (0..rows).flat_map(|start| [start..start, start..start + 1, start..rows]) {
-        let (start, zones) = map.zones_of(&window);
+        let (start, zones) = map.overlapping_zones(&window);
         let mut starts = [0].into_iter().chain(map.zones().iter().map(|zone| zone.rows_end));
-        let met = map
+        let overlapping = map
             .zones()
             .iter()
             .zip(starts.by_ref())
             .filter(|(zone, start)| *start < window.end && window.start < zone.rows_end);
-        let met: Vec<_> = met.collect();
-        assert!(zones.iter().eq(met.iter().map(|(zone, _)| *zone)), "{window:?} of {map:?}");
-        assert!(met.first().is_none_or(|(_, first)| *first == start), "{window:?} begins at {start}");
+        let overlapping: Vec<_> = overlapping.collect();
+        assert!(zones.iter().eq(overlapping.iter().map(|(zone, _)| *zone)), "{window:?} of {map:?}");
+        assert!(overlapping.first().is_none_or(|(_, first)| *first == start), "{window:?} begins at {start}");
     }
     for negated in [false, true] {
         let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
         let mut candidates = RowRanges::full(values.len() as u32);
-        map.candidates(&predicate, &mut candidates);
-        let certain = map.certain(&predicate);
-        let mut one_by_one = RowRanges::none();
+        map.prune(&predicate, &mut candidates);
+        let certain = map.certain_rows(&predicate);
+        let mut by_zone = RowRanges::none();
         let mut start = 0;
         for zone in map.zones() {
             if zone.may_admit(&predicate) {
-                one_by_one.push(start..zone.rows_end);
+                by_zone.push(start..zone.rows_end);
             }
             start = zone.rows_end;
         }
-        // At most the rows that the bounds of each zone leave; fewer if no value is between those of the predicate.
+        // At most the rows of the zones that may pass. Fewer if the predicate lies between two zones.
         let mut both = candidates.clone();
-        both.intersect(&one_by_one);
+        both.intersect(&by_zone);
         assert_eq!(candidates, both, "{predicate:?}");
         for (row, value) in values.iter().enumerate() {
             let row = row as u32..row as u32 + 1;
@@ -131,8 +131,8 @@ proptest! {
         let zones: Vec<_> = zones.into_iter().map(|values| {
             let values: Vec<_> = values.into_iter().map(|parts| parts.map(value)).collect();
             rows_end += values.len() as u32;
-            let keys = values.iter().map(|v| v.as_ref().map(|v| Datum::Bytes(v.as_slice().into()))).collect();
-            (bytes_zone(&values, rows_end), keys)
+            let data = values.iter().map(|v| v.as_ref().map(|v| Datum::Bytes(v.as_slice().into()))).collect();
+            (bytes_zone(&values, rows_end), data)
         }).collect();
         let (low, high) = (value(low), value(high));
         let mut pair = vec![low.clone().into_boxed_slice(), high.clone().into_boxed_slice()];
@@ -158,14 +158,14 @@ proptest! {
 }
 
 #[test]
-fn similar_neighbouring_zones_are_joined() {
+fn similar_neighbouring_zones_are_merged() {
     let zone = |rows_end, nulls, min, max, is_ascending| {
         let bounds = Some((Datum::Number(min), Some(Datum::Number(max))));
         Zone { rows_end, nulls, bounds, is_ascending }
     };
-    let count = |zones: &[Zone]| join_alike(zones.to_vec()).len();
+    let count = |zones: &[Zone]| merge_similar_zones(zones.to_vec()).len();
     let wide = [zone(10, 0, 0, 990, false), zone(20, 0, 10, 1000, false), zone(30, 0, 5, 1000, false)];
-    assert_eq!(join_alike(wide.to_vec()), [zone(30, 0, 0, 1000, false)]);
+    assert_eq!(merge_similar_zones(wide.to_vec()), [zone(30, 0, 0, 1000, false)]);
     assert_eq!(count(&[zone(10, 3, 7, 7, false), zone(20, 1, 7, 7, false)]), 1);
     // A zone that excludes much, one in order, one without nulls, and one of nulls alone.
     assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 700, false), wide[2].clone()]), 3);
@@ -178,11 +178,11 @@ fn similar_neighbouring_zones_are_joined() {
     assert_eq!(count(&[least, zone(20, 0, 0, 9, false)]), 2);
     assert_eq!(count(&wide[..1]), 1);
     assert_eq!(count(&[]), 0);
-    // Long zones stay, and short ones are joined to the same length.
+    // Long zones stay unchanged, and short ones are merged to the same length.
     let long =
         |rows: u32| (1..=30_000 / rows).map(|ordinal| zone(ordinal * rows, 0, 0, 1000, false)).collect::<Vec<_>>();
-    assert_eq!(join_alike(long(10_000)), long(10_000));
-    let ends: Vec<u32> = join_alike(long(1000)).iter().map(|zone| zone.rows_end).collect();
+    assert_eq!(merge_similar_zones(long(10_000)), long(10_000));
+    let ends: Vec<u32> = merge_similar_zones(long(1000)).iter().map(|zone| zone.rows_end).collect();
     assert_eq!(ends, [9000, 18_000, 27_000, 30_000]);
 }
 
