@@ -123,7 +123,7 @@ fn corrupt_at(at: usize, expected: &'static str) -> CorruptBlock {
     CorruptBlock { at, expected }
 }
 
-/// Encodes a header. Returns `None` if they exceed 4 GiB, or if there are more than 65,535 indexes.
+/// Encodes a header. Returns `None` if its bytes exceed 4 GiB, or if there are more than 65,535 indexes.
 pub(crate) fn write(source: &HeaderSource<'_>) -> Option<Vec<u8>> {
     let counts = Counts {
         columns: source.schema.len(),

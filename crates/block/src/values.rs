@@ -200,7 +200,7 @@ impl ExactBounds {
         self.max = Some(self.max.take().map_or(max.clone(), |current| current.max(max)));
     }
 
-    /// Shortens bounds that are too long for statistics. The bounds are then is_inexact.
+    /// Shortens bounds that are too long for statistics. The bounds are then inexact.
     pub fn shorten(mut self) -> Self {
         if let Some(Datum::Bytes(min)) = &self.min
             && min.len() > EXACT_BYTES_MAX

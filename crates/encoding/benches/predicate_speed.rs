@@ -12,7 +12,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array};
 use arrow_buffer::{Buffer, MutableBuffer};
-use taut_encoding::{Bitmap, Choice, Chunk, Instructions, encode};
+use taut_encoding::{Bitmap, Choice, Chunk, InstructionSet, encode};
 use taut_testkit::{Random, arguments};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
@@ -99,8 +99,8 @@ fn seconds(mut work: impl FnMut()) -> f64 {
 }
 
 /// The sets of instructions that this machine has.
-fn sets() -> Vec<Instructions> {
-    Instructions::ALL.into_iter().filter(|set| *set <= Instructions::best()).collect()
+fn sets() -> Vec<InstructionSet> {
+    InstructionSet::ALL.into_iter().filter(|set| *set <= InstructionSet::best()).collect()
 }
 
 /// A line of billions of values per second for each set, and the gain of the last over the last but one.
@@ -111,9 +111,9 @@ fn print_sets(name: &str, values: usize, work: impl FnMut()) {
 /// As [`print_sets`], of those sets that do the work.
 fn print_sets_that(mut can: impl FnMut() -> bool, name: &str, values: usize, mut work: impl FnMut()) {
     let sets = sets();
-    let able: Vec<_> = sets.iter().map(|set| (set.at_most(), can()).1).collect();
+    let able: Vec<_> = sets.iter().map(|set| (set.use_at_most(), can()).1).collect();
     let times = take_turns(TURNS, sets.len(), |set| {
-        sets[set].at_most();
+        sets[set].use_at_most();
         if able[set] { seconds(&mut work) } else { f64::NAN }
     });
     let number = |number: f64, digits| if number.is_nan() { "–".to_owned() } else { format!("{number:.digits$}") };
@@ -280,7 +280,7 @@ fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, predicate: 
     let (buffer, chunks) = large(bytes, logical);
     let predicate = ColumnPredicate::new(ColumnIndex(0), predicate);
     let mut selection = Bitmap::all_set(ROWS);
-    let sets = [last_but_one(), Instructions::best()];
+    let sets = [last_but_one(), InstructionSet::best()];
     let (words, slices) = (buffer.typed_data::<u64>(), buffer.len() / SLICE);
     let per_slice = SLICE / bytes.len();
     let mut turn = 0;
@@ -294,7 +294,7 @@ fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, predicate: 
             black_box(sum(&words[slice * SLICE / 8..][..SLICE / 8]));
             return start.elapsed().as_secs_f64();
         }
-        sets[competitor].at_most();
+        sets[competitor].use_at_most();
         let chunks = &chunks[slice * chunks.len() / slices..][..per_slice];
         chunks.iter().for_each(|chunk| select(chunk, &predicate, &mut selection));
         start.elapsed().as_secs_f64() * SLICE as f64 / (per_slice * bytes.len()) as f64
@@ -312,8 +312,8 @@ fn out_of_cache_line(name: &str, bytes: &[u8], logical: LogicalType, predicate: 
 }
 
 /// The set of instructions before the best.
-fn last_but_one() -> Instructions {
-    Instructions::ALL[(Instructions::best() as usize).saturating_sub(2)]
+fn last_but_one() -> InstructionSet {
+    InstructionSet::ALL[(InstructionSet::best() as usize).saturating_sub(2)]
 }
 
 fn out_of_cache() {
@@ -326,7 +326,7 @@ fn out_of_cache() {
     println!(
         "| column | sum, GB/s | {:?}, GB/s | {:?}, GB/s | of the sum | billion values/s | median above best: sum, test |",
         last_but_one(),
-        Instructions::best()
+        InstructionSet::best()
     );
     println!("|---|--:|--:|--:|--:|--:|--:|");
     for width in [1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 20, 24, 28, 32, 40, 56] {
@@ -346,7 +346,7 @@ fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{}, {threads} threads, {:?}", name.unwrap_or(std::env::consts::ARCH).trim(), Instructions::best())
+    format!("{}, {threads} threads, {:?}", name.unwrap_or(std::env::consts::ARCH).trim(), InstructionSet::best())
 }
 
 fn main() {

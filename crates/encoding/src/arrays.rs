@@ -16,25 +16,25 @@ use crate::numbers::Numbers;
 use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 
 /// Source of the numbers of an array.
-pub(crate) trait Source {
+pub(crate) trait NumberSource {
     /// Count of the numbers.
     fn len(&self) -> usize;
     /// Appends the numbers, decoded to a native integer. Floating point is appended as ordered integers.
     fn append<O: Native>(&self, out: &mut Vec<O>);
 }
 
-/// A range of rows.
+/// Numbers of a range of rows.
 pub(crate) struct Rows<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
-/// Rows in runs.
+/// Numbers of selected runs of rows.
 pub(crate) struct InRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
-/// Ascending positions.
+/// Numbers at ascending positions.
 pub(crate) struct Positions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
-/// Selected rows, and their number.
+/// Numbers of the rows of a bitmap. The last field is the number of selected rows.
 pub(crate) struct Selected<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
 /// The distinct numbers of a dictionary.
 pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
 
-impl Source for Rows<'_> {
+impl NumberSource for Rows<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -44,7 +44,7 @@ impl Source for Rows<'_> {
     }
 }
 
-impl Source for InRuns<'_> {
+impl NumberSource for InRuns<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -54,7 +54,7 @@ impl Source for InRuns<'_> {
     }
 }
 
-impl Source for Positions<'_> {
+impl NumberSource for Positions<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -64,7 +64,7 @@ impl Source for Positions<'_> {
     }
 }
 
-impl Source for Selected<'_> {
+impl NumberSource for Selected<'_> {
     fn len(&self) -> usize {
         self.2
     }
@@ -74,7 +74,7 @@ impl Source for Selected<'_> {
     }
 }
 
-impl Source for Entries<'_> {
+impl NumberSource for Entries<'_> {
     fn len(&self) -> usize {
         self.0.entry_count()
     }
@@ -84,7 +84,7 @@ impl Source for Entries<'_> {
     }
 }
 
-fn numbers_of<O: Native>(source: &impl Source) -> Vec<O> {
+fn numbers_of<O: Native>(source: &impl NumberSource) -> Vec<O> {
     let mut numbers = Vec::with_capacity(source.len());
     source.append(&mut numbers);
     numbers
@@ -99,11 +99,11 @@ pub struct ArrayBuilder {
 
 /// Values in the native types of Arrow.
 enum NativeValues {
-    Small(Vec<i16>),
+    SmallInts(Vec<i16>),
     /// Integers, dates, and the bits of single floating point.
     Integers(Vec<i32>),
     /// Big integers, timestamps, and the bits of double floating point.
-    Bigs(Vec<i64>),
+    BigInts(Vec<i64>),
     Decimals(Vec<i128>),
 }
 
@@ -112,12 +112,12 @@ impl ArrayBuilder {
     /// are built from one chunk each.
     pub fn new(logical: LogicalType, rows: usize) -> Option<Self> {
         let values = match logical {
-            LogicalType::SmallInt => NativeValues::Small(Vec::with_capacity(rows)),
+            LogicalType::SmallInt => NativeValues::SmallInts(Vec::with_capacity(rows)),
             LogicalType::Integer | LogicalType::Date | LogicalType::Real => {
                 NativeValues::Integers(Vec::with_capacity(rows))
             }
             LogicalType::BigInt | LogicalType::Timestamp | LogicalType::TimestampTz | LogicalType::Double => {
-                NativeValues::Bigs(Vec::with_capacity(rows))
+                NativeValues::BigInts(Vec::with_capacity(rows))
             }
             LogicalType::Decimal { .. } => NativeValues::Decimals(Vec::with_capacity(rows)),
             LogicalType::Boolean | LogicalType::Varchar | LogicalType::Bytea => return None,
@@ -131,11 +131,11 @@ impl ArrayBuilder {
     }
 
     /// Appends numbers of the type of the array.
-    pub(crate) fn append(&mut self, source: &impl Source, nulls: Option<&NullBuffer>) {
+    pub(crate) fn append(&mut self, source: &impl NumberSource, nulls: Option<&NullBuffer>) {
         match &mut self.values {
-            NativeValues::Small(values) => append_values(values, source, false),
+            NativeValues::SmallInts(values) => append_values(values, source, false),
             NativeValues::Integers(values) => append_values(values, source, self.logical == LogicalType::Real),
-            NativeValues::Bigs(values) => append_values(values, source, self.logical == LogicalType::Double),
+            NativeValues::BigInts(values) => append_values(values, source, self.logical == LogicalType::Double),
             NativeValues::Decimals(values) => append_values(values, source, false),
         }
         match nulls {
@@ -147,9 +147,9 @@ impl ArrayBuilder {
     /// Appends rows that are null.
     pub(crate) fn append_nulls(&mut self, rows: usize) {
         match &mut self.values {
-            NativeValues::Small(values) => values.resize(values.len() + rows, 0),
+            NativeValues::SmallInts(values) => values.resize(values.len() + rows, 0),
             NativeValues::Integers(values) => values.resize(values.len() + rows, 0),
-            NativeValues::Bigs(values) => values.resize(values.len() + rows, 0),
+            NativeValues::BigInts(values) => values.resize(values.len() + rows, 0),
             NativeValues::Decimals(values) => values.resize(values.len() + rows, 0),
         }
         self.nulls.append_n_nulls(rows);
@@ -158,40 +158,40 @@ impl ArrayBuilder {
     /// Returns the finished array.
     pub fn finish(mut self) -> ArrayRef {
         let (buffer, rows) = match self.values {
-            NativeValues::Small(values) => parts_of(values),
-            NativeValues::Integers(values) => parts_of(values),
-            NativeValues::Bigs(values) => parts_of(values),
-            NativeValues::Decimals(values) => parts_of(values),
+            NativeValues::SmallInts(values) => into_buffer(values),
+            NativeValues::Integers(values) => into_buffer(values),
+            NativeValues::BigInts(values) => into_buffer(values),
+            NativeValues::Decimals(values) => into_buffer(values),
         };
         array_of_buffer(self.logical, buffer, rows, self.nulls.finish())
     }
 }
 
-/// Appends numbers. If `are_ordered`, turns ordered integers into the bits of floating point.
-fn append_values<O: Native>(values: &mut Vec<O>, source: &impl Source, are_ordered: bool) {
-    let known = values.len();
+/// Appends numbers. If `is_float`, converts ordered integers to the bits of floating point.
+fn append_values<O: Native>(values: &mut Vec<O>, source: &impl NumberSource, is_float: bool) {
+    let start = values.len();
     source.append(values);
-    // Damaged bytes may give fewer.
-    values.resize(known + source.len(), O::default());
-    if are_ordered {
-        values[known..].iter_mut().for_each(|number| *number = number.flipped());
+    // A damaged chunk may contain fewer numbers.
+    values.resize(start + source.len(), O::default());
+    if is_float {
+        values[start..].iter_mut().for_each(|number| *number = number.flip_float_order());
     }
 }
 
-fn parts_of<O: Native>(values: Vec<O>) -> (Buffer, usize) {
+fn into_buffer<O: Native>(values: Vec<O>) -> (Buffer, usize) {
     let rows = values.len();
     (Buffer::from_vec(values), rows)
 }
 
 /// Array of numbers of this type, which must not be text or bytes.
-pub(crate) fn array_of(logical: LogicalType, source: &impl Source, nulls: Option<NullBuffer>) -> ArrayRef {
+pub(crate) fn array_of(logical: LogicalType, source: &impl NumberSource, nulls: Option<NullBuffer>) -> ArrayRef {
     match ArrayBuilder::new(logical, source.len()) {
         Some(mut array) => {
             array.append(source, nulls.as_ref());
             array.finish()
         }
         None if logical == LogicalType::Boolean => {
-            Arc::new(BooleanArray::new(bits_of(&numbers_of::<u8>(source)), nulls))
+            Arc::new(BooleanArray::new(pack_bits(&numbers_of::<u8>(source)), nulls))
         }
         None => arrow_array::new_empty_array(&logical.arrow()),
     }
@@ -205,15 +205,15 @@ pub(crate) fn array_of_buffer(
     nulls: Option<NullBuffer>,
 ) -> ArrayRef {
     match logical {
-        LogicalType::SmallInt => primitive::<Int16Type>(logical, buffer, rows, nulls),
-        LogicalType::Integer => primitive::<Int32Type>(logical, buffer, rows, nulls),
-        LogicalType::BigInt => primitive::<Int64Type>(logical, buffer, rows, nulls),
-        LogicalType::Real => primitive::<Float32Type>(logical, buffer, rows, nulls),
-        LogicalType::Double => primitive::<Float64Type>(logical, buffer, rows, nulls),
-        LogicalType::Decimal { .. } => primitive::<Decimal128Type>(logical, buffer, rows, nulls),
-        LogicalType::Date => primitive::<Date32Type>(logical, buffer, rows, nulls),
+        LogicalType::SmallInt => primitive_array::<Int16Type>(logical, buffer, rows, nulls),
+        LogicalType::Integer => primitive_array::<Int32Type>(logical, buffer, rows, nulls),
+        LogicalType::BigInt => primitive_array::<Int64Type>(logical, buffer, rows, nulls),
+        LogicalType::Real => primitive_array::<Float32Type>(logical, buffer, rows, nulls),
+        LogicalType::Double => primitive_array::<Float64Type>(logical, buffer, rows, nulls),
+        LogicalType::Decimal { .. } => primitive_array::<Decimal128Type>(logical, buffer, rows, nulls),
+        LogicalType::Date => primitive_array::<Date32Type>(logical, buffer, rows, nulls),
         LogicalType::Timestamp | LogicalType::TimestampTz => {
-            primitive::<TimestampMicrosecondType>(logical, buffer, rows, nulls)
+            primitive_array::<TimestampMicrosecondType>(logical, buffer, rows, nulls)
         }
         LogicalType::Boolean | LogicalType::Varchar | LogicalType::Bytea => {
             arrow_array::new_empty_array(&logical.arrow())
@@ -221,7 +221,7 @@ pub(crate) fn array_of_buffer(
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(
+fn primitive_array<T: ArrowPrimitiveType>(
     logical: LogicalType,
     buffer: Buffer,
     rows: usize,
@@ -232,7 +232,7 @@ fn primitive<T: ArrowPrimitiveType>(
 }
 
 /// One bit per byte, set if the byte is not zero.
-fn bits_of(bytes: &[u8]) -> BooleanBuffer {
+fn pack_bits(bytes: &[u8]) -> BooleanBuffer {
     let mut words: Vec<u64> = Vec::with_capacity(bytes.len().div_ceil(64));
     let mut vector = [0; VECTOR_ROWS];
     for bytes in bytes.chunks(VECTOR_ROWS) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_buffer::BooleanBuffer;
 
 use crate::VECTOR_ROWS;
-use crate::kernels::{append_positions, wide};
+use crate::kernels::{append_positions, with_wide_vectors};
 
 /// One bit per row of a segment. Bits past the last row are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Bitmap {
         self.extend_set(rows);
     }
 
-    /// Appends `rows` selected rows. The present length must be a multiple of 64.
+    /// Appends `rows` selected rows. The current length must be a multiple of 64.
     pub(crate) fn extend_set(&mut self, rows: usize) {
         debug_assert!(self.len.is_multiple_of(64), "rows end inside a word");
         self.len += rows;
@@ -107,7 +107,7 @@ impl Bitmap {
     /// # Panics
     /// If the range reaches past the end.
     pub fn set_range(&mut self, rows: Range<usize>) {
-        self.change(rows, |word, mask| word | mask);
+        self.update_range(rows, |word, mask| word | mask);
     }
 
     /// Deselects the rows of a range.
@@ -115,13 +115,13 @@ impl Bitmap {
     /// # Panics
     /// If the range reaches past the end.
     pub fn clear_range(&mut self, rows: Range<usize>) {
-        self.change(rows, |word, mask| word & !mask);
+        self.update_range(rows, |word, mask| word & !mask);
     }
 
     /// Number of selected rows.
     pub fn count(&self) -> usize {
         let words = self.words.as_slice();
-        wide(move || words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>()) as usize
+        with_wide_vectors(move || words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>()) as usize
     }
 
     /// Number of selected rows in a range.
@@ -190,27 +190,27 @@ impl Bitmap {
 
     /// Number of runs that the selected rows form.
     pub fn run_count(&self) -> usize {
-        let mut before = 0;
+        let mut last_bit = 0;
         let starts =
-            |word: &u64| (word & !(word << 1 | std::mem::replace(&mut before, word >> 63))).count_ones() as usize;
+            |word: &u64| (word & !(word << 1 | std::mem::replace(&mut last_bit, word >> 63))).count_ones() as usize;
         self.words.iter().map(starts).sum()
     }
 
-    /// For each of `rows` that is selected, its ordinal among the selected rows. `rows` must ascend; rows that are not
-    /// selected are skipped.
+    /// For each row of `rows` that is selected, its ordinal among the selected rows. Skips other rows. `rows` must
+    /// ascend.
     ///
     /// # Panics
     /// If a row is past the end.
     pub fn ordinals(&self, rows: &[u32]) -> Vec<u32> {
         let (words, mut ordinals) = (self.words.as_slice(), Vec::with_capacity(rows.len()));
-        let (mut counted, mut before) = (0, 0);
+        let (mut counted_words, mut rows_before) = (0, 0);
         for row in rows {
             let (index, bit) = (*row as usize / 64, 1_u64 << (row % 64));
             let word = words[index];
             if word & bit != 0 {
-                before += words[counted..index].iter().map(|word| word.count_ones()).sum::<u32>();
-                counted = index;
-                ordinals.push(before + (word & (bit - 1)).count_ones());
+                rows_before += words[counted_words..index].iter().map(|word| word.count_ones()).sum::<u32>();
+                counted_words = index;
+                ordinals.push(rows_before + (word & (bit - 1)).count_ones());
             }
         }
         ordinals
@@ -220,7 +220,7 @@ impl Bitmap {
     pub fn runs(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::with_capacity(self.run_count());
         let mut start = 0;
-        let mut end_at = |row: u32| {
+        let mut end_run = |row: u32| {
             if start < row {
                 runs.push(start..row);
             }
@@ -230,11 +230,11 @@ impl Bitmap {
         for (word, first) in self.words.iter().zip((0..).step_by(64)) {
             let mut unselected = !word;
             while unselected != 0 {
-                end_at(first + unselected.trailing_zeros());
+                end_run(first + unselected.trailing_zeros());
                 unselected &= unselected - 1;
             }
         }
-        end_at(self.len as u32);
+        end_run(self.len as u32);
         runs
     }
 
@@ -244,8 +244,8 @@ impl Bitmap {
     /// If the lengths differ.
     pub fn intersect(&mut self, other: &Self) {
         assert_eq!(self.len, other.len, "selections of different lengths");
-        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
-            *mine &= theirs;
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= other;
         }
     }
 
@@ -365,7 +365,8 @@ impl Bitmap {
         self.words[words].iter().enumerate().map(move |(index, word)| (*word, word_mask(first + index, &rows)))
     }
 
-    fn change(&mut self, rows: Range<usize>, operation: impl Fn(u64, u64) -> u64) {
+    /// Replaces each word of a range by the result of `operation` on the word and the mask of its bits in the range.
+    fn update_range(&mut self, rows: Range<usize>, operation: impl Fn(u64, u64) -> u64) {
         let words = self.word_range(&rows);
         let first = words.start;
         // Only the words at the ends have bits of other rows.
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_a_predicate_are_taken_row_by_row() {
+    fn results_of_a_predicate_are_applied_row_by_row() {
         let third = |row: usize| row.is_multiple_of(3);
         for len in [1, 63, 64, 65, 130, 200] {
             for start in 0..len {

@@ -8,7 +8,9 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use taut_types::{ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
-use crate::arrays::{ArrayBuilder, Entries, InRuns, Positions, Rows, Selected, Source, array_of, array_of_buffer};
+use crate::arrays::{
+    ArrayBuilder, Entries, InRuns, NumberSource, Positions, Rows, Selected, array_of, array_of_buffer,
+};
 use crate::bytes::Bytes;
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head};
@@ -29,7 +31,7 @@ pub struct Chunk {
     encoding: Encoding,
     rows: usize,
     nulls: usize,
-    /// Set where a row is not null; absent if all rows are null or none is.
+    /// One bit per row, set if the row is not null. Absent if all rows are null or none is.
     validity: Option<BooleanBuffer>,
     values: ChunkValues,
 }
@@ -51,7 +53,7 @@ impl Chunk {
     pub fn parse(bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, CorruptChunk> {
         let (head, mut parts) = Head::parse(bytes, logical.plain_bytes().unwrap_or(0), rows)?;
         let validity = if head.nulls > 0 && head.nulls < rows {
-            let bits = BooleanBuffer::new(parts.take(rows.div_ceil(8), "validity")?, 0, rows);
+            let bits = BooleanBuffer::new(parts.read_part(rows.div_ceil(8), "validity")?, 0, rows);
             if bits.count_set_bits() != rows - head.nulls {
                 return Err(CorruptChunk { at: 8, expected: "the number of nulls in the validity" });
             }
@@ -68,7 +70,7 @@ impl Chunk {
         } else if logical.is_bytes() {
             ChunkValues::Bytes(Bytes::parse(&head, logical == LogicalType::Varchar, &mut parts)?)
         } else {
-            ChunkValues::Numbers(Numbers::parse(&head, Nesting::of_column(is_float), &mut parts)?)
+            ChunkValues::Numbers(Numbers::parse(&head, Nesting::for_column(is_float), &mut parts)?)
         };
         parts.finish()?;
         Ok(Self { logical, encoding: head.encoding, rows, nulls: head.nulls, validity, values })
@@ -116,7 +118,7 @@ impl Chunk {
         match &self.values {
             ChunkValues::Null => arrow_array::new_null_array(&self.logical.arrow(), rows.len()),
             ChunkValues::Bytes(bytes) => bytes.views(rows).into_array(nulls),
-            ChunkValues::Numbers(numbers) => match self.shared(numbers, &rows) {
+            ChunkValues::Numbers(numbers) => match self.shared_buffer(numbers, &rows) {
                 Some(buffer) => array_of_buffer(self.logical, buffer, rows.len(), nulls),
                 None => array_of(self.logical, &Rows(numbers, rows), nulls),
             },
@@ -133,7 +135,7 @@ impl Chunk {
         self.append_from(array, rows.len(), nulls.as_ref(), |numbers| Rows(numbers, rows));
     }
 
-    fn append_from<'a, S: Source>(
+    fn append_from<'a, S: NumberSource>(
         &'a self,
         array: &mut ArrayBuilder,
         rows: usize,
@@ -151,7 +153,7 @@ impl Chunk {
 
     /// Whether [`Chunk::decode`] shares the bytes of the chunk instead of decoding them.
     pub fn is_decoded(&self) -> bool {
-        matches!(&self.values, ChunkValues::Numbers(numbers) if self.shared(numbers, &(0..0)).is_some())
+        matches!(&self.values, ChunkValues::Numbers(numbers) if self.shared_buffer(numbers, &(0..0)).is_some())
     }
 
     /// Validity of a range of rows. Returns `None` if none of the rows is null, or if all rows of the chunk are null.
@@ -192,7 +194,7 @@ impl Chunk {
     }
 
     /// Bytes of plain numbers that already have the layout of the Arrow type, without a copy.
-    fn shared(&self, numbers: &Numbers, rows: &Range<usize>) -> Option<Buffer> {
+    fn shared_buffer(&self, numbers: &Numbers, rows: &Range<usize>) -> Option<Buffer> {
         let width = self.logical.arrow().primitive_width()?;
         let buffer = numbers.plain_buffer().filter(|_| self.logical.plain_bytes() == Some(width))?;
         Some(buffer.slice_with_length(rows.start * width, rows.len() * width))
@@ -230,31 +232,31 @@ impl Chunk {
         self.validity.as_ref().map(|bits| NullBuffer::new(is_valid(bits)))
     }
 
-    /// Decodes the selected rows; `selected` is their number. Returns `None` if [`Chunk::gather`] is faster, or if the
-    /// chunk has nulls, text or bytes.
+    /// Decodes the selected rows. `selected` is the number of selected rows. Returns `None` if [`Chunk::gather`] is
+    /// faster, or if the chunk has nulls, text or bytes.
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk.
     pub fn select(&self, selection: &Bitmap, selected: usize) -> Option<ArrayRef> {
-        let source = self.selected(selection, selected)?;
+        let source = self.selection_source(selection, selected)?;
         Some(array_of(self.logical, &source, None))
     }
 
-    /// Appends the values that [`Chunk::select`] returns. Returns `false` if it returns none.
+    /// Appends the values that [`Chunk::select`] returns. Returns `false` if [`Chunk::select`] returns `None`.
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk, or the array has another type.
     pub fn append_selected(&self, selection: &Bitmap, selected: usize, array: &mut ArrayBuilder) -> bool {
-        let Some(source) = self.selected(selection, selected) else { return false };
+        let Some(source) = self.selection_source(selection, selected) else { return false };
         self.append_from(array, selected, None, |_| source);
         true
     }
 
-    fn selected<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<Selected<'a>> {
+    fn selection_source<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<Selected<'a>> {
         assert_eq!(selection.len(), self.rows, "a selection has one bit per row of the chunk");
         let (ChunkValues::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
         let value_bytes = self.logical.arrow().primitive_width().unwrap_or(1);
-        let is_fast = numbers.selects_fast(selected, self.rows, value_bytes);
+        let is_fast = numbers.is_select_fast(selected, self.rows, value_bytes);
         is_fast.then_some(Selected(numbers, selection, selected))
     }
 
@@ -295,9 +297,9 @@ impl Chunk {
         }
     }
 
-    /// Evaluates a predicate on the selected rows one by one, which is fast if they are few; `selected` is their
-    /// number. The result is that of [`Chunk::filter`] on all rows. Returns `false`, and changes nothing, if the
-    /// encoding gains nothing from reading rows one by one, or if the chunk has nulls, text or bytes.
+    /// Evaluates a predicate on the selected rows one by one, which is fast for few rows. `selected` is the number of
+    /// selected rows. The result equals the result of [`Chunk::filter`] on all rows. Returns `false`, and changes
+    /// nothing, if the encoding gains nothing from reading rows one by one, or if the chunk has nulls, text or bytes.
     ///
     /// # Panics
     /// If the length of the selection is not the number of rows of the chunk.
@@ -319,8 +321,8 @@ impl Chunk {
     }
 
     /// Finds the rows of a range that pass a predicate, by the extremes of this chunk. Returns them ascending, with the
-    /// number of rows that were read. Returns `None` if the predicate is not a range, or so many rows may pass that
-    /// [`Chunk::filter`] is as fast.
+    /// number of rows that were read. Returns `None` if the predicate is not a range, or if [`Chunk::filter`] is as
+    /// fast because many rows may pass.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.
@@ -335,11 +337,11 @@ impl Chunk {
         if predicate.negated {
             return None;
         }
-        let (mut found, looked_at) = numbers.find_by_extremes(&predicate.condition, (extreme, extremes), rows)?;
+        let (mut found, rows_read) = numbers.find_by_extremes(&predicate.condition, (extreme, extremes), rows)?;
         if let Some(validity) = &self.validity {
             found.retain(|row| validity.value(*row as usize));
         }
-        Some((found, looked_at))
+        Some((found, rows_read))
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
@@ -394,7 +396,8 @@ impl Chunk {
         }
     }
 
-    /// Distinct values of a chunk that has a dictionary or is constant, otherwise `None`. Empty if all rows are null.
+    /// Distinct values of the chunk. Empty if all rows are null. Returns `None` if the chunk has no dictionary and is
+    /// not constant.
     pub fn dictionary(&self) -> Option<ArrayRef> {
         match &self.values {
             ChunkValues::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
@@ -411,7 +414,7 @@ impl Chunk {
     /// another length.
     pub fn filter_codes(&self, entries: &BooleanBuffer, null_passes: bool, rows: Range<usize>, selection: &mut Bitmap) {
         self.check_selection(&rows, selection);
-        let before = (null_passes && self.nulls > 0).then(|| selection.clone());
+        let unfiltered = (null_passes && self.nulls > 0).then(|| selection.clone());
         match self.codes() {
             Some(codes) => codes.filter_flags(entries.iter(), rows.clone(), selection),
             None => {
@@ -422,7 +425,7 @@ impl Chunk {
             }
         }
         self.filter_nulls(false, rows.clone(), selection);
-        if let Some(mut nulls) = before {
+        if let Some(mut nulls) = unfiltered {
             self.filter_nulls(true, rows.clone(), &mut nulls);
             selection.unite(rows, &nulls);
         }
@@ -436,14 +439,14 @@ impl Chunk {
         }
     }
 
-    /// Checks what [`Chunk::parse`] leaves to the readers: that the ends of text and bytes ascend, and that text is
-    /// UTF-8.
+    /// Checks the parts of the chunk that [`Chunk::parse`] does not check: that the ends of text and bytes ascend, and
+    /// that text is UTF-8.
     ///
     /// # Errors
     /// If a row cannot be read as it was written.
     pub fn check(&self) -> Result<(), CorruptChunk> {
         match &self.values {
-            ChunkValues::Bytes(bytes) if !bytes.is_good(self.rows) => {
+            ChunkValues::Bytes(bytes) if !bytes.is_valid(self.rows) => {
                 Err(CorruptChunk { at: 64, expected: "values that end in order and are UTF-8 where they are text" })
             }
             _ => Ok(()),

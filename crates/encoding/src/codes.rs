@@ -28,7 +28,7 @@ pub(crate) enum Codes {
     Runs(RunEnds, Packed),
 }
 
-/// Minimum average rows of a run for which binary search pays.
+/// Minimum average rows of a run for which a binary search per row is worthwhile.
 const RUN_ROWS_MIN: usize = 8;
 
 /// Bits of a code. A dictionary has at most 2^16 entries.
@@ -36,15 +36,15 @@ pub(crate) fn width_of(entries: usize) -> usize {
     packed::width_of(0, entries as i32 - 1).unwrap_or(16)
 }
 
-/// Whether runs take less than half the bytes of packed codes, and are long enough for a binary search to pay.
-fn pays_in_runs(rows: usize, runs: usize, width: usize) -> bool {
+/// Whether runs take less than half the bytes of packed codes, and are long enough for binary search.
+fn are_runs_worthwhile(rows: usize, runs: usize, width: usize) -> bool {
     runs * RUN_ROWS_MIN <= rows && runs * (16 + width) * 2 < rows * width
 }
 
 /// Bytes of the parts of `rows` codes that form `runs` runs, in the form that `write` chooses.
 pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     let width = width_of(entries);
-    if pays_in_runs(rows, runs, width) {
+    if are_runs_worthwhile(rows, runs, width) {
         padded(2 * runs) + packed::bytes(runs, width)
     } else {
         packed::bytes(rows, width)
@@ -58,11 +58,11 @@ pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: 
     head.width = width;
     head.entries = entries;
     let runs = 1 + codes.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    if in_runs.unwrap_or(pays_in_runs(codes.len(), runs, width)) {
+    if in_runs.unwrap_or(are_runs_worthwhile(codes.len(), runs, width)) {
         let starts = run_starts(codes);
         let values: Vec<i32> = starts.iter().map(|row| codes[*row]).collect();
         (head.inner, head.runs) = (Some(Encoding::RunLength), starts.len());
-        writer.part(&run_ends::write(&starts, codes.len()));
+        writer.push_part(&run_ends::write(&starts, codes.len()));
         packed::write(&values, 0, width, writer);
     } else {
         head.inner = Some(Encoding::BitPacked);
@@ -144,7 +144,7 @@ impl Codes {
     }
 
     /// Codes of the rows at ascending positions.
-    pub(crate) fn at(&self, positions: &[u32]) -> Vec<u16> {
+    pub(crate) fn gather(&self, positions: &[u32]) -> Vec<u16> {
         let mut codes: Vec<i32> = Vec::with_capacity(positions.len());
         match self {
             Self::Packed(packed) => packed.append_at(positions, &mut codes),
@@ -206,7 +206,7 @@ impl Codes {
         match self {
             Self::Packed(packed) => packed.filter_flags(flags, rows, selection),
             Self::Runs(ends, packed) => {
-                filter_runs(ends, packed, &LanePredicate::<u16>::of_flags(flags), rows, selection);
+                filter_runs(ends, packed, &LanePredicate::<u16>::from_flags(flags), rows, selection);
             }
         }
     }

@@ -16,11 +16,11 @@ pub(crate) struct Distinct<T> {
 
 /// Odd, with bits spread evenly: derived from the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-const INLINE_MAX: u32 = 12;
+const INLINE_BYTES_MAX: u32 = 12;
 
-/// Both halves of a 128-bit product, folded. Every bit of the factors affects every bit of the result.
+/// Both halves of a 128-bit product, combined by XOR. Every bit of the factors affects every bit of the result.
 #[inline(always)]
-fn fold(left: u64, right: u64) -> u64 {
+fn fold_product(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     product as u64 ^ (product >> 64) as u64
 }
@@ -88,7 +88,7 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
             Some((last_value, code)) if last_value == *value => code,
             _ => {
                 let number = value.to_number();
-                let hash = fold(number as u64 ^ MIX, (number >> 64) as u64 ^ MIX);
+                let hash = fold_product(number as u64 ^ MIX, (number >> 64) as u64 ^ MIX);
                 let index = table.find_or_insert(hash, |index| entries[index] == *value).unwrap_or_else(|| {
                     entries.push(*value);
                     entries.len() - 1
@@ -136,10 +136,10 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
     let shared =
         entries.iter().map(|row| first.iter().zip(value(row)).take_while(|(left, right)| left == right).count());
     let shared = shared.min().unwrap_or(0);
-    let keyed: Vec<(u64, u32)> = entries.iter().map(|row| (prefix(&value(row)[shared..]), *row)).collect();
+    let prefixed: Vec<(u64, u32)> = entries.iter().map(|row| (prefix(&value(row)[shared..]), *row)).collect();
     let compare =
         |left: &(u64, u32), right: &(u64, u32)| left.0.cmp(&right.0).then_with(|| value(&left.1).cmp(value(&right.1)));
-    let Distinct { entries, codes } = sorted(keyed, codes, compare);
+    let Distinct { entries, codes } = sorted(prefixed, codes, compare);
     Some(Distinct { entries: entries.into_iter().map(|(_, row)| row).collect(), codes })
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item =
 #[inline(always)]
 fn is_same(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> bool {
     let other_view = array.views()[other];
-    if view as u32 <= INLINE_MAX {
+    if view as u32 <= INLINE_BYTES_MAX {
         return view == other_view;
     }
     // The lower half of a view holds the length and the first four bytes.
@@ -179,18 +179,18 @@ fn is_same(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> boo
 
 #[inline(always)]
 fn hash_of(array: &BinaryViewArray, view: u128, row: usize) -> u64 {
-    if view as u32 <= INLINE_MAX {
-        return fold(view as u64 ^ MIX, (view >> 64) as u64 ^ MIX.rotate_left(32));
+    if view as u32 <= INLINE_BYTES_MAX {
+        return fold_product(view as u64 ^ MIX, (view >> 64) as u64 ^ MIX.rotate_left(32));
     }
     let bytes = array.value(row);
     let mut hash = bytes.len() as u64 ^ MIX;
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
-        hash = fold(u64::from_le_bytes(*word) ^ hash, MIX.rotate_left(32));
+        hash = fold_product(u64::from_le_bytes(*word) ^ hash, MIX.rotate_left(32));
     }
     // The value has more than twelve bytes, so its last eight overlap earlier ones and need no padding.
     match bytes.last_chunk::<8>() {
-        Some(last) if !rest.is_empty() => fold(u64::from_le_bytes(*last) ^ hash, MIX.rotate_left(17)),
+        Some(last) if !rest.is_empty() => fold_product(u64::from_le_bytes(*last) ^ hash, MIX.rotate_left(17)),
         _ => hash,
     }
 }

@@ -13,7 +13,7 @@ use taut_types::{Encoding, LogicalType, f32_to_ordered, f64_to_ordered};
 
 use crate::choice::{Choice, EncodeError};
 use crate::head::{Head, Writer};
-use crate::kernels::{Native, wide};
+use crate::kernels::{Native, with_wide_vectors};
 use crate::numbers::Nesting;
 use crate::{CHUNK_ROWS_MAX, bytes, numbers};
 
@@ -40,39 +40,39 @@ pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<
         return Ok(writer.finish(head));
     }
     if let Some(nulls) = nulls {
-        writer.part(&nulls.inner().sliced());
+        writer.push_part(&nulls.inner().sliced());
     }
-    let wrong = || EncodeError::WrongType { logical, found: array.data_type().to_string() };
-    let frame = Frame { nulls, choice, head, writer };
+    let wrong_type = || EncodeError::WrongType { logical, found: array.data_type().to_string() };
+    let input = ChunkInput { nulls, choice, head, writer };
     match logical {
         LogicalType::Boolean => {
-            let array = array.as_boolean_opt().ok_or_else(wrong)?;
+            let array = array.as_boolean_opt().ok_or_else(wrong_type)?;
             let bits: Vec<u8> = array.values().iter().map(u8::from).collect();
-            frame.numbers(bits, false)
+            input.numbers(bits, false)
         }
-        LogicalType::SmallInt => frame.numbers(values::<Int16Type>(array).ok_or_else(wrong)?, false),
-        LogicalType::Integer => frame.numbers(values::<Int32Type>(array).ok_or_else(wrong)?, false),
-        LogicalType::BigInt => frame.numbers(values::<Int64Type>(array).ok_or_else(wrong)?, false),
-        LogicalType::Date => frame.numbers(values::<Date32Type>(array).ok_or_else(wrong)?, false),
+        LogicalType::SmallInt => input.numbers(values::<Int16Type>(array).ok_or_else(wrong_type)?, false),
+        LogicalType::Integer => input.numbers(values::<Int32Type>(array).ok_or_else(wrong_type)?, false),
+        LogicalType::BigInt => input.numbers(values::<Int64Type>(array).ok_or_else(wrong_type)?, false),
+        LogicalType::Date => input.numbers(values::<Date32Type>(array).ok_or_else(wrong_type)?, false),
         LogicalType::Timestamp | LogicalType::TimestampTz => {
-            frame.numbers(values::<TimestampMicrosecondType>(array).ok_or_else(wrong)?, false)
+            input.numbers(values::<TimestampMicrosecondType>(array).ok_or_else(wrong_type)?, false)
         }
         LogicalType::Real => {
-            let values = values::<Float32Type>(array).ok_or_else(wrong)?;
-            frame.numbers(values.iter().map(|value| f32_to_ordered(*value)).collect::<Vec<_>>(), true)
+            let values = values::<Float32Type>(array).ok_or_else(wrong_type)?;
+            input.numbers(values.iter().map(|value| f32_to_ordered(*value)).collect::<Vec<_>>(), true)
         }
         LogicalType::Double => {
-            let values = values::<Float64Type>(array).ok_or_else(wrong)?;
-            frame.numbers(values.iter().map(|value| f64_to_ordered(*value)).collect::<Vec<_>>(), true)
+            let values = values::<Float64Type>(array).ok_or_else(wrong_type)?;
+            input.numbers(values.iter().map(|value| f64_to_ordered(*value)).collect::<Vec<_>>(), true)
         }
-        LogicalType::Decimal { .. } => frame.decimals(values::<Decimal128Type>(array).ok_or_else(wrong)?, logical),
+        LogicalType::Decimal { .. } => input.decimals(values::<Decimal128Type>(array).ok_or_else(wrong_type)?, logical),
         LogicalType::Varchar => {
-            let array = array.as_string_view_opt().ok_or_else(wrong)?;
-            bytes::encode(&array.clone().to_binary_view(), frame.choice, frame.head, frame.writer)
+            let array = array.as_string_view_opt().ok_or_else(wrong_type)?;
+            bytes::encode(&array.clone().to_binary_view(), input.choice, input.head, input.writer)
         }
         LogicalType::Bytea => {
-            let array = array.as_binary_view_opt().ok_or_else(wrong)?;
-            bytes::encode(array, frame.choice, frame.head, frame.writer)
+            let array = array.as_binary_view_opt().ok_or_else(wrong_type)?;
+            bytes::encode(array, input.choice, input.head, input.writer)
         }
     }
 }
@@ -82,27 +82,27 @@ fn values<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<&[T::Native]> {
     array.as_primitive_opt::<T>().map(|array| &**array.values())
 }
 
-/// Inputs that all encodings of numbers share.
-struct Frame<'a> {
+/// Choice of the encoding, nulls and head of a chunk, and its writer.
+struct ChunkInput<'a> {
     nulls: Option<&'a NullBuffer>,
     choice: Choice,
     head: Head,
     writer: Writer,
 }
 
-impl Frame<'_> {
+impl ChunkInput<'_> {
     fn numbers<'v, N: Native>(self, values: impl Into<Cow<'v, [N]>>, is_float: bool) -> Result<Vec<u8>, EncodeError> {
         let mut values = values.into();
         if let Some(nulls) = self.nulls {
             fill_nulls(values.to_mut(), nulls);
         }
-        numbers::encode(&values, Nesting::of_column(is_float), self.choice, self.head, self.writer)
+        numbers::encode(&values, Nesting::for_column(is_float), self.choice, self.head, self.writer)
     }
 
     /// Encodes decimals, in 64 bits if all of them fit. Most columns fit, whatever their precision.
     fn decimals(self, values: &[i128], logical: LogicalType) -> Result<Vec<u8>, EncodeError> {
         let plain_bytes = self.head.plain_bytes;
-        if let Some(narrow) = narrowed(values).filter(|_| plain_bytes == 8) {
+        if let Some(narrow) = narrow_to_i64(values).filter(|_| plain_bytes == 8) {
             return self.numbers(narrow, false);
         }
         // The values of null rows may not fit.
@@ -114,23 +114,23 @@ impl Frame<'_> {
         if values.iter().any(|value| !(-bound - 1..=bound).contains(value)) {
             return Err(EncodeError::OutOfRange { logical });
         }
-        match narrowed(&values) {
-            Some(narrow) => numbers::encode(&narrow, Nesting::of_column(false), self.choice, self.head, self.writer),
-            None => numbers::encode(&values, Nesting::of_column(false), self.choice, self.head, self.writer),
+        match narrow_to_i64(&values) {
+            Some(narrow) => numbers::encode(&narrow, Nesting::for_column(false), self.choice, self.head, self.writer),
+            None => numbers::encode(&values, Nesting::for_column(false), self.choice, self.head, self.writer),
         }
     }
 }
 
 /// Numbers as 64-bit integers. Returns `None` if one does not fit.
-fn narrowed(values: &[i128]) -> Option<Vec<i64>> {
-    wide(move || {
-        let mut fit = true;
+fn narrow_to_i64(values: &[i128]) -> Option<Vec<i64>> {
+    with_wide_vectors(move || {
+        let mut all_fit = true;
         let narrow = values.iter().map(|value| {
-            fit &= i128::from(*value as i64) == *value;
+            all_fit &= i128::from(*value as i64) == *value;
             *value as i64
         });
         let narrow = narrow.collect();
-        fit.then_some(narrow)
+        all_fit.then_some(narrow)
     })
 }
 

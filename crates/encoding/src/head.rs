@@ -118,7 +118,7 @@ impl Head {
             exponent: head[44].into(),
             factor: head[45].into(),
         };
-        let check = |is_good, at, expected| if is_good { Ok(()) } else { Err(corrupt(at, expected)) };
+        let check = |is_valid, at, expected| if is_valid { Ok(()) } else { Err(corrupt(at, expected)) };
         check(head.width <= 64, 2, "a width of 0 to 64 bits")?;
         check(head.plain_bytes == plain_bytes, 3, "the plain width of the type")?;
         let is_segment = head.rows == rows && (1..=CHUNK_ROWS_MAX).contains(&rows);
@@ -184,7 +184,7 @@ impl Parts {
     }
 
     /// Reads the next part of this many bytes.
-    pub(crate) fn take(&mut self, bytes: usize, expected: &'static str) -> Result<Buffer, CorruptChunk> {
+    pub(crate) fn read_part(&mut self, bytes: usize, expected: &'static str) -> Result<Buffer, CorruptChunk> {
         let padded = padded(bytes);
         if padded > self.bytes.len() - self.at {
             return Err(CorruptChunk { at: self.at, expected });
@@ -194,7 +194,7 @@ impl Parts {
         Ok(part)
     }
 
-    /// Fails if bytes are left after the parts that were read.
+    /// Checks that no bytes follow the parts that were read.
     pub(crate) fn finish(self) -> Result<(), CorruptChunk> {
         if self.at == self.bytes.len() {
             return Ok(());
@@ -210,7 +210,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Chunk without parts. Reserves memory for about this many bytes of parts.
+    /// Creates a chunk without parts. Reserves memory for about this many bytes of parts.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut writer = Self { bytes: Vec::with_capacity(HEAD_BYTES + 4 * ALIGNMENT + bytes) };
         writer.bytes.resize(HEAD_BYTES, 0);
@@ -218,7 +218,7 @@ impl Writer {
     }
 
     /// Appends a part.
-    pub(crate) fn part(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_part(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
@@ -236,9 +236,9 @@ mod tests {
 
     fn chunk() -> Vec<u8> {
         let mut writer = Writer::with_capacity(100);
-        writer.part(&[1; 70]);
-        writer.part(&[]);
-        writer.part(&[2; 64]);
+        writer.push_part(&[1; 70]);
+        writer.push_part(&[]);
+        writer.push_part(&[2; 64]);
         let head = Head { rows: 9, nulls: 3, plain_bytes: 8, base: -5, width: 64, ..Head::new(Encoding::Dictionary) };
         writer.finish(Head { inner: Some(Encoding::BitPacked), heap_bytes: 70, ..head })
     }
@@ -248,16 +248,16 @@ mod tests {
         let (head, mut parts) = Head::parse(Buffer::from(chunk()), 8, 9).unwrap();
         assert_eq!((head.encoding, head.inner), (Encoding::Dictionary, Some(Encoding::BitPacked)));
         assert_eq!((head.rows, head.nulls, head.base, head.heap_bytes, head.width), (9, 3, -5, 70, 64));
-        assert_eq!(parts.take(70, "first").unwrap().as_slice(), [1; 70]);
-        assert_eq!(parts.take(0, "second").unwrap().as_slice(), [0u8; 0]);
+        assert_eq!(parts.read_part(70, "first").unwrap().as_slice(), [1; 70]);
+        assert_eq!(parts.read_part(0, "second").unwrap().as_slice(), [0u8; 0]);
         assert_eq!(parts.at(), 192);
-        assert_eq!(parts.take(65, "third"), Err(CorruptChunk { at: 192, expected: "third" }));
-        assert_eq!(parts.take(64, "third").unwrap().as_slice(), [2; 64]);
+        assert_eq!(parts.read_part(65, "third"), Err(CorruptChunk { at: 192, expected: "third" }));
+        assert_eq!(parts.read_part(64, "third").unwrap().as_slice(), [2; 64]);
         parts.finish().unwrap();
     }
 
     #[test]
-    fn wrong_fields_are_named_by_their_byte() {
+    fn errors_name_the_byte_of_the_field() {
         let check = |at: usize, value: u8| {
             let mut bytes = chunk();
             bytes[at] = value;

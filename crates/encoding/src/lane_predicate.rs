@@ -8,8 +8,11 @@ use std::ops::Range;
 
 use taut_types::DatumPredicate;
 
-use crate::kernels::{FEW, Lane, MASK_WORDS, Predicate, Source, VectorBits, mask_of_bytes, unpack, unpack_lanes, wide};
-use crate::{Bitmap, Hashes, VECTOR_ROWS};
+use crate::kernels::{
+    KernelPredicate, Lane, LaneSource, MASK_WORDS, ONE_OF_MAX, VectorBits, mask_of_bytes, unpack, unpack_lanes,
+    with_wide_vectors,
+};
+use crate::{Bitmap, NumberFilter, VECTOR_ROWS};
 
 /// Maximum span of the numbers of a list that is looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
@@ -34,11 +37,11 @@ enum Kind<L> {
     /// `lane - low <= span`.
     Range { low: L, span: L },
     /// The lane is one of these.
-    Few(Vec<L>),
+    OneOf(Vec<L>),
     /// The flag at index `lane - low` is 1.
     Table { low: L, flags: Vec<u8> },
     /// `lane - low` is one of `distances`, which ascend.
-    Sorted { low: L, distances: Vec<L>, hashes: Hashes },
+    Sorted { low: L, distances: Vec<L>, filter: NumberFilter },
 }
 
 impl<L: Lane> LanePredicate<L> {
@@ -58,7 +61,7 @@ impl<L: Lane> LanePredicate<L> {
             DatumPredicate::OneOf(numbers) => {
                 let first = numbers.partition_point(|number| *number < domain.0);
                 let end = numbers.partition_point(|number| *number <= domain.1);
-                Self::list(numbers.get(first..end).unwrap_or_default(), origin)
+                Self::list_kind(numbers.get(first..end).unwrap_or_default(), origin)
             }
             DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => Kind::Nothing,
         };
@@ -72,23 +75,23 @@ impl<L: Lane> LanePredicate<L> {
         }
     }
 
-    fn list(numbers: &[i128], origin: i128) -> Kind<L> {
+    fn list_kind(numbers: &[i128], origin: i128) -> Kind<L> {
         let lane = |number: &i128| L::from_i128(number.wrapping_sub(origin));
         let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return Kind::Nothing };
         let span = last.wrapping_sub(*first) as u128;
         let distances = numbers.iter().map(|number| number.wrapping_sub(*first));
         if span == numbers.len() as u128 - 1 {
             Kind::Range { low: lane(first), span: L::from_i128(last.wrapping_sub(*first)) }
-        } else if numbers.len() <= FEW {
-            Kind::Few(numbers.iter().map(lane).collect())
+        } else if numbers.len() <= ONE_OF_MAX {
+            Kind::OneOf(numbers.iter().map(lane).collect())
         } else if span < TABLE_MAX {
             let mut flags = vec![0; span as usize + 1];
             distances.for_each(|distance| flags[distance as usize] = 1);
             Kind::Table { low: lane(first), flags }
         } else {
             let distances: Vec<L> = distances.map(L::from_i128).collect();
-            let hashes = Hashes::of(distances.iter().map(|distance| distance.to_u64()));
-            Kind::Sorted { low: lane(first), distances, hashes }
+            let filter = NumberFilter::new(distances.iter().map(|distance| distance.to_u64()));
+            Kind::Sorted { low: lane(first), distances, filter }
         }
     }
 
@@ -98,7 +101,7 @@ impl<L: Lane> LanePredicate<L> {
     }
 
     /// Predicate on codes: a code passes if its flag is true. Codes past the flags fail.
-    pub(crate) fn of_flags(flags: impl ExactSizeIterator<Item = bool>) -> Self {
+    pub(crate) fn from_flags(flags: impl ExactSizeIterator<Item = bool>) -> Self {
         let flags: Vec<u8> = flags.map(u8::from).collect();
         let negated = false;
         let (Some(first), Some(last)) =
@@ -118,21 +121,21 @@ impl<L: Lane> LanePredicate<L> {
     /// Whether a lane passes.
     #[inline]
     pub(crate) fn admits(&self, lane: L) -> bool {
-        let admits = match &self.kind {
+        let is_match = match &self.kind {
             Kind::Nothing => false,
             Kind::Range { low, span } => lane.minus(*low) <= *span,
-            Kind::Few(lanes) => lanes.contains(&lane),
+            Kind::OneOf(lanes) => lanes.contains(&lane),
             Kind::Table { low, flags } => usize::try_from(lane.minus(*low).to_u128())
                 .ok()
                 .and_then(|index| flags.get(index))
                 .is_some_and(|flag| *flag != 0),
             Kind::Sorted { low, distances, .. } => distances.binary_search(&lane.minus(*low)).is_ok(),
         };
-        admits != self.negated
+        is_match != self.negated
     }
 
     /// Whether all lanes pass (`true`) or none does (`false`). Returns `None` if that depends on the lane.
-    pub(crate) fn constant(&self) -> Option<bool> {
+    pub(crate) fn fixed_result(&self) -> Option<bool> {
         match &self.kind {
             Kind::Nothing => Some(self.negated),
             Kind::Range { span, .. } if *span == L::MAX => Some(!self.negated),
@@ -153,35 +156,35 @@ impl<L: Lane> LanePredicate<L> {
     }
 
     /// Clears the rows of a range that fail. The source must have the vectors of all rows.
-    pub(crate) fn filter(&self, source: Source<L>, rows: Range<usize>, selection: &mut Bitmap) {
-        if let Some(all) = self.constant() {
+    pub(crate) fn filter(&self, source: LaneSource<L>, rows: Range<usize>, selection: &mut Bitmap) {
+        if let Some(all) = self.fixed_result() {
             if !all {
                 selection.clear_range(rows);
             }
             return;
         }
         let whole = rows.start.div_ceil(VECTOR_ROWS)..rows.end / VECTOR_ROWS;
-        let mut edge = |rows: Range<usize>| {
+        let mut filter_edge = |rows: Range<usize>| {
             filter_vectors(rows, selection, |vector| self.mask_of(source.vectors(vector..vector + 1)));
         };
         if whole.is_empty() {
-            return edge(rows);
+            return filter_edge(rows);
         }
-        edge(rows.start..whole.start * VECTOR_ROWS);
-        edge(whole.end * VECTOR_ROWS..rows.end);
-        self.keep(source.vectors(whole.clone()), selection.vectors_mut(whole));
+        filter_edge(rows.start..whole.start * VECTOR_ROWS);
+        filter_edge(whole.end * VECTOR_ROWS..rows.end);
+        self.retain(source.vectors(whole.clone()), selection.vectors_mut(whole));
     }
 
-    /// Selects the rows of a source that pass, and no others. The bits of a part are set right before the predicate
-    /// clears them. If the bits of all rows were set first, they would have left the L1 cache by then.
-    pub(crate) fn select(&self, source: Source<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
+    /// Selects the rows of a source that pass, and no others. Works part by part: sets the bits of a part, then clears
+    /// those of failing rows while the part is in the L1 cache.
+    pub(crate) fn select(&self, source: LaneSource<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
         selection.reset(rows);
-        let vectors = if self.constant().is_none() { rows / VECTOR_ROWS } else { 0 };
+        let vectors = if self.fixed_result().is_none() { rows / VECTOR_ROWS } else { 0 };
         let part_vectors = (PART_BYTES / vector_bytes).max(PART_VECTORS_MIN);
         for first in (0..vectors).step_by(part_vectors) {
             let part = first..vectors.min(first + part_vectors);
             selection.extend_set(part.len() * VECTOR_ROWS);
-            self.keep(source.vectors(part.clone()), selection.vectors_mut(part));
+            self.retain(source.vectors(part.clone()), selection.vectors_mut(part));
         }
         let rest = selection.len()..rows;
         selection.extend_set(rest.len());
@@ -189,32 +192,32 @@ impl<L: Lane> LanePredicate<L> {
     }
 
     /// One bit per lane of a source of one vector. Bits past the last lane are undefined.
-    pub(crate) fn mask_of(&self, vector: Source<L>) -> [u64; MASK_WORDS] {
+    pub(crate) fn mask_of(&self, vector: LaneSource<L>) -> [u64; MASK_WORDS] {
         let mut bits = [[u64::MAX; MASK_WORDS]];
-        self.keep(vector, &mut bits);
+        self.retain(vector, &mut bits);
         bits[0]
     }
 
     /// Clears the bits of lanes that fail. Bits past the last lane are undefined afterwards.
-    fn keep(&self, source: Source<L>, selected: &mut [VectorBits]) {
-        if L::keep_narrow(&source, |lane| self.admits(lane), selected) {
+    fn retain(&self, source: LaneSource<L>, selected: &mut [VectorBits]) {
+        if L::retain_narrow(&source, |lane| self.admits(lane), selected) {
             return;
         }
         let predicate = match &self.kind {
-            Kind::Range { low, span } => Some(Predicate::Range { low: *low, span: *span }),
-            Kind::Few(values) => Some(Predicate::Few(values)),
-            Kind::Table { low, flags } => Some(Predicate::Table { low: *low, flags }),
+            Kind::Range { low, span } => Some(KernelPredicate::Range { low: *low, span: *span }),
+            Kind::OneOf(values) => Some(KernelPredicate::OneOf(values)),
+            Kind::Table { low, flags } => Some(KernelPredicate::Table { low: *low, flags }),
             Kind::Nothing | Kind::Sorted { .. } => None,
         };
-        if predicate.is_some_and(|predicate| L::keep(&source, &predicate, self.negated, selected)) {
+        if predicate.is_some_and(|predicate| L::retain(&source, &predicate, self.negated, selected)) {
             return;
         }
         for (vector, selected) in selected.iter_mut().enumerate() {
             if selected.iter().any(|word| *word != 0) {
                 let mask = match source.vectors(vector..vector + 1) {
-                    Source::Packed { width, packed } => self.mask_packed(width, packed),
-                    Source::Plain(lanes) => self.mask(lanes),
-                    Source::Floats(bits) => self.mask_floats(bits),
+                    LaneSource::Packed { width, packed } => self.mask_of_packed(width, packed),
+                    LaneSource::Plain(lanes) => self.mask(lanes),
+                    LaneSource::Floats(bits) => self.mask_of_floats(bits),
                 };
                 selected.iter_mut().zip(mask).for_each(|(word, mask)| *word &= mask);
             }
@@ -222,21 +225,21 @@ impl<L: Lane> LanePredicate<L> {
     }
 
     /// One bit per number of up to a vector. The numbers are given as the bits of floating-point numbers.
-    fn mask_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
+    fn mask_of_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
         let mut ordered = [L::default(); VECTOR_ROWS];
         let target = &mut ordered;
-        wide(move || {
+        with_wide_vectors(move || {
             for (lane, bits) in target.iter_mut().zip(bits) {
                 // The bits below the sign are inverted if the sign is set.
-                let turned = L::default().minus(bits.shr(L::BITS - 1)).shr(1);
-                *lane = bits.xor(turned);
+                let inverted = L::default().minus(bits.shr(L::BITS - 1)).shr(1);
+                *lane = bits.xor(inverted);
             }
         });
         self.mask(&ordered[..bits.len()])
     }
 
     /// One bit per lane of a packed vector.
-    fn mask_packed(&self, width: usize, packed: &[L]) -> [u64; MASK_WORDS] {
+    fn mask_of_packed(&self, width: usize, packed: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
         if let Kind::Range { low, span } = &self.kind {
             let (low, span) = (*low, *span);
@@ -244,36 +247,36 @@ impl<L: Lane> LanePredicate<L> {
         } else {
             let mut lanes = [L::default(); VECTOR_ROWS];
             unpack_lanes(width, packed, &mut lanes);
-            self.predicate(&lanes, &mut bytes);
+            self.mark_passing(&lanes, &mut bytes);
         }
-        self.finish(&bytes)
+        self.mask_of_flags(&bytes)
     }
 
     /// One bit per lane of up to a vector. Bits past the last lane are undefined.
     pub(crate) fn mask(&self, lanes: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
-        self.predicate(lanes, &mut bytes);
-        self.finish(&bytes)
+        self.mark_passing(lanes, &mut bytes);
+        self.mask_of_flags(&bytes)
     }
 
-    fn finish(&self, bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
+    fn mask_of_flags(&self, bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
         let mask = mask_of_bytes(bytes);
         if self.negated { mask.map(|word| !word) } else { mask }
     }
 
     /// Sets the byte of each lane that passes to 1. All bytes must be 0 before.
-    fn predicate(&self, lanes: &[L], bytes: &mut [u8; VECTOR_ROWS]) {
+    fn mark_passing(&self, lanes: &[L], bytes: &mut [u8; VECTOR_ROWS]) {
         match &self.kind {
             Kind::Nothing => {}
             Kind::Range { low, span } => {
                 let (low, span) = (*low, *span);
-                wide(move || {
+                with_wide_vectors(move || {
                     for (byte, lane) in bytes.iter_mut().zip(lanes) {
                         *byte = u8::from(lane.minus(low) <= span);
                     }
                 });
             }
-            Kind::Few(values) => wide(move || {
+            Kind::OneOf(values) => with_wide_vectors(move || {
                 for value in values {
                     let value = *value;
                     for (byte, lane) in bytes.iter_mut().zip(lanes) {
@@ -288,9 +291,9 @@ impl<L: Lane> LanePredicate<L> {
                     *byte = flags.get(index).copied().unwrap_or(0);
                 }
             }
-            Kind::Sorted { low, distances, hashes } => {
+            Kind::Sorted { low, distances, filter } => {
                 let first = *low;
-                hashes.mark(lanes.iter().map(move |lane| lane.minus(first).to_u64()), bytes);
+                filter.mark_candidates(lanes.iter().map(move |lane| lane.minus(first).to_u64()), bytes);
                 for (mut word, first) in mask_of_bytes(bytes).into_iter().zip((0..).step_by(64)) {
                     while word != 0 {
                         let row = first + word.trailing_zeros() as usize;
@@ -303,8 +306,8 @@ impl<L: Lane> LanePredicate<L> {
     }
 }
 
-/// Clears the rows of `rows` in `selection` whose bit in the mask of their vector is zero. Vectors without a selected
-/// row are skipped.
+/// Clears the rows of `rows` in `selection` whose bit in the mask of their vector is zero. Skips vectors without a
+/// selected row.
 pub(crate) fn filter_vectors(
     rows: Range<usize>,
     selection: &mut Bitmap,

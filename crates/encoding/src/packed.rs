@@ -16,8 +16,8 @@ use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Parts, Writer};
 use crate::kernels::{
-    LINE_BYTES, Lane, MASK_WORDS, Native, Source, append_extracted, append_sums, append_unpacked, extract, pack,
-    packed_bytes, prefetch, unpack, unpack_lanes, wide, with_lane,
+    LINE_BYTES, Lane, LaneSource, MASK_WORDS, Native, append_extracted, append_sums, append_unpacked, extract, pack,
+    packed_bytes, prefetch, unpack, unpack_lanes, with_lane, with_wide_vectors,
 };
 use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::{Bitmap, VECTOR_ROWS};
@@ -35,8 +35,8 @@ const BATCH_ROWS: usize = 48;
 /// Distance in bytes from the rows that are read to the lines that are prefetched.
 const AHEAD_BYTES: usize = 2048;
 
-/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, the bits are few
-/// compared with the bytes that are read.
+/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, the bits are much
+/// fewer than the bytes that are read.
 const PARTS_WIDTH_MAX: usize = 16;
 
 /// Maximum rows per vector that are read one by one. More rows cost as much as unpacking the vector. The limit is lower
@@ -77,7 +77,7 @@ fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: 
         let mut lanes = [L::default(); VECTOR_ROWS];
         for (packed, values) in packed.chunks_exact_mut(words).zip(values.chunks(VECTOR_ROWS)) {
             let target = &mut lanes;
-            wide(move || {
+            with_wide_vectors(move || {
                 for (lane, value) in target.iter_mut().zip(values) {
                     *lane = L::from_u64(value.minus(base));
                 }
@@ -86,13 +86,13 @@ fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: 
             pack(width, &lanes, packed);
         }
     }
-    writer.part(packed.as_slice().to_byte_slice());
+    writer.push_part(packed.as_slice().to_byte_slice());
 }
 
 impl Packed {
     /// Reads the packed numbers of this many rows.
     pub(crate) fn parse(parts: &mut Parts, base: i128, width: usize, rows: usize) -> Result<Self, CorruptChunk> {
-        Ok(Self { base, width, data: parts.take(bytes(rows, width), "packed numbers")? })
+        Ok(Self { base, width, data: parts.read_part(bytes(rows, width), "packed numbers")? })
     }
 
     /// Bits of a packed number.
@@ -119,8 +119,8 @@ impl Packed {
         } else {
             out.reserve(rows.len());
             with_lane!(self.width, L => {
-                let whole = |packed: &[L], out: &mut Vec<O>| append_sums(self.width, packed, base, out);
-                self.append_lanes(rows, out, whole, move |lane: L| base.plus(lane.to_u64()));
+                let append_vector = |packed: &[L], out: &mut Vec<O>| append_sums(self.width, packed, base, out);
+                self.append_lanes(rows, out, append_vector, move |lane: L| base.plus(lane.to_u64()));
             });
         }
     }
@@ -144,17 +144,17 @@ impl Packed {
         i64::try_from(low).ok()
     }
 
-    /// Appends the numbers of a range: whole vectors by `whole`, parts of vectors by `map`.
+    /// Appends the numbers of a range: whole vectors by `append_vector`, parts of vectors by `map`.
     fn append_lanes<L: Lane, O: Native>(
         &self,
         rows: Range<usize>,
         out: &mut Vec<O>,
-        whole: impl Fn(&[L], &mut Vec<O>),
+        append_vector: impl Fn(&[L], &mut Vec<O>),
         map: impl Fn(L) -> O + Copy,
     ) {
-        self.vectors::<L>(rows, |packed, part| {
+        self.for_each_vector::<L>(rows, |packed, part| {
             if part.len() == VECTOR_ROWS {
-                whole(packed, out);
+                append_vector(packed, out);
             } else if part.len() <= EXTRACTED_ROWS_MAX {
                 out.extend(part.map(|row| map(extract(self.width, packed, row))));
             } else {
@@ -167,7 +167,7 @@ impl Packed {
 
     /// Visits the packed vectors of a range, each with the part of it that lies in the range.
     #[inline(always)]
-    fn vectors<L: Lane>(&self, rows: Range<usize>, mut visit: impl FnMut(&[L], Range<usize>)) {
+    fn for_each_vector<L: Lane>(&self, rows: Range<usize>, mut visit: impl FnMut(&[L], Range<usize>)) {
         let mut row = rows.start;
         while row < rows.end {
             let first = row - row % VECTOR_ROWS;
@@ -178,7 +178,7 @@ impl Packed {
     }
 
     /// Number of vectors.
-    pub(super) fn vectors_count(&self) -> usize {
+    pub(super) fn vector_count(&self) -> usize {
         self.data.len() / packed_bytes(self.width).max(1)
     }
 
@@ -189,17 +189,17 @@ impl Packed {
         &self.data.typed_data()[vector * words..][..words]
     }
 
-    /// Numbers of a vector. Those past the last row are undefined.
-    pub(crate) fn vector_of<O: Native>(&self, vector: usize, out: &mut [O; VECTOR_ROWS]) {
+    /// Unpacks the numbers of a vector. Numbers past the last row are undefined.
+    pub(crate) fn unpack_vector<O: Native>(&self, vector: usize, out: &mut [O; VECTOR_ROWS]) {
         let base = O::from_number(self.base);
         with_lane!(self.width, L => {
             unpack(self.width, self.vector::<L>(vector), out, |lane| base.plus(lane.to_u64()));
         });
     }
 
-    /// Distances of a vector's numbers from the base, in lanes that are wide enough. Those past the last row are
-    /// undefined.
-    pub(crate) fn lanes_of<L: Lane>(&self, vector: usize, lanes: &mut [L; VECTOR_ROWS]) {
+    /// Unpacks the distances of a vector's numbers from the base. `L` must be wide enough for them. Distances past the
+    /// last row are undefined.
+    pub(crate) fn unpack_vector_lanes<L: Lane>(&self, vector: usize, lanes: &mut [L; VECTOR_ROWS]) {
         unpack_lanes(self.width, self.vector(vector), lanes);
     }
 
@@ -223,18 +223,18 @@ impl Packed {
         // one by one.
         while let Some(first) = positions.first() {
             let end = (*first as usize / VECTOR_ROWS + DENSITY_VECTORS) * VECTOR_ROWS;
-            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
-            if these.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
-                self.append_single::<L, O>(these, out);
+            let (group, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
+            if group.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
+                self.append_single::<L, O>(group, out);
             } else {
-                self.append_picked::<L, O>(these, out);
+                self.append_picked::<L, O>(group, out);
             }
             positions = rest;
         }
     }
 
-    /// Reads the numbers one by one. If a good part of the cache lines of their vectors is needed, prefetches all lines
-    /// in order, ahead of the rows, which is several times as fast.
+    /// Reads the numbers one by one. If many cache lines of their vectors are needed, prefetches all lines in order,
+    /// ahead of the rows, which is several times as fast.
     fn append_single<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (base, width, packed) = (O::from_number(self.base), self.width, self.data.typed_data());
@@ -262,9 +262,9 @@ impl Packed {
         while let Some(first) = positions.first() {
             let vector = *first as usize / VECTOR_ROWS;
             let end = (vector + 1) * VECTOR_ROWS;
-            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
+            let (vector_positions, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
             unpack_lanes(self.width, self.vector::<L>(vector), &mut lanes);
-            out.extend(these.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
+            out.extend(vector_positions.iter().map(|row| base.plus(lanes[*row as usize % VECTOR_ROWS].to_u64())));
             positions = rest;
         }
     }
@@ -280,12 +280,12 @@ impl Packed {
     pub(crate) fn visit_codes(&self, rows: Range<usize>, mut visit: impl FnMut(&[u16])) {
         let mut codes = [0; VECTOR_ROWS];
         if self.width <= 8 {
-            self.vectors::<u8>(rows, |packed, part| {
+            self.for_each_vector::<u8>(rows, |packed, part| {
                 unpack(self.width, packed, &mut codes, u16::from);
                 visit(&codes[part]);
             });
         } else {
-            with_lane!(self.width, L => self.vectors::<L>(rows, |packed, part| {
+            with_lane!(self.width, L => self.for_each_vector::<L>(rows, |packed, part| {
                 unpack(self.width, packed, &mut codes, |lane| lane.to_u64() as u16);
                 visit(&codes[part]);
             }));
@@ -293,10 +293,10 @@ impl Packed {
     }
 
     /// One bit per number of a vector: whether its distance is the greatest of the width. The width must not be zero.
-    pub(crate) fn greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
+    pub(crate) fn mask_of_greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
             LanePredicate::<L>::equal_to(<L as Lane>::MAX.shr(<L as Lane>::BITS - self.width))
-                .mask_of(Source::Packed { width: self.width, packed: self.vector(vector) })
+                .mask_of(LaneSource::Packed { width: self.width, packed: self.vector(vector) })
         })
     }
 
@@ -307,7 +307,7 @@ impl Packed {
         });
     }
 
-    /// Selects the rows that pass a predicate, and no others; `rows` is the number of all rows. Returns `false`, and
+    /// Selects the rows that pass a predicate, and no others. `rows` is the number of all rows. Returns `false`, and
     /// changes nothing, if [`Packed::filter`] is as fast.
     pub(crate) fn select(
         &self,
@@ -320,7 +320,7 @@ impl Packed {
             return false;
         }
         with_lane!(self.width, L => {
-            let source = Source::Packed { width: self.width, packed: self.data.typed_data() };
+            let source = LaneSource::Packed { width: self.width, packed: self.data.typed_data() };
             let predicate = LanePredicate::<L>::new(predicate, negated, self.domain(), self.base);
             predicate.select(source, packed_bytes(self.width), rows, selection);
         });
@@ -357,11 +357,11 @@ impl Packed {
     ) {
         with_lane!(self.width, L => {
             let predicate = LanePredicate::<L>::new(predicate, negated, self.domain(), self.base);
-            let constant = if self.width == 0 { Some(predicate.admits(L::default())) } else { predicate.constant() };
+            let constant = if self.width == 0 { Some(predicate.admits(L::default())) } else { predicate.fixed_result() };
             filter_vectors(rows, selection, |vector| {
                 let mut mask = match constant {
                     Some(passes) => [if passes { u64::MAX } else { 0 }; MASK_WORDS],
-                    None => predicate.mask_of(Source::Packed { width: self.width, packed: self.vector(vector) }),
+                    None => predicate.mask_of(LaneSource::Packed { width: self.width, packed: self.vector(vector) }),
                 };
                 correct(vector, &mut mask);
                 mask
@@ -376,12 +376,12 @@ impl Packed {
         rows: Range<usize>,
         selection: &mut Bitmap,
     ) {
-        with_lane!(self.width, L => self.filter_lanes(&LanePredicate::<L>::of_flags(flags), rows, selection));
+        with_lane!(self.width, L => self.filter_lanes(&LanePredicate::<L>::from_flags(flags), rows, selection));
     }
 
     fn filter_lanes<L: Lane>(&self, predicate: &LanePredicate<L>, rows: Range<usize>, selection: &mut Bitmap) {
         if self.width > 0 {
-            predicate.filter(Source::Packed { width: self.width, packed: self.data.typed_data() }, rows, selection);
+            predicate.filter(LaneSource::Packed { width: self.width, packed: self.data.typed_data() }, rows, selection);
         } else if !predicate.admits(L::default()) {
             selection.clear_range(rows);
         }

@@ -17,7 +17,7 @@ use crate::head::{CorruptChunk, Parts};
 /// Ends of runs, stored as the last row of each run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEnds {
-    lasts: ScalarBuffer<u16>,
+    last_rows: ScalarBuffer<u16>,
 }
 
 /// First row of each run of equal values.
@@ -29,9 +29,9 @@ pub(crate) fn run_starts<T: PartialEq>(values: &[T]) -> Vec<usize> {
 /// Bytes of runs that begin at these rows.
 pub(crate) fn write(starts: &[usize], rows: usize) -> Vec<u8> {
     let ends = starts.iter().skip(1).copied().chain([rows]);
-    // A chunk has at most 2^16 rows, none of its runs is empty.
-    let lasts: Vec<u16> = ends.map(|end| (end - 1) as u16).collect();
-    lasts.as_slice().to_byte_slice().to_vec()
+    // A chunk has at most 2^16 rows, and no run is empty.
+    let last_rows: Vec<u16> = ends.map(|end| (end - 1) as u16).collect();
+    last_rows.as_slice().to_byte_slice().to_vec()
 }
 
 impl RunEnds {
@@ -40,28 +40,28 @@ impl RunEnds {
         if runs == 0 {
             return Err(CorruptChunk { at: 32, expected: "at least one run" });
         }
-        let lasts = parts.take(2 * runs, "ends of runs")?;
-        Ok(Self { lasts: ScalarBuffer::from(lasts) })
+        let last_rows = parts.read_part(2 * runs, "ends of runs")?;
+        Ok(Self { last_rows: ScalarBuffer::from(last_rows) })
     }
 
     /// Ends of runs of `length + 1` rows each. Returns `None` if the lengths do not add up to `rows`.
-    pub(crate) fn of_lengths(lengths: impl ExactSizeIterator<Item = u64>, rows: usize) -> Option<Self> {
-        let (mut end, mut lasts) = (0, Vec::with_capacity(lengths.len()));
+    pub(crate) fn from_lengths(lengths: impl ExactSizeIterator<Item = u64>, rows: usize) -> Option<Self> {
+        let (mut end, mut last_rows) = (0, Vec::with_capacity(lengths.len()));
         for length in lengths {
             end = length.saturating_add(end + 1).min(CHUNK_ROWS_MAX as u64 + 1);
-            lasts.push((end - 1) as u16);
+            last_rows.push((end - 1) as u16);
         }
-        (!lasts.is_empty() && end == rows as u64).then(|| Self { lasts: ScalarBuffer::from(lasts) })
+        (!last_rows.is_empty() && end == rows as u64).then(|| Self { last_rows: ScalarBuffer::from(last_rows) })
     }
 
     /// Number of runs.
     pub(crate) fn len(&self) -> usize {
-        self.lasts.len()
+        self.last_rows.len()
     }
 
     /// Run that a row belongs to.
     pub(crate) fn run_of(&self, row: usize) -> usize {
-        self.lasts.partition_point(|last| usize::from(*last) < row).min(self.lasts.len() - 1)
+        self.last_rows.partition_point(|last| usize::from(*last) < row).min(self.last_rows.len() - 1)
     }
 
     /// Runs that a range of rows touches.
@@ -79,7 +79,7 @@ impl RunEnds {
         let runs = self.runs_of(&rows);
         let mut start = rows.start;
         for run in runs.clone() {
-            let end = usize::from(self.lasts[run]) + 1;
+            let end = usize::from(self.last_rows[run]) + 1;
             let end = if run + 1 == runs.end { rows.end } else { end.clamp(start, rows.end) };
             if start < end {
                 visit(run, start..end);
@@ -94,10 +94,10 @@ impl RunEnds {
         let mut run = 0;
         for row in positions {
             let row = *row as usize;
-            if usize::from(self.lasts[run]) < row {
+            if usize::from(self.last_rows[run]) < row {
                 // Neighbouring positions are often in neighbouring runs.
-                let next = (run + 1).min(self.lasts.len() - 1);
-                run = if usize::from(self.lasts[next]) >= row { next } else { self.run_of(row) };
+                let next = (run + 1).min(self.last_rows.len() - 1);
+                run = if usize::from(self.last_rows[next]) >= row { next } else { self.run_of(row) };
             }
             visit(run);
         }
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
     use arrow_buffer::Buffer;
 
-    fn ends(lasts: Vec<u16>) -> RunEnds {
-        RunEnds { lasts: ScalarBuffer::from(lasts) }
+    fn ends(last_rows: Vec<u16>) -> RunEnds {
+        RunEnds { last_rows: ScalarBuffer::from(last_rows) }
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let values = [7, 7, 8, 7, 7, 7, 9];
         let starts = run_starts(&values);
         assert_eq!(starts, [0, 2, 3, 6]);
-        let runs = RunEnds { lasts: ScalarBuffer::from(Buffer::from(write(&starts, values.len()))) };
+        let runs = RunEnds { last_rows: ScalarBuffer::from(Buffer::from(write(&starts, values.len()))) };
         for start in 0..values.len() {
             assert_eq!(values[starts[runs.run_of(start)]], values[start]);
             for end in start..=values.len() {
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn hostile_ends_cover_each_row_once() {
-        for lasts in [vec![0], vec![9, 2, 1], vec![5, 5, 5], vec![u16::MAX, 0], vec![0, 1, 2]] {
-            let runs = ends(lasts);
+        for last_rows in [vec![0], vec![9, 2, 1], vec![5, 5, 5], vec![u16::MAX, 0], vec![0, 1, 2]] {
+            let runs = ends(last_rows);
             for (start, end) in [(0, 0), (0, 10), (3, 7), (9, 10)] {
                 let mut next = start;
                 runs.visit(start..end, |run, rows| {

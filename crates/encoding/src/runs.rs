@@ -34,8 +34,8 @@ impl<'a> SelectedRuns<'a> {
         };
         let span = head.start.max(rows.start)..tail.end.min(rows.end);
         let outside = (span.start - head.start) + (tail.end - span.end);
-        let all: usize = ranges.iter().map(ExactSizeIterator::len).sum();
-        Self { ranges, span, len: all - outside as usize }
+        let total: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        Self { ranges, span, len: total - outside as usize }
     }
 
     /// The selected rows that lie in `rows`.
@@ -65,21 +65,22 @@ impl<'a> SelectedRuns<'a> {
     }
 
     /// Moves the values of the selected rows to the front and returns their number. `values` has one value for each row
-    /// of the span. The values after those returned are undefined.
+    /// of the span. The values after those are undefined.
     ///
     /// # Panics
     /// If there are fewer values than rows in the span.
     pub(crate) fn close_gaps<T: Copy>(&self, values: &mut [T]) -> usize {
-        let (start, mut kept) = (self.span().start, 0);
+        let (start, mut count) = (self.span().start, 0);
         for run in self.iter() {
             let from = run.start - start;
-            values.copy_within(from..from + run.len(), kept);
-            kept += run.len();
+            values.copy_within(from..from + run.len(), count);
+            count += run.len();
         }
-        kept
+        count
     }
 
-    /// Validity of the selected rows, from that of all rows of the span. Returns `None` if none of them is null.
+    /// Validity of the selected rows. `nulls` is the validity of all rows of the span. Returns `None` if no selected
+    /// row is null.
     pub(crate) fn nulls(&self, nulls: Option<NullBuffer>) -> Option<NullBuffer> {
         let nulls = nulls?;
         let mut valid = Bitmap::none(nulls.len());
@@ -90,17 +91,17 @@ impl<'a> SelectedRuns<'a> {
             .for_each(|(word, bits)| *word = bits);
         // One more word, for the bits that are shifted out of the last one.
         let mut words = vec![0; self.len.div_ceil(64) + 1];
-        let (start, mut kept) = (self.span().start, 0);
+        let (start, mut count) = (self.span().start, 0);
         for run in self.iter() {
             let (from, end) = (run.start - start, run.end - start);
             for row in (from..end).step_by(64) {
                 let bits = valid.bits_from(row, end);
-                words[kept / 64] |= bits << (kept % 64);
-                words[kept / 64 + 1] |= bits >> 1 >> (63 - kept % 64);
-                kept += 64.min(end - row);
+                words[count / 64] |= bits << (count % 64);
+                words[count / 64 + 1] |= bits >> 1 >> (63 - count % 64);
+                count += 64.min(end - row);
             }
         }
-        let valid = BooleanBuffer::new(Buffer::from_vec(words), 0, kept);
+        let valid = BooleanBuffer::new(Buffer::from_vec(words), 0, count);
         Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0)
     }
 }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_cut_to_the_rows_they_lie_in() {
+    fn runs_are_clipped_to_a_range() {
         let ranges = [2..5, 6..9, 20..21];
         let rows: Vec<u32> = ranges.iter().cloned().flatten().collect();
         for start in 0..23 {
@@ -126,8 +127,8 @@ mod tests {
                     let span = expected.first().map_or(0..0, |first| *first..expected[expected.len() - 1] + 1);
                     assert_eq!(runs.span(), span);
                     let mut values: Vec<usize> = span.clone().collect();
-                    let kept = runs.close_gaps(&mut values);
-                    values.truncate(kept);
+                    let count = runs.close_gaps(&mut values);
+                    values.truncate(count);
                     assert_eq!(values, expected);
                     let is_valid = |row: usize| !row.is_multiple_of(3);
                     let all = NullBuffer::from_iter((0..30).map(is_valid));

@@ -22,7 +22,7 @@ pub fn numbers(
     match predicate {
         DatumPredicate::Range { low, high } if low > high => Some(vec![]),
         DatumPredicate::Range { low, high } => Some(vec![between(*low, *high, rows)]),
-        DatumPredicate::OneOf(list) => each(list, rows, |number, rows| between(*number, *number, rows)),
+        DatumPredicate::OneOf(list) => find_each(list, rows, |number, rows| between(*number, *number, rows)),
         DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => None,
     }
 }
@@ -34,33 +34,33 @@ pub(crate) fn bytes<'a>(
     rows: Range<usize>,
     value: impl Fn(usize) -> Cow<'a, [u8]>,
 ) -> Option<Vec<Range<usize>>> {
-    let not_above = |bound: &[u8], rows| first_row(rows, |row| *value(row) <= *bound);
-    let below = |bound: &[u8], rows| first_row(rows, |row| *value(row) < *bound);
+    let end_of = |bound: &[u8], rows| first_row(rows, |row| *value(row) <= *bound);
+    let start_of = |bound: &[u8], rows| first_row(rows, |row| *value(row) < *bound);
     match predicate {
         DatumPredicate::BytesRange { low, high } => {
             let start = match low {
-                Bound::Included(low) => below(low, rows.clone()),
-                Bound::Excluded(low) => not_above(low, rows.clone()),
+                Bound::Included(low) => start_of(low, rows.clone()),
+                Bound::Excluded(low) => end_of(low, rows.clone()),
                 Bound::Unbounded => rows.start,
             };
             let end = match high {
-                Bound::Included(high) => not_above(high, start..rows.end),
-                Bound::Excluded(high) => below(high, start..rows.end),
+                Bound::Included(high) => end_of(high, start..rows.end),
+                Bound::Excluded(high) => start_of(high, start..rows.end),
                 Bound::Unbounded => rows.end,
             };
             let found = start..end;
             Some(vec![found])
         }
-        DatumPredicate::BytesOneOf(list) => each(list, rows, |item, rows| {
-            let start = below(item, rows.clone());
-            start..not_above(item, start..rows.end)
+        DatumPredicate::BytesOneOf(list) => find_each(list, rows, |item, rows| {
+            let start = start_of(item, rows.clone());
+            start..end_of(item, start..rows.end)
         }),
         DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => None,
     }
 }
 
 /// Finds the rows of each item of an ascending list. The search for an item begins after the rows of the item before.
-fn each<T>(
+fn find_each<T>(
     list: &[T],
     rows: Range<usize>,
     find: impl Fn(&T, Range<usize>) -> Range<usize>,
@@ -74,8 +74,8 @@ fn each<T>(
     (list.len() <= LIST_MAX).then(|| list.iter().map(found).collect())
 }
 
-/// First row for which `is_before` is false, or the end of the range. `is_before` must hold for all rows before that
-/// one, and for none after it.
+/// First row for which `is_before` is false, or the end of the range. `is_before` must be true for all rows before it,
+/// and false for all rows after it.
 fn first_row(rows: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (rows.start, rows.end);
     while low < high {

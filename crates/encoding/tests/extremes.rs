@@ -4,7 +4,7 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, Instructions, encode};
+use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, InstructionSet, encode};
 use taut_testkit::{Model, array_of};
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType};
 
@@ -25,8 +25,8 @@ fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec
 fn few_rows_are_found_as_a_scan_finds_them() {
     let mut random = StdRng::seed_from_u64(13);
     let (mut by_extremes, mut looked_at) = (0, 0);
-    for (bits, set) in (17..=64).zip(Instructions::ALL.into_iter().cycle()) {
-        set.at_most();
+    for (bits, set) in (17..=64).zip(InstructionSet::ALL.into_iter().cycle()) {
+        set.use_at_most();
         let rows = [CHUNK_ROWS_MAX, 5000, 2048, 100][bits % 4];
         let (chunk, model, numbers) = chunk_of(bits, rows, &mut random);
         let (few, last) = (rows / 900, numbers.len() - 1);

@@ -8,7 +8,7 @@ use arrow_select::take::take;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{
-    ArrayBuilder, Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Extreme, Instructions, NullableNumbers,
+    ArrayBuilder, Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Extreme, InstructionSet, NullableNumbers,
     SelectedRuns, encode,
 };
 use taut_testkit::{Model, TestTable, agree, array_of, predicates_for, tables};
@@ -366,11 +366,11 @@ fn every_encoding_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seen = std::collections::HashMap::<Encoding, usize>::new();
     let mut nested = 0;
-    let mut sets = Instructions::ALL.into_iter().cycle();
+    let mut sets = InstructionSet::ALL.into_iter().cycle();
     let check_column = &mut |column: &Column, random: &mut StdRng| {
         // Results do not depend on the instruction set. The setting may also affect other tests, which run at the same
         // time.
-        sets.next().map(Instructions::at_most);
+        sets.next().map(InstructionSet::use_at_most);
         let (name, logical, array) = (&column.name, column.logical, &column.array);
         for choice in choices(logical) {
             let bytes = match encode(array, logical, choice) {

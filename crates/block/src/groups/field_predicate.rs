@@ -4,7 +4,7 @@
 use std::ops::{Bound, Range};
 
 use arrow_buffer::BooleanBuffer;
-use taut_encoding::{Bitmap, Hashes};
+use taut_encoding::{Bitmap, NumberFilter};
 use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, DatumPredicate};
 
@@ -22,8 +22,8 @@ pub(crate) enum FieldPredicate {
     Range { low: u64, span: u64, inside: bool },
     /// One bit for each distance: whether it passes. Distances beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// Listed distances pass if `inside`, the others if not. The list ascends. `hashes` rule out most other distances.
-    List { list: Vec<u64>, hashes: Hashes, inside: bool },
+    /// Listed distances pass if `inside`, the others if not. The list ascends. `filter` rules out most other distances.
+    List { list: Vec<u64>, filter: NumberFilter, inside: bool },
 }
 
 impl FieldPredicate {
@@ -55,7 +55,7 @@ impl FieldPredicate {
                         }
                         Self::Table { bits, beyond: !inside }
                     }
-                    _ => Self::List { hashes: Hashes::of(list.iter().copied()), list, inside },
+                    _ => Self::List { filter: NumberFilter::new(list.iter().copied()), list, inside },
                 }
             }
             DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) | DatumPredicate::Null => {
@@ -100,9 +100,9 @@ impl FieldPredicate {
                 let word = usize::try_from(distance / 64).ok().and_then(|word| bits.get(word));
                 word.map_or(*beyond, |word| word >> (distance % 64) & 1 != 0)
             }),
-            Self::List { list, hashes, inside } => retain(rows, selection, |row| {
+            Self::List { list, filter, inside } => retain(rows, selection, |row| {
                 let distance = distance(row);
-                (hashes.may_contain(distance) && list.binary_search(&distance).is_ok()) == *inside
+                (filter.may_contain(distance) && list.binary_search(&distance).is_ok()) == *inside
             }),
         }
     }

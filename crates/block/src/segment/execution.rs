@@ -135,7 +135,7 @@ impl SegmentReader<'_> {
         Ok(Some(rows))
     }
 
-    /// Deselects the rows that an index did not find. Marks the predicates that the index decides as decided.
+    /// Deselects the rows that an index did not find. Marks the predicates that the index decides.
     fn apply_index(
         &self,
         index: &IndexChoice,

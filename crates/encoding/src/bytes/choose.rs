@@ -24,7 +24,7 @@ const FSST_END_BYTES: usize = 2;
 
 /// Encoding chosen for strings, with the results of the choice that writing reuses.
 pub(crate) enum BytesPlan {
-    /// The value of this row, for all rows.
+    /// All rows have the value of this row.
     Constant(usize),
     Plain,
     Dictionary(Distinct<u32>),
@@ -48,7 +48,7 @@ impl BytesPlan {
 }
 
 /// Plan for a forced encoding.
-pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<BytesPlan, EncodeError> {
+pub(crate) fn plan_forced(array: &BinaryViewArray, encoding: Encoding) -> Result<BytesPlan, EncodeError> {
     let impossible = |reason| EncodeError::Impossible { encoding, reason };
     let distinct = || distinct::of_bytes(array, array.len()).ok_or(impossible("there are too many distinct values"));
     Ok(match encoding {
@@ -57,7 +57,7 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Byte
         Encoding::RunLength => BytesPlan::RunLength(distinct()?),
         Encoding::Fsst => BytesPlan::Fsst(Box::new(symbols::train(array, sample(array.len(), TRAINING_ROWS)))),
         Encoding::Constant => BytesPlan::Constant(constant_row(array).ok_or(impossible("values differ"))?),
-        Encoding::FrontCoded => BytesPlan::FrontCoded(Lengths::of(array, 0..array.len())),
+        Encoding::FrontCoded => BytesPlan::FrontCoded(Lengths::measure(array, 0..array.len())),
         Encoding::BitPacked
         | Encoding::FrameOfReference
         | Encoding::Delta
@@ -69,10 +69,11 @@ pub(crate) fn forced(array: &BinaryViewArray, encoding: Encoding) -> Result<Byte
     })
 }
 
-/// Plan for the encoding that saves enough to be worth the cost of decoding. A dictionary comes first and must save two
-/// fifths: it also makes predicates and decoding faster. Of the others, the smaller wins: symbols must save a quarter,
-/// shared prefixes a half. Plain strings are decoded five times as fast as with symbols or shared prefixes. A single
-/// plain string is found twice as fast as with symbols, and four times as fast as with prefixes.
+/// Plan for the encoding that saves enough to be worth the cost of decoding. A dictionary is preferred if it saves two
+/// fifths, because it also makes predicates and decoding faster. Otherwise the smaller one wins: symbols, which must
+/// save a quarter, or shared prefixes, which must save a half. Plain strings are decoded five times as fast as with
+/// symbols or shared prefixes. A single plain string is found twice as fast as with symbols, and four times as fast as
+/// with prefixes.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     if let Some(row) = constant_row(array) {
         return BytesPlan::Constant(row);
@@ -87,9 +88,9 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     }
     if heap_bytes >= FSST_BYTES_MIN {
         let compressor = symbols::train(array, sample(array.len(), TRAINING_ROWS));
-        // Measured on other rows than the symbols were trained on.
-        let others = sample(array.len(), TRAINING_ROWS).map(|row| (row + 1).min(array.len() - 1));
-        let (before, after) = symbols::measure(&compressor, array, others);
+        // Symbols are measured on other rows than those that they were trained on.
+        let test_rows = sample(array.len(), TRAINING_ROWS).map(|row| (row + 1).min(array.len() - 1));
+        let (before, after) = symbols::measure(&compressor, array, test_rows);
         let ends = (FSST_END_BYTES * array.len().next_multiple_of(VECTOR_ROWS)) as f64;
         let expected = heap_bytes as f64 * after as f64 / before.max(1) as f64 + ends;
         if expected < 0.75 * plain_bytes as f64 && expected < best.0 {
@@ -99,12 +100,12 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     best.1
 }
 
-/// Plan for the smaller of runs and shared prefixes, even if another encoding is smaller still.
-pub(crate) fn by_order(array: &BinaryViewArray) -> Result<BytesPlan, EncodeError> {
+/// Plan for the smaller of runs and shared prefixes, even if another encoding would be smaller.
+pub(crate) fn plan_by_order(array: &BinaryViewArray) -> Result<BytesPlan, EncodeError> {
     if let Some(row) = constant_row(array) {
         return Ok(BytesPlan::Constant(row));
     }
-    let lengths = Lengths::of(array, 0..array.len());
+    let lengths = Lengths::measure(array, 0..array.len());
     // Bytes of a run besides its value: an end in the dictionary, the end of the run, and a code.
     const RUN_BYTES: usize = PLAIN_END_BYTES + 4;
     let (mut last, mut runs_bytes) = (None, 0);
@@ -119,24 +120,24 @@ pub(crate) fn by_order(array: &BinaryViewArray) -> Result<BytesPlan, EncodeError
     if lengths.encoded_bytes() <= runs_bytes && lengths.decoded_bytes() <= i32::MAX as usize {
         return Ok(BytesPlan::FrontCoded(lengths));
     }
-    forced(array, Encoding::RunLength)
+    plan_forced(array, Encoding::RunLength)
 }
 
 /// Lengths of the values, if encoding by shared prefixes takes at most half of their plain bytes.
 fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     let rows = array.len();
-    let pays = |bytes: usize, rows_seen: usize| 2 * bytes * rows <= plain_bytes * rows_seen;
-    // Only neighbours show what is shared, so whole stretches are sampled.
+    let is_worthwhile = |bytes: usize, sampled_rows: usize| 2 * bytes * rows <= plain_bytes * sampled_rows;
+    // Prefixes are shared by neighbours, so the sample consists of stretches of rows.
     let stretches = sample(rows, SAMPLED_STRETCHES).map(|first| first..rows.min(first + RESTART_ROWS));
-    let (bytes, seen) = stretches.fold((0, 0), |(bytes, seen), stretch| {
-        (bytes + Lengths::of(array, stretch.clone()).own_bytes(), seen + stretch.len())
+    let (bytes, sampled_rows) = stretches.fold((0, 0), |(bytes, sampled_rows), stretch| {
+        (bytes + Lengths::measure(array, stretch.clone()).suffix_bytes(), sampled_rows + stretch.len())
     });
-    if !pays(bytes, seen) {
+    if !is_worthwhile(bytes, sampled_rows) {
         return None;
     }
-    let lengths = Lengths::of(array, 0..rows);
+    let lengths = Lengths::measure(array, 0..rows);
     let is_possible = lengths.decoded_bytes() <= i32::MAX as usize;
-    (is_possible && pays(lengths.encoded_bytes(), rows)).then_some(lengths)
+    (is_possible && is_worthwhile(lengths.encoded_bytes(), rows)).then_some(lengths)
 }
 
 /// First row that is not null, if all other rows have its value or are null.
@@ -152,10 +153,10 @@ fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) ->
     let rows = array.len();
     let (values, padded) = (rows - array.null_count(), rows.next_multiple_of(VECTOR_ROWS));
     let value_bytes = heap_bytes.div_ceil(values) + PLAIN_END_BYTES;
-    let sampled = sample(rows, SAMPLE_ROWS).filter(|row| array.is_valid(*row)).count();
-    let found = distinct::count_of_bytes(array, sample(rows, SAMPLE_ROWS));
+    let sampled_values = sample(rows, SAMPLE_ROWS).filter(|row| array.is_valid(*row)).count();
+    let sampled_distinct = distinct::count_of_bytes(array, sample(rows, SAMPLE_ROWS));
     // If nearly all values of a 1/16 sample are distinct, the column has more than a quarter of distinct values.
-    if rows > SAMPLE_ROWS && found * 20 > sampled * 17 {
+    if rows > SAMPLE_ROWS && sampled_distinct * 20 > sampled_values * 17 {
         return None;
     }
     let budget = |code_bits: usize| (plain_bytes * 3 / 5).saturating_sub(padded * code_bits / 8) / value_bytes;

@@ -88,7 +88,7 @@ impl BytesDictionary {
 
     /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
-        let codes = self.codes.at(positions);
+        let codes = self.codes.gather(positions);
         if self.views.get().is_none() && codes.len() < self.entries.len() {
             // For few values, this is cheaper than views of all entries.
             let entries: Vec<u32> =

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! part: ceil(rows / 16) * 4   u32 each: offset in the heap of each sixteenth value, which is stored whole
-//! part: packed                per row, the bytes that it shares with the value before; as in `packed.rs`
-//! part: packed                per row, the bytes of its own that follow them, in the same width
-//! part: heap_bytes            the bytes of their own, end to end
+//! part: packed                per row, bytes of the prefix that it shares with the value before; as in `packed.rs`
+//! part: packed                per row, bytes of the suffix after the shared prefix, in the same width
+//! part: heap_bytes            the suffixes, end to end
 //!
 //! "https://a.org/1", "https://a.org/2", "https://b.org/"   heap: "https://a.org/1" "2" "b.org/"
 //! ```
@@ -34,7 +34,7 @@ pub(crate) const RESTART_ROWS: usize = 16;
 pub(crate) struct FrontCoded {
     starts: ScalarBuffer<u32>,
     shared: Packed,
-    own: Packed,
+    suffix: Packed,
     heap: Buffer,
     is_text: bool,
     rows: usize,
@@ -46,46 +46,46 @@ pub(crate) struct FrontCoded {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
     shared: Vec<i32>,
-    own: Vec<i32>,
+    suffix: Vec<i32>,
 }
 
 impl Lengths {
-    /// Lengths of the values of these rows, as if they were a chunk of their own.
-    pub(crate) fn of(array: &BinaryViewArray, rows: Range<usize>) -> Self {
-        let mut lengths = Self { shared: Vec::with_capacity(rows.len()), own: Vec::with_capacity(rows.len()) };
-        let mut before: &[u8] = &[];
+    /// Measures the values of these rows, as if these rows were a whole chunk.
+    pub(crate) fn measure(array: &BinaryViewArray, rows: Range<usize>) -> Self {
+        let mut lengths = Self { shared: Vec::with_capacity(rows.len()), suffix: Vec::with_capacity(rows.len()) };
+        let mut previous: &[u8] = &[];
         for (index, row) in rows.enumerate() {
-            before = if index.is_multiple_of(RESTART_ROWS) { &[] } else { before };
-            let value = if array.is_valid(row) { array.value(row) } else { before };
-            let shared = shared_bytes(before, value);
+            previous = if index.is_multiple_of(RESTART_ROWS) { &[] } else { previous };
+            let value = if array.is_valid(row) { array.value(row) } else { previous };
+            let shared = shared_bytes(previous, value);
             // Values of a chunk have less than 2 GiB.
             lengths.shared.push(shared as i32);
-            lengths.own.push((value.len() - shared) as i32);
-            before = value;
+            lengths.suffix.push((value.len() - shared) as i32);
+            previous = value;
         }
         lengths
     }
 
     /// Bytes that are not shared.
-    pub(crate) fn own_bytes(&self) -> usize {
-        self.own.iter().map(|own| *own as usize).sum()
+    pub(crate) fn suffix_bytes(&self) -> usize {
+        self.suffix.iter().map(|suffix| *suffix as usize).sum()
     }
 
     /// Bytes of the values, including those that are repeated for nulls.
     pub(crate) fn decoded_bytes(&self) -> usize {
-        self.shared.iter().chain(&self.own).map(|length| *length as usize).sum()
+        self.shared.iter().chain(&self.suffix).map(|length| *length as usize).sum()
     }
 
     fn width(&self) -> usize {
-        let longest = self.shared.iter().chain(&self.own).copied().max().unwrap_or(0);
+        let longest = self.shared.iter().chain(&self.suffix).copied().max().unwrap_or(0);
         packed::width_of(0, longest).unwrap_or(31)
     }
 
     /// Bytes of the parts for these lengths, without padding.
     pub(crate) fn encoded_bytes(&self) -> usize {
-        let rows = self.own.len();
+        let rows = self.suffix.len();
         let lengths = 2 * rows.next_multiple_of(VECTOR_ROWS) * self.width() / 8;
-        4 * rows.div_ceil(RESTART_ROWS) + lengths + self.own_bytes()
+        4 * rows.div_ceil(RESTART_ROWS) + lengths + self.suffix_bytes()
     }
 }
 
@@ -104,23 +104,23 @@ pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head,
     if decoded_bytes > i32::MAX as usize {
         return false;
     }
-    let mut heap = Vec::with_capacity(lengths.own_bytes());
+    let mut heap = Vec::with_capacity(lengths.suffix_bytes());
     let mut starts: Vec<u32> = Vec::with_capacity(array.len().div_ceil(RESTART_ROWS));
-    let mut before: &[u8] = &[];
+    let mut previous: &[u8] = &[];
     for row in 0..array.len() {
         if row.is_multiple_of(RESTART_ROWS) {
             starts.push(heap.len() as u32);
-            before = &[];
+            previous = &[];
         }
-        let value = if array.is_valid(row) { array.value(row) } else { before };
+        let value = if array.is_valid(row) { array.value(row) } else { previous };
         heap.extend_from_slice(&value[lengths.shared[row] as usize..]);
-        before = value;
+        previous = value;
     }
     (head.width, head.heap_bytes, head.decoded_bytes) = (lengths.width(), heap.len(), decoded_bytes);
-    writer.part(starts.as_slice().to_byte_slice());
+    writer.push_part(starts.as_slice().to_byte_slice());
     packed::write(&lengths.shared, 0, head.width, writer);
-    packed::write(&lengths.own, 0, head.width, writer);
-    writer.part(&heap);
+    packed::write(&lengths.suffix, 0, head.width, writer);
+    writer.push_part(&heap);
     true
 }
 
@@ -133,12 +133,12 @@ impl FrontCoded {
         if head.decoded_bytes > RESTART_ROWS * head.heap_bytes {
             return Err(CorruptChunk { at: 40, expected: "at most 16 bytes of values per byte of the heap" });
         }
-        let starts = parts.take(4 * head.rows.div_ceil(RESTART_ROWS), "starts of whole values")?;
+        let starts = parts.read_part(4 * head.rows.div_ceil(RESTART_ROWS), "starts of whole values")?;
         let shared = Packed::parse(parts, 0, head.width, head.rows)?;
-        let own = Packed::parse(parts, 0, head.width, head.rows)?;
-        let heap = parts.take(head.heap_bytes, "bytes of values")?;
+        let suffix = Packed::parse(parts, 0, head.width, head.rows)?;
+        let heap = parts.read_part(head.heap_bytes, "bytes of values")?;
         let starts = ScalarBuffer::from(starts);
-        Ok(Self { starts, shared, own, heap, is_text, rows: head.rows, decoded_bytes: head.decoded_bytes })
+        Ok(Self { starts, shared, suffix, heap, is_text, rows: head.rows, decoded_bytes: head.decoded_bytes })
     }
 
     /// Approximate decoded bytes of a row.
@@ -161,25 +161,25 @@ impl FrontCoded {
         let mut heap = Vec::with_capacity(count * (self.row_bytes() + 1));
         let mut ends: Vec<u32> = Vec::with_capacity(count);
         let mut cursor = Cursor::new(self);
-        let (mut left, mut last, mut is_good) = (self.decoded_bytes, None, true);
+        let (mut bytes_left, mut last, mut is_valid) = (self.decoded_bytes, None, true);
         for row in rows {
             let value = cursor.value(row);
             // Distinct rows have at most `decoded_bytes` in all, unless the lengths are hostile. Rebuilding must then
             // stop.
             let bytes = if last == Some(row) { 0 } else { value.len() };
-            match left.checked_sub(bytes) {
+            match bytes_left.checked_sub(bytes) {
                 Some(rest) => {
-                    left = rest;
+                    bytes_left = rest;
                     heap.extend_from_slice(value);
                 }
-                None => is_good = false,
+                None => is_valid = false,
             }
             last = Some(row);
             ends.push(u32::try_from(heap.len()).unwrap_or(u32::MAX));
         }
         let mut views = Views::new(heap.into(), self.is_text, count);
-        is_good &= views.append(0, &ends);
-        (views, is_good && cursor.is_good)
+        is_valid &= views.append(0, &ends);
+        (views, is_valid && cursor.is_valid)
     }
 
     /// String of one row.
@@ -201,20 +201,20 @@ struct Cursor<'a> {
     /// Vector whose lengths are unpacked.
     vector: Option<usize>,
     shared: Vec<i32>,
-    own: Vec<i32>,
+    suffix: Vec<i32>,
     /// The row after that of `value`.
     next: usize,
     /// Offset in the heap of the bytes of the next row.
     at: usize,
     value: Vec<u8>,
     /// Whether all lengths were possible.
-    is_good: bool,
+    is_valid: bool,
 }
 
 impl<'a> Cursor<'a> {
     fn new(strings: &'a FrontCoded) -> Self {
-        let (shared, own) = (Vec::with_capacity(VECTOR_ROWS), Vec::with_capacity(VECTOR_ROWS));
-        Self { strings, vector: None, shared, own, next: 0, at: 0, value: vec![], is_good: true }
+        let (shared, suffix) = (Vec::with_capacity(VECTOR_ROWS), Vec::with_capacity(VECTOR_ROWS));
+        Self { strings, vector: None, shared, suffix, next: 0, at: 0, value: vec![], is_valid: true }
     }
 
     /// Value of a row, which must not be before the row of the last call.
@@ -240,9 +240,9 @@ impl<'a> Cursor<'a> {
         let first = vector * VECTOR_ROWS;
         let rows = first..self.strings.rows.min(first + VECTOR_ROWS);
         self.shared.clear();
-        self.own.clear();
+        self.suffix.clear();
         self.strings.shared.append(rows.clone(), &mut self.shared);
-        self.strings.own.append(rows, &mut self.own);
+        self.strings.suffix.append(rows, &mut self.suffix);
         self.vector = Some(vector);
     }
 
@@ -251,12 +251,12 @@ impl<'a> Cursor<'a> {
     fn step(&mut self) {
         let index = self.next % VECTOR_ROWS;
         // `parse` admits lengths of at most 31 bits.
-        let (shared, own) = (self.shared[index] as usize, self.own[index] as usize);
-        let bytes = self.strings.heap.get(self.at..self.at + own);
-        self.is_good &= bytes.is_some() && shared <= self.value.len();
+        let (shared, suffix) = (self.shared[index] as usize, self.suffix[index] as usize);
+        let bytes = self.strings.heap.get(self.at..self.at + suffix);
+        self.is_valid &= bytes.is_some() && shared <= self.value.len();
         self.value.truncate(shared);
         self.value.extend_from_slice(bytes.unwrap_or_default());
-        self.at += own;
+        self.at += suffix;
         self.next += 1;
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Crate `fsst-rs` finds the symbols and compresses. It is not used to decompress, because it panics on bytes that it
 //! has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied. The encoding is
-//! worth it only if it saves much space, and never for values that are mostly read by predicates.
+//! worthwhile only if it saves much space, and never for values that are mostly read by predicates.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
 const ESCAPE: u8 = 255;
-/// Maximum rows of a vector whose ends are read one by one. For more, unpacking all ends is cheaper.
+/// Maximum rows of a vector whose ends are read one by one. For more rows, unpacking all ends is cheaper.
 const ENDS_EXTRACTED_MAX: usize = 16;
 
 /// Compressed strings.
@@ -85,11 +85,11 @@ pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut
     let symbols: Vec<u64> = compressor.symbol_table().iter().map(|symbol| symbol.to_u64()).collect();
     let width = packed::width_of(0, ends.iter().copied().max().unwrap_or(0)).unwrap_or(64);
     (head.entries, head.width, head.heap_bytes) = (symbols.len(), width, heap.len());
-    writer.part(symbols.as_slice().to_byte_slice());
-    writer.part(compressor.symbol_lengths());
-    writer.part(starts.as_slice().to_byte_slice());
+    writer.push_part(symbols.as_slice().to_byte_slice());
+    writer.push_part(compressor.symbol_lengths());
+    writer.push_part(starts.as_slice().to_byte_slice());
     packed::write(&ends, 0, width, writer);
-    writer.part(&heap);
+    writer.push_part(&heap);
     true
 }
 
@@ -104,19 +104,19 @@ impl Fsst {
         }
         // A code without a symbol decodes to nothing.
         let mut symbols = Symbols { symbols: [[0; 8]; 256], lengths: [0; 256] };
-        let bytes = parts.take(8 * head.entries, "symbols")?;
+        let bytes = parts.read_part(8 * head.entries, "symbols")?;
         for (symbol, bytes) in symbols.symbols.iter_mut().zip(bytes.as_chunks().0) {
             *symbol = *bytes;
         }
         let at = parts.at();
-        let lengths = parts.take(head.entries, "lengths of symbols")?;
+        let lengths = parts.read_part(head.entries, "lengths of symbols")?;
         if lengths.iter().any(|length| *length > 8) {
             return Err(CorruptChunk { at, expected: "symbols of at most 8 bytes" });
         }
         symbols.lengths[..head.entries].copy_from_slice(&lengths);
-        let starts = parts.take(4 * head.rows.div_ceil(VECTOR_ROWS), "starts of vectors")?;
+        let starts = parts.read_part(4 * head.rows.div_ceil(VECTOR_ROWS), "starts of vectors")?;
         let ends = Packed::parse(parts, 0, head.width, head.rows)?;
-        let heap = parts.take(head.heap_bytes, "compressed values")?;
+        let heap = parts.read_part(head.heap_bytes, "compressed values")?;
         let row_bytes = head.decoded_bytes.div_ceil(head.rows.max(1));
         Ok(Self { symbols: Arc::new(symbols), starts: ScalarBuffer::from(starts), ends, heap, is_text, row_bytes })
     }
@@ -164,15 +164,15 @@ impl Fsst {
     fn decompress<'a>(&'a self, values: impl ExactSizeIterator<Item = &'a [u8]>) -> (Views, bool) {
         let count = values.len();
         let mut heap = Heap::with_capacity(count * (self.row_bytes + 1));
-        let mut is_good = true;
+        let mut is_valid = true;
         let mut ends: Vec<u32> = Vec::with_capacity(count);
         for value in values {
-            is_good &= self.symbols.decompress(value, &mut heap);
+            is_valid &= self.symbols.decompress(value, &mut heap);
             ends.push(u32::try_from(heap.len).unwrap_or(u32::MAX));
         }
         let mut views = Views::new(heap.into(), self.is_text, count);
-        is_good &= views.append(0, &ends);
-        (views, is_good)
+        is_valid &= views.append(0, &ends);
+        (views, is_valid)
     }
 
     /// String of one row.
@@ -229,13 +229,13 @@ impl From<Heap> for Buffer {
 }
 
 impl Symbols {
-    /// Appends the decompressed bytes of these codes. Returns whether the last code was whole.
+    /// Appends the decompressed bytes of these codes. Returns false if the last code is an escape without a byte.
     #[inline]
     fn decompress(&self, codes: &[u8], heap: &mut Heap) -> bool {
         // Each code gives at most eight bytes, and eight bytes are always written.
-        let room = heap.len + 8 * codes.len() + 8;
-        if heap.bytes.len() < room {
-            heap.bytes.resize(room.max(heap.bytes.len() * 2), 0);
+        let end_max = heap.len + 8 * codes.len() + 8;
+        if heap.bytes.len() < end_max {
+            heap.bytes.resize(end_max.max(heap.bytes.len() * 2), 0);
         }
         let mut at = heap.len;
         let mut codes = codes.iter();

@@ -59,9 +59,9 @@ pub(crate) fn encode(
     }
     let plan = match choice {
         Choice::Auto => choose::plan(array, heap_bytes),
-        Choice::Ordered => choose::by_order(array)?,
+        Choice::Ordered => choose::plan_by_order(array)?,
         Choice::Plain => BytesPlan::Plain,
-        Choice::Forced(encoding) => choose::forced(array, encoding)?,
+        Choice::Forced(encoding) => choose::plan_forced(array, encoding)?,
     };
     head.encoding = plan.encoding();
     match plan {
@@ -130,7 +130,7 @@ impl Bytes {
     /// Strings of a range of rows.
     pub(crate) fn views(&self, rows: Range<usize>) -> Views {
         match self {
-            Self::Constant(strings) => repeated(strings, rows.len()),
+            Self::Constant(strings) => repeat_first(strings, rows.len()),
             Self::Plain(strings) => strings.views(rows).0,
             Self::Dictionary(dictionary) => dictionary.views(rows),
             Self::Fsst(fsst) => fsst.views(rows).0,
@@ -141,7 +141,7 @@ impl Bytes {
     /// Strings at ascending positions.
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         match self {
-            Self::Constant(strings) => repeated(strings, positions.len()),
+            Self::Constant(strings) => repeat_first(strings, positions.len()),
             Self::Plain(strings) => strings.views_at(positions),
             Self::Dictionary(dictionary) => dictionary.views_at(positions),
             Self::Fsst(fsst) => fsst.views_at(positions),
@@ -166,7 +166,7 @@ impl Bytes {
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others. `rows` is the number
     /// of all rows. Returns `false`, and changes nothing, if [`Bytes::filter`] is as fast.
     pub(crate) fn select(
         &self,
@@ -223,8 +223,8 @@ impl Bytes {
         }
     }
 
-    /// Whether every string can be read as it was written, as far as the bytes show it.
-    pub(crate) fn is_good(&self, rows: usize) -> bool {
+    /// Whether the ends of all strings ascend, and all text is UTF-8.
+    pub(crate) fn is_valid(&self, rows: usize) -> bool {
         match self {
             Self::Constant(strings) | Self::Plain(strings) => strings.views(0..strings.len()).1,
             Self::Dictionary(dictionary) => dictionary.entries().views(0..dictionary.entries().len()).1,
@@ -245,7 +245,7 @@ impl Bytes {
     }
 }
 
-fn repeated(strings: &Strings, count: usize) -> Views {
+fn repeat_first(strings: &Strings, count: usize) -> Views {
     let mut views = strings.views(0..1).0;
     views.repeat_last(count);
     views

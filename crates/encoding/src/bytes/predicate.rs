@@ -9,8 +9,8 @@ use crate::distinct::prefix;
 /// Predicate on strings. For most values, the first eight bytes decide the result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BytesPredicate<'a> {
-    /// No value passes. Also stands for predicates on numbers and nulls.
-    Nothing,
+    /// No value passes. Predicates on numbers and nulls become this variant.
+    MatchesNothing,
     /// Values equal to this one.
     Equal(&'a [u8]),
     /// Values between bounds. `prefixes` are the prefixes of the bounds.
@@ -37,7 +37,7 @@ impl<'a> BytesPredicate<'a> {
                 [value] => Self::Equal(value),
                 list => Self::OneOf(list),
             },
-            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => Self::Nothing,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => Self::MatchesNothing,
         }
     }
 
@@ -45,7 +45,7 @@ impl<'a> BytesPredicate<'a> {
     #[inline]
     pub(crate) fn admits(&self, value: &[u8]) -> bool {
         match self {
-            Self::Nothing => false,
+            Self::MatchesNothing => false,
             Self::Equal(equal) => value == *equal,
             Self::Range { low, high, prefixes } => {
                 let prefix = prefix(value);
@@ -54,7 +54,7 @@ impl<'a> BytesPredicate<'a> {
                 }
                 (prefix > prefixes.0 || is_above(value, low)) && (prefix < prefixes.1 || is_below(value, high))
             }
-            Self::OneOf(list) => list.binary_search_by(|item| (**item).cmp(value)).is_ok(),
+            Self::OneOf(list) => list.binary_search_by(|listed| (**listed).cmp(value)).is_ok(),
         }
     }
 }

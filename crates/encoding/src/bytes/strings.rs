@@ -40,15 +40,15 @@ pub(crate) fn write<'a>(
         ends.push(heap.len() as u32);
     }
     head.heap_bytes = heap.len();
-    writer.part(ends.as_slice().to_byte_slice());
-    writer.part(&heap);
+    writer.push_part(ends.as_slice().to_byte_slice());
+    writer.push_part(&heap);
 }
 
 impl Strings {
     /// Reads `count` strings.
     pub(crate) fn parse(head: &Head, is_text: bool, count: usize, parts: &mut Parts) -> Result<Self, CorruptChunk> {
-        let ends = parts.take(4 * count, "ends of values")?;
-        let heap = parts.take(head.heap_bytes, "bytes of values")?;
+        let ends = parts.read_part(4 * count, "ends of values")?;
+        let heap = parts.read_part(head.heap_bytes, "bytes of values")?;
         Ok(Self { ends: ScalarBuffer::from(ends), heap, is_text })
     }
 
@@ -79,8 +79,8 @@ impl Strings {
     pub(crate) fn views(&self, range: Range<usize>) -> (Views, bool) {
         let mut views = Views::new(self.heap.clone(), self.is_text, range.len());
         let start = if range.is_empty() { 0 } else { self.start(range.start) };
-        let is_good = views.append(start, &self.ends[range]);
-        (views, is_good)
+        let is_valid = views.append(start, &self.ends[range]);
+        (views, is_valid)
     }
 
     /// Strings at ascending positions.

@@ -1,5 +1,4 @@
-//! Access for aggregations: small codes instead of values, runs instead of rows, and numbers in 64 bits whatever the
-//! width of their type.
+//! Access for aggregations: small codes instead of values, runs instead of rows, and numbers of any type in 64 bits.
 //!
 //! ```text
 //! encoding     code of a row                    codes
@@ -31,7 +30,7 @@ const CODES_MAX: usize = 1 << 16;
 pub type NullableNumbers = (Vec<i64>, Option<NullBuffer>);
 
 /// Source of the codes of a chunk, except the code of null.
-enum Source<'a> {
+enum CodeSource<'a> {
     /// All rows have one code.
     Constant,
     /// Codes of a dictionary, and its number of entries.
@@ -40,7 +39,7 @@ enum Source<'a> {
     Runs(&'a RunEnds),
 }
 
-impl Source<'_> {
+impl CodeSource<'_> {
     fn count(&self) -> usize {
         match self {
             Self::Constant => 1,
@@ -51,18 +50,18 @@ impl Source<'_> {
 }
 
 impl Chunk {
-    fn code_source(&self) -> Option<Source<'_>> {
+    fn code_source(&self) -> Option<CodeSource<'_>> {
         match &self.values {
             ChunkValues::Null | ChunkValues::Numbers(Numbers::Constant(_)) | ChunkValues::Bytes(Bytes::Constant(_)) => {
-                Some(Source::Constant)
+                Some(CodeSource::Constant)
             }
             ChunkValues::Numbers(Numbers::Dictionary(dictionary)) => {
-                Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
+                Some(CodeSource::Codes(dictionary.codes(), dictionary.entries().len()))
             }
             ChunkValues::Bytes(Bytes::Dictionary(dictionary)) => {
-                Some(Source::Codes(dictionary.codes(), dictionary.entries().len()))
+                Some(CodeSource::Codes(dictionary.codes(), dictionary.entries().len()))
             }
-            ChunkValues::Numbers(Numbers::RunLength(runs)) => Some(Source::Runs(runs.ends())),
+            ChunkValues::Numbers(Numbers::RunLength(runs)) => Some(CodeSource::Runs(runs.ends())),
             _ => None,
         }
     }
@@ -103,9 +102,9 @@ impl Chunk {
         let (count, source) = (self.code_count()?, self.code_source()?);
         let mut codes = Vec::with_capacity(rows.len());
         match source {
-            Source::Constant => codes.resize(rows.len(), 0),
-            Source::Codes(packed, _) => packed.visit(rows.clone(), |part| codes.extend_from_slice(part)),
-            Source::Runs(ends) => ends.visit(rows.clone(), |run, part| {
+            CodeSource::Constant => codes.resize(rows.len(), 0),
+            CodeSource::Codes(packed, _) => packed.visit(rows.clone(), |part| codes.extend_from_slice(part)),
+            CodeSource::Runs(ends) => ends.visit(rows.clone(), |run, part| {
                 // There are at most as many runs as codes.
                 codes.resize(codes.len() + part.len(), run as u16);
             }),
@@ -120,8 +119,8 @@ impl Chunk {
     /// If a run is not within the rows of the chunk.
     pub fn codes_of_runs(&self, runs: &SelectedRuns<'_>) -> Option<Vec<u16>> {
         let mut codes = self.codes_of(runs.span())?;
-        let kept = runs.close_gaps(&mut codes);
-        codes.truncate(kept);
+        let count = runs.close_gaps(&mut codes);
+        codes.truncate(count);
         Some(codes)
     }
 
@@ -134,9 +133,9 @@ impl Chunk {
         assert!(last <= self.rows, "row {last} of {}", self.rows);
         let (count, source) = (self.code_count()?, self.code_source()?);
         let mut codes = match source {
-            Source::Constant => vec![0; positions.len()],
-            Source::Codes(packed, _) => packed.at(positions),
-            Source::Runs(ends) => {
+            CodeSource::Constant => vec![0; positions.len()],
+            CodeSource::Codes(packed, _) => packed.gather(positions),
+            CodeSource::Runs(ends) => {
                 let mut codes = Vec::with_capacity(positions.len());
                 // There are at most as many runs as codes.
                 ends.visit_at(positions, |run| codes.push(run as u16));
@@ -180,10 +179,10 @@ impl Chunk {
         let last = (count - 1) as u16;
         let mut runs = vec![];
         match source {
-            Source::Constant => runs.push((last, rows.end)),
-            Source::Codes(Codes::Packed(_), _) => return None,
-            Source::Codes(codes, _) => codes.visit_runs(rows, |code, part| runs.push((code.min(last), part.end))),
-            Source::Runs(ends) => ends.visit(rows, |run, part| runs.push((run as u16, part.end))),
+            CodeSource::Constant => runs.push((last, rows.end)),
+            CodeSource::Codes(Codes::Packed(_), _) => return None,
+            CodeSource::Codes(codes, _) => codes.visit_runs(rows, |code, part| runs.push((code.min(last), part.end))),
+            CodeSource::Runs(ends) => ends.visit(rows, |run, part| runs.push((run as u16, part.end))),
         }
         Some(runs)
     }

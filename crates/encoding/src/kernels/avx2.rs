@@ -170,8 +170,8 @@ with_avx2! {
     }
     /// Ordered integers of floating-point numbers: the bits below the sign are inverted if the sign is set.
     fn ordered_32(bits: Register) -> Register {
-        let turned = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
-        _mm256_xor_si256(bits, turned)
+        let inverted = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
+        _mm256_xor_si256(bits, inverted)
     }
     fn ordered_64(bits: Register) -> Register {
         let sign = _mm256_cmpgt_epi64(_mm256_setzero_si256(), bits);
@@ -205,12 +205,12 @@ with_avx2! {
     }
     fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
-        let found = |register: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[register], word));
+        let lookup = |register: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[register], word));
         // The low three bits of `word` are an index in a register; the next two select the register. Each of the two
         // moves to the top bit.
         let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
         let is_late = _mm256_castsi256_ps(_mm256_slli_epi32::<27>(word));
-        let (early, late) = (_mm256_blendv_ps(found(0), found(1), is_odd), _mm256_blendv_ps(found(2), found(3), is_odd));
+        let (early, late) = (_mm256_blendv_ps(lookup(0), lookup(1), is_odd), _mm256_blendv_ps(lookup(2), lookup(3), is_odd));
         let flags = _mm256_castps_si256(_mm256_blendv_ps(early, late, is_late));
         let bit = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(lanes, _mm256_set1_epi32(31)));
         let is_set = _mm256_cmpeq_epi32(_mm256_and_si256(flags, bit), bit);

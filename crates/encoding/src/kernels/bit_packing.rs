@@ -9,19 +9,19 @@
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
-//! The format is that of crate `fastlanes`; tests compare these loops with it. The loops are written here because the
-//! width is an ordinary variable. One loop therefore serves all widths, can be fused with what follows (adding a base,
-//! widening, comparing), and is compiled for wider vectors.
+//! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here because
+//! the width is an ordinary variable. One loop therefore serves all widths, can be fused with the step after it (adding
+//! a base, widening, comparing), and is compiled for wider vectors.
 
 use std::mem::MaybeUninit;
 
 use arrow_buffer::ArrowNativeType;
 
 use crate::VECTOR_ROWS;
-use crate::kernels::{Keep, Native, wide};
+use crate::kernels::{Native, Retain, with_wide_vectors};
 
 /// Unsigned integer that packed numbers are unpacked to.
-pub(crate) trait Lane: ArrowNativeType + Ord + Keep {
+pub(crate) trait Lane: ArrowNativeType + Ord + Retain {
     /// Bits of the integer.
     const BITS: usize;
     /// Lanes of a vector.
@@ -107,8 +107,8 @@ lane!(u128);
 /// Order of the eighths of 128 values. It is its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// Index in the vector of lane 0 of a row; the other lanes follow it. Over all rows, these are the multiples of the
-/// number of lanes, each once.
+/// Index in the vector of lane 0 of a row. The other lanes follow it. Each multiple of the number of lanes is the index
+/// of one row.
 #[inline(always)]
 pub(super) fn first_index<L: Lane>(row: usize) -> usize {
     ORDER[row / 8] * 16 + row % 8 * 128
@@ -138,7 +138,7 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
     assert!(width <= L::BITS && packed.len() >= width * L::LANES, "no room for a packed vector");
     if width > 0 {
-        wide(move || pack_rows(width, values, packed));
+        with_wide_vectors(move || pack_rows(width, values, packed));
     }
 }
 
@@ -211,8 +211,8 @@ pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: 
         assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
         out.reserve(VECTOR_ROWS);
         let cells = out.spare_capacity_mut()[..VECTOR_ROWS].as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
-        // SAFETY: the cells of a vector are there. Both types are integers of one size, and so of one alignment, and
-        // hold any bits.
+        // SAFETY: the capacity for the cells of a vector was reserved. Both types are integers of one size, and so of
+        // one alignment, and hold any bits.
         if L::unpack_lanes(width, packed, L::from_i128(base.to_number()), unsafe { &mut *cells }) {
             // SAFETY: `unpack_lanes` has written all cells.
             return unsafe { out.set_len(out.len() + VECTOR_ROWS) };
@@ -232,14 +232,14 @@ fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     let mut lanes = [const { MaybeUninit::uninit() }; VECTOR_ROWS];
     if L::unpack_lanes(width, packed, L::default(), &mut lanes) {
         let lanes = &lanes;
-        wide(move || {
+        with_wide_vectors(move || {
             for (out, lane) in out.iter_mut().zip(lanes) {
                 // SAFETY: `unpack_lanes` has written all lanes.
                 out.write(map(unsafe { lane.assume_init() }));
             }
         });
     } else {
-        wide(move || unpack_rows(width, packed, out, map));
+        with_wide_vectors(move || unpack_rows(width, packed, out, map));
     }
 }
 
@@ -270,7 +270,8 @@ pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<us
     row * width / L::BITS * L::LANES..((row + 1) * width).div_ceil(L::BITS) * L::LANES
 }
 
-/// Unpacks the values of one row, passing each through `map`. It should be inlined into a loop that [`wide`] compiles.
+/// Unpacks the values of one row, passing each through `map`. It should be inlined into a loop that
+/// [`with_wide_vectors`] compiles.
 ///
 /// # Panics
 /// If the vector has no such row, the width is zero or greater than the lane, the input is cut off, or the output is
@@ -291,8 +292,8 @@ pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out
     }
 }
 
-/// Rows whose numbers are buffered on the stack.
-const GATHERED: usize = 256;
+/// Number of rows whose numbers are buffered on the stack.
+const GATHER_BUFFER_ROWS: usize = 256;
 
 /// Appends the numbers at some rows of packed vectors, passing each through `map`.
 ///
@@ -306,8 +307,8 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
     out: &mut Vec<O>,
     map: impl Fn(L) -> O,
 ) {
-    let mut lanes = [const { MaybeUninit::uninit() }; GATHERED];
-    for rows in rows.chunks(GATHERED) {
+    let mut lanes = [const { MaybeUninit::uninit() }; GATHER_BUFFER_ROWS];
+    for rows in rows.chunks(GATHER_BUFFER_ROWS) {
         let lanes = &mut lanes[..rows.len()];
         if L::gather_lanes(width, packed, rows, lanes) {
             // SAFETY: `gather_lanes` has written all of these lanes.
@@ -334,8 +335,7 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     let (row, lane) = (row_of::<L>(index), index % L::LANES);
     let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
     let first = word * L::LANES + lane;
-    // If the number ends in its first word, this is that word again, which avoids a branch: its bits come above those
-    // of the number.
+    // If the number ends in its first word, `next` is the same word, which avoids a branch. The mask removes its bits.
     let next = first + if shift + width > L::BITS { L::LANES } else { 0 };
     packed[first].shr(shift).or(packed[next].shl(L::BITS - 1 - shift).shl(1)).and(mask(width))
 }
@@ -343,7 +343,7 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Instructions;
+    use crate::kernels::InstructionSet;
     use fastlanes::BitPacking;
     use taut_testkit::Random;
 
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn loops_agree_with_fastlanes() {
-        Instructions::each(|_| {
+        InstructionSet::for_each_available(|_| {
             check::<u8>(BitPacking::unchecked_pack);
             check::<u16>(BitPacking::unchecked_pack);
             check::<u32>(BitPacking::unchecked_pack);

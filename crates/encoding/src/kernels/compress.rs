@@ -30,11 +30,11 @@ mod others {
 /// If there are fewer bits than values.
 pub(crate) fn compress<V: Compress>(values: &mut [V], bits: &[u64]) -> usize {
     assert!(values.len() <= 64 * bits.len(), "a bit for each value");
-    V::compress_wide(values, bits).unwrap_or_else(|| compress_from(values, bits, 0, 0))
+    V::compress_wide(values, bits).unwrap_or_else(|| compress_rest(values, bits, 0, 0))
 }
 
-/// Like [`compress`], for the values from `from` on. `count` values are in front already.
-fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut count: usize) -> usize {
+/// Like [`compress`], for the values from `from` on. `count` values have been moved to the front before.
+fn compress_rest<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut count: usize) -> usize {
     let end = values.len();
     for first in (from - from % 64..end).step_by(64) {
         let mut word = bits[first / 64];
@@ -54,8 +54,8 @@ fn compress_from<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut c
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Compress, compress_from};
-    use crate::kernels::Instructions;
+    use super::{Compress, compress_rest};
+    use crate::kernels::InstructionSet;
     use crate::kernels::positions::BIT_POSITIONS;
 
     /// Declares the loop for one type of values and one set of instructions. `$moved` moves the values of a register.
@@ -65,11 +65,11 @@ mod x86 {
             fn $name(values: &mut [$value], bits: &[u64]) -> usize {
                 /// Values of a register.
                 const LANES: usize = size_of::<$register>() / size_of::<$value>();
-                let whole = values.len() / LANES * LANES;
+                let whole_end = values.len() / LANES * LANES;
                 let mut count = 0;
                 let mut step = |word: u64, first: usize, offset: usize| {
                     let $bits = word >> offset & (u64::MAX >> (64 - LANES));
-                    // SAFETY: `first + offset` is before `whole`, so the register's values end within the slice. At
+                    // SAFETY: `first + offset` is before `whole_end`, so the register's values end within the slice. At
                     // most `first + offset` values were moved so far, so the store ends no later than the load.
                     unsafe {
                         let values = values.as_mut_ptr();
@@ -78,15 +78,15 @@ mod x86 {
                     }
                     count += $bits.count_ones() as usize;
                 };
-                for (word, first) in bits.iter().zip((0..whole).step_by(64)) {
-                    if first + 64 <= whole {
+                for (word, first) in bits.iter().zip((0..whole_end).step_by(64)) {
+                    if first + 64 <= whole_end {
                         // The compiler knows this number of iterations, and unrolls them.
                         (0..64).step_by(LANES).for_each(|offset| step(*word, first, offset));
                     } else {
-                        (0..whole - first).step_by(LANES).for_each(|offset| step(*word, first, offset));
+                        (0..whole_end - first).step_by(LANES).for_each(|offset| step(*word, first, offset));
                     }
                 }
-                compress_from(values, bits, whole, count)
+                compress_rest(values, bits, whole_end, count)
             }
         };
     }
@@ -127,11 +127,11 @@ mod x86 {
         ($value:ty, $avx512:ident $(, $avx2:ident)?) => {
             impl Compress for $value {
                 fn compress_wide(values: &mut [Self], bits: &[u64]) -> Option<usize> {
-                    match Instructions::current() {
+                    match InstructionSet::current() {
                         // SAFETY: the machine has the instructions of the current set.
-                        $(Instructions::Avx2 => Some(unsafe { $avx2(values, bits) }),)?
+                        $(InstructionSet::Avx2 => Some(unsafe { $avx2(values, bits) }),)?
                         // SAFETY: as above.
-                        Instructions::Avx512 => Some(unsafe { $avx512(values, bits) }),
+                        InstructionSet::Avx512 => Some(unsafe { $avx512(values, bits) }),
                         _ => None,
                     }
                 }
@@ -148,7 +148,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Instructions;
+    use crate::kernels::InstructionSet;
     use crate::kernels::Native;
     use taut_testkit::Random;
 
@@ -160,7 +160,7 @@ mod tests {
         for length in (0..130).chain([64 * bits.len() - 1, 64 * bits.len()]) {
             let is_set = |index: &usize| bits[index / 64] >> (index % 64) & 1 != 0;
             let expected: Vec<N> = (0..length).filter(is_set).map(|index| values[index]).collect();
-            Instructions::each(|set| {
+            InstructionSet::for_each_available(|set| {
                 let mut values = values[..length].to_vec();
                 let count = compress(&mut values, &bits);
                 assert_eq!(values[..count], expected, "{set:?}, {length} values");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_whose_bits_are_set_are_kept() {
+    fn values_whose_bits_are_set_move_to_the_front() {
         check::<u8>();
         check::<i16>();
         check::<i32>();

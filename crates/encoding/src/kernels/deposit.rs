@@ -1,15 +1,15 @@
 //! Spreads consecutive bits over the set positions of a word.
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::Instructions;
+use crate::kernels::InstructionSet;
 
 /// Deposits the low bits of `bits`, in order, at the set bits of `mask`, from the lowest on. All other bits are zero.
 #[inline]
 pub(crate) fn deposit(bits: u64, mask: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if Instructions::current() == Instructions::Avx512 {
-        // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. Machines with BMI2
-        // but without that set may execute it slowly.
+    if InstructionSet::current() == InstructionSet::Avx512 {
+        // SAFETY: the machine has the instructions of the current set, and BMI2 belongs to that set. BMI2 is not used
+        // on other machines, because some execute it slowly.
         return unsafe { deposit_with_bmi2(bits, mask) };
     }
     deposit_one_by_one(bits, mask)
@@ -36,7 +36,7 @@ fn deposit_with_bmi2(bits: u64, mask: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Instructions;
+    use crate::kernels::InstructionSet;
     use taut_testkit::Random;
 
     #[test]
@@ -46,7 +46,7 @@ mod tests {
         let mut cases = vec![(u64::MAX, 0), (5, u64::MAX), (0b1101, 0b1010_0011)];
         cases.extend((0..200).map(|_| (next(), next() & next())));
         assert_eq!(deposit_one_by_one(0b1101, 0b1010_0011), 0b1010_0001);
-        Instructions::each(|set| {
+        InstructionSet::for_each_available(|set| {
             for (bits, mask) in &cases {
                 assert_eq!(deposit(*bits, *mask), deposit_one_by_one(*bits, *mask), "{set:?}, {bits:x} {mask:x}");
             }

@@ -46,7 +46,7 @@ macro_rules! loops {
             use crate::kernels::bit_packing::first_index;
             use crate::kernels::loops::eight_times;
             use crate::kernels::masks::mask_of_bytes;
-            use crate::kernels::{FEW, Predicate, Source, VectorBits};
+            use crate::kernels::{ONE_OF_MAX, KernelPredicate, LaneSource, VectorBits};
 
             const BITS: usize = <$lane>::BITS as usize;
             /// Lanes of a cell.
@@ -91,7 +91,7 @@ macro_rules! loops {
             /// registers.
             #[inline]
             #[target_feature(enable = $features)]
-            fn keep_lanes(
+            fn retain_lanes(
                 lanes: [Register; PARTS],
                 first: usize,
                 flip: $cell,
@@ -115,27 +115,27 @@ macro_rules! loops {
                 unsafe { &mut *bits.as_mut_ptr().cast() }
             }
 
-            /// Like [`keep_lanes`], for the range predicate on a row of packed numbers. Width and row are compile-time
-            /// constants even if this is not inlined.
+            /// Like [`retain_lanes`], for the range predicate on a row of packed numbers. Width and row are
+            /// compile-time constants even if this is not inlined.
             #[inline]
             #[target_feature(enable = $features)]
-            fn keep_row_in_range<const WIDTH: usize, const ROW: usize>(
+            fn retain_row_in_range<const WIDTH: usize, const ROW: usize>(
                 packed: &[$lane],
                 range: [Register; 2],
                 selected: &mut VectorBits,
             ) {
                 let lanes = unpacked(WIDTH, packed, ROW);
-                keep_lanes(lanes, first_index::<$lane>(ROW), 0, selected, |lanes| $in_range(lanes, range));
+                retain_lanes(lanes, first_index::<$lane>(ROW), 0, selected, |lanes| $in_range(lanes, range));
             }
 
             /// Clears the bits of packed numbers outside a range. The compiler knows the width.
             #[target_feature(enable = $features)]
-            fn keep_range<const WIDTH: usize>(packed: &[$lane], range: [Register; 2], selected: &mut [VectorBits]) {
+            fn retain_range<const WIDTH: usize>(packed: &[$lane], range: [Register; 2], selected: &mut [VectorBits]) {
                 for (packed, selected) in packed.chunks_exact(WIDTH * ROW_LANES).zip(selected) {
                     if any(selected) {
                         eight_times!(EIGHTH => {
                             eight_times!(ROW => if ROW < BITS / 8 {
-                                keep_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, range, selected);
+                                retain_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, range, selected);
                             })
                         });
                     }
@@ -164,10 +164,10 @@ macro_rules! loops {
                 }
             }
 
-            /// Like [`Keep::unpack_lanes`], for a width from 1 to the bits of the lane. The machine must have the
+            /// Like [`Retain::unpack_lanes`], for a width from 1 to the bits of the lane. The machine must have the
             /// instructions. Writes all of `out`.
             ///
-            /// [`Keep::unpack_lanes`]: crate::kernels::Keep::unpack_lanes
+            /// [`Retain::unpack_lanes`]: crate::kernels::Retain::unpack_lanes
             #[target_feature(enable = $features)]
             pub(in crate::kernels) fn unpack(
                 width: usize,
@@ -184,33 +184,33 @@ macro_rules! loops {
             /// Clears the bits of lanes that fail a predicate, for any source and any predicate.
             #[inline]
             #[target_feature(enable = $features)]
-            fn keep_where(
-                source: &Source<$lane>,
+            fn retain_where(
+                source: &LaneSource<$lane>,
                 negated: bool,
                 selected: &mut [VectorBits],
                 predicate: impl Fn(Register) -> Mask + Copy,
             ) {
                 let flip = if negated { <$cell>::MAX } else { 0 };
                 match *source {
-                    Source::Packed { width, packed } => {
+                    LaneSource::Packed { width, packed } => {
                         for (packed, selected) in packed.chunks_exact(width * ROW_LANES).zip(selected) {
                             if any(selected) {
                                 for row in 0..BITS {
                                     let lanes = unpacked(width, packed, row);
-                                    keep_lanes(lanes, first_index::<$lane>(row), flip, selected, predicate);
+                                    retain_lanes(lanes, first_index::<$lane>(row), flip, selected, predicate);
                                 }
                             }
                         }
                     }
-                    Source::Plain(lanes) => keep_plain(lanes, flip, selected, predicate),
-                    Source::Floats(lanes) => keep_plain(lanes, flip, selected, |lanes| predicate($ordered(lanes))),
+                    LaneSource::Plain(lanes) => retain_plain(lanes, flip, selected, predicate),
+                    LaneSource::Floats(lanes) => retain_plain(lanes, flip, selected, |lanes| predicate($ordered(lanes))),
                 }
             }
 
             /// Clears the bits of lanes that are not packed and fail a predicate. The last vector may be cut off.
             #[inline]
             #[target_feature(enable = $features)]
-            fn keep_plain(
+            fn retain_plain(
                 lanes: &[$lane],
                 flip: $cell,
                 selected: &mut [VectorBits],
@@ -226,15 +226,15 @@ macro_rules! loops {
                             for (register, lanes) in registers.iter_mut().zip(lanes.as_chunks::<LANES>().0) {
                                 *register = load(lanes);
                             }
-                            keep_lanes(registers, row * ROW_LANES, flip, selected, predicate);
+                            retain_lanes(registers, row * ROW_LANES, flip, selected, predicate);
                         }
                     }
                 }
             }
 
             #[target_feature(enable = $features)]
-            fn keep_few<const COUNT: usize>(
-                source: &Source<$lane>,
+            fn retain_listed<const COUNT: usize>(
+                source: &LaneSource<$lane>,
                 values: &[$lane],
                 negated: bool,
                 selected: &mut [VectorBits],
@@ -243,7 +243,7 @@ macro_rules! loops {
                 for (index, register) in registers.iter_mut().enumerate() {
                     *register = splat(values[index.min(values.len() - 1)]);
                 }
-                keep_where(source, negated, selected, |lanes| {
+                retain_where(source, negated, selected, |lanes| {
                     let mut equal = $equal(lanes, registers[0]);
                     for register in &registers[1..] {
                         equal = either(equal, $equal(lanes, *register));
@@ -253,8 +253,8 @@ macro_rules! loops {
             }
 
             #[target_feature(enable = $features)]
-            fn keep_table(
-                source: &Source<$lane>,
+            fn retain_table(
+                source: &LaneSource<$lane>,
                 low: $lane,
                 flags: &[u8],
                 negated: bool,
@@ -263,39 +263,39 @@ macro_rules! loops {
                 let mut bytes = [0; VECTOR_ROWS];
                 bytes[..flags.len()].copy_from_slice(flags);
                 let (table, low) = ($table(&mask_of_bytes(&bytes)), splat(low));
-                keep_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
+                retain_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
             }
 
-            /// Like [`Keep::keep`]. The machine must have the instructions.
+            /// Like [`Retain::retain`]. The machine must have the instructions.
             ///
-            /// [`Keep::keep`]: crate::kernels::Keep::keep
+            /// [`Retain::retain`]: crate::kernels::Retain::retain
             #[target_feature(enable = $features)]
-            pub(in crate::kernels) fn keep(
-                source: &Source<$lane>,
-                predicate: &Predicate<$lane>,
+            pub(in crate::kernels) fn retain(
+                source: &LaneSource<$lane>,
+                predicate: &KernelPredicate<$lane>,
                 negated: bool,
                 selected: &mut [VectorBits],
             ) -> bool {
                 match *predicate {
                     // All lanes pass, and the loop has nothing to compare with.
-                    Predicate::Range { span: <$lane>::MAX, .. } => return false,
-                    Predicate::Range { low, span } => {
+                    KernelPredicate::Range { span: <$lane>::MAX, .. } => return false,
+                    KernelPredicate::Range { low, span } => {
                         let range = $range(low, span);
                         match *source {
-                            $(Source::Packed { width: $width, packed } if !negated => {
-                                keep_range::<$width>(packed, range, selected)
+                            $(LaneSource::Packed { width: $width, packed } if !negated => {
+                                retain_range::<$width>(packed, range, selected)
                             })*
-                            _ => keep_where(source, negated, selected, |lanes| $in_range(lanes, range)),
+                            _ => retain_where(source, negated, selected, |lanes| $in_range(lanes, range)),
                         }
                     }
-                    Predicate::Few(values @ ([_] | [_, _])) => keep_few::<2>(source, values, negated, selected),
-                    Predicate::Few(values @ ([_, _, _] | [_, _, _, _])) => keep_few::<4>(source, values, negated, selected),
-                    Predicate::Few(values) if values.is_empty() || values.len() > FEW => return false,
-                    Predicate::Few(values) => keep_few::<FEW>(source, values, negated, selected),
-                    Predicate::Table { low, flags } if flags.len() <= VECTOR_ROWS.min(1 << BITS.min(16)) => {
-                        keep_table(source, low, flags, negated, selected)
+                    KernelPredicate::OneOf(values @ ([_] | [_, _])) => retain_listed::<2>(source, values, negated, selected),
+                    KernelPredicate::OneOf(values @ ([_, _, _] | [_, _, _, _])) => retain_listed::<4>(source, values, negated, selected),
+                    KernelPredicate::OneOf(values) if values.is_empty() || values.len() > ONE_OF_MAX => return false,
+                    KernelPredicate::OneOf(values) => retain_listed::<ONE_OF_MAX>(source, values, negated, selected),
+                    KernelPredicate::Table { low, flags } if flags.len() <= VECTOR_ROWS.min(1 << BITS.min(16)) => {
+                        retain_table(source, low, flags, negated, selected)
                     }
-                    Predicate::Table { .. } => return false,
+                    KernelPredicate::Table { .. } => return false,
                 }
                 true
             }

@@ -12,8 +12,7 @@ mod compress;
 mod deposit;
 #[cfg(target_arch = "x86_64")]
 mod gather;
-mod instructions;
-mod keep;
+mod instruction_set;
 #[cfg(target_arch = "x86_64")]
 mod loops;
 mod masks;
@@ -22,6 +21,7 @@ mod narrow;
 mod native;
 mod positions;
 mod prefetch;
+mod retain;
 mod views;
 mod wide;
 
@@ -31,11 +31,11 @@ pub(crate) use bit_packing::{
 };
 pub(crate) use compress::{Compress, compress};
 pub(crate) use deposit::deposit;
-pub use instructions::Instructions;
-pub(crate) use keep::{FEW, Keep, Predicate, Source, VectorBits};
+pub use instruction_set::InstructionSet;
 pub(crate) use masks::{MASK_WORDS, mask_of_bytes, word_of_bytes};
 pub(crate) use native::{Native, with_lane, with_native};
 pub(crate) use positions::append_positions;
 pub use prefetch::{LINE_BYTES, prefetch};
+pub(crate) use retain::{KernelPredicate, LaneSource, ONE_OF_MAX, Retain, VectorBits};
 pub(crate) use views::Views;
-pub(crate) use wide::wide;
+pub(crate) use wide::with_wide_vectors;

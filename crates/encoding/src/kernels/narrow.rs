@@ -1,4 +1,4 @@
-//! Predicates on packed numbers of up to three bits, which are not unpacked.
+//! Predicates on packed numbers of up to three bits, without unpacking them.
 //!
 //! A predicate on so few bits is a table of up to eight entries. Eight numbers of a lane take one, two or three bytes,
 //! and one byte of the result shows which of these eight rows pass. An instruction on bytes therefore works on several
@@ -99,18 +99,18 @@ fn choose(bits: __m512i, ones: __m512i, zeros: __m512i) -> __m512i {
 
 /// Clears the bits of packed numbers that do not pass.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-pub(super) fn keep(width: usize, packed: &[u8], passes: &Passes, selected: &mut [VectorBits]) {
+pub(super) fn retain(width: usize, packed: &[u8], passes: &Passes, selected: &mut [VectorBits]) {
     match width {
-        1 => keep_rows::<1, { ROW_BYTES }>(packed, passes, selected),
-        2 => keep_rows::<2, { 2 * ROW_BYTES }>(packed, passes, selected),
-        3 => keep_rows::<3, { 3 * ROW_BYTES }>(packed, passes, selected),
+        1 => retain_rows::<1, { ROW_BYTES }>(packed, passes, selected),
+        2 => retain_rows::<2, { 2 * ROW_BYTES }>(packed, passes, selected),
+        3 => retain_rows::<3, { 3 * ROW_BYTES }>(packed, passes, selected),
         width => unreachable!("{width} bits are unpacked"),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
+fn retain_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
     packed: &[u8],
     passes: &Passes,
     selected: &mut [VectorBits],
@@ -121,8 +121,8 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
     let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_ROWS_FIRST } else { IDENTITY } as i64);
     for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
         let [low, high] = selected.as_chunks_mut::<8>().0 else { unreachable!("a mask has sixteen words") };
-        let before = [load_words(low), load_words(high)];
-        let any = _mm512_or_si512(before[0], before[1]);
+        let selected_before = [load_words(low), load_words(high)];
+        let any = _mm512_or_si512(selected_before[0], selected_before[1]);
         if _mm512_test_epi64_mask(any, any) == 0 {
             continue;
         }
@@ -141,9 +141,9 @@ fn keep_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
             };
             *transposed = _mm512_gf2p8affine_epi64_epi8::<0>(rows, _mm512_shuffle_epi8(passing, reverse));
         }
-        for ((words, before), positions) in [low, high].into_iter().zip(before).zip(positions) {
+        for ((words, selected_before), positions) in [low, high].into_iter().zip(selected_before).zip(positions) {
             store_words(
-                _mm512_and_si512(before, _mm512_permutex2var_epi8(transposed[0], positions, transposed[1])),
+                _mm512_and_si512(selected_before, _mm512_permutex2var_epi8(transposed[0], positions, transposed[1])),
                 words,
             );
         }

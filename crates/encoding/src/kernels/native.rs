@@ -4,7 +4,7 @@ use arrow_buffer::ArrowNativeType;
 
 use crate::kernels::Compress;
 
-/// Native integer that holds the numbers of a type, or the low bits of any number.
+/// Native integer that holds the numbers of a type. Wider numbers are truncated to their low bits.
 pub(crate) trait Native: ArrowNativeType + Ord + Compress {
     /// Least value.
     const MIN: Self;
@@ -17,12 +17,12 @@ pub(crate) trait Native: ArrowNativeType + Ord + Compress {
     /// `self + distance`, modulo the range of the integer.
     fn plus(self, distance: u64) -> Self;
     /// `self + other`, modulo the range of the integer.
-    fn sum(self, other: Self) -> Self;
+    fn wrapping_sum(self, other: Self) -> Self;
     /// Low bits of `self - base`.
     fn minus(self, base: Self) -> u64;
     /// Maps the bits of a floating-point number to an integer that orders like it, and back. The mapping is its own
     /// inverse.
-    fn flipped(self) -> Self;
+    fn flip_float_order(self) -> Self;
 }
 
 macro_rules! native {
@@ -43,7 +43,7 @@ macro_rules! native {
                 self.wrapping_add(distance as Self)
             }
             #[inline(always)]
-            fn sum(self, other: Self) -> Self {
+            fn wrapping_sum(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
             #[inline(always)]
@@ -51,7 +51,7 @@ macro_rules! native {
                 self.wrapping_sub(base) as u64
             }
             #[inline(always)]
-            fn flipped(self) -> Self {
+            fn flip_float_order(self) -> Self {
                 self ^ ((self >> (Self::BITS - 1)) & <$native>::MAX)
             }
         }

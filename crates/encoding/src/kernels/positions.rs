@@ -4,17 +4,17 @@
 use arrow_buffer::ToByteSlice;
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::Instructions;
+use crate::kernels::InstructionSet;
 
 /// Appends the positions of the set bits, ascending and counted from `first`.
 pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     #[cfg(target_arch = "x86_64")]
-    match Instructions::current() {
-        Instructions::Portable => {}
+    match InstructionSet::current() {
+        InstructionSet::Portable => {}
         // SAFETY: the machine has the instructions of the current set.
-        Instructions::Avx2 => return unsafe { append_with_avx2(words, first, positions) },
+        InstructionSet::Avx2 => return unsafe { append_with_avx2(words, first, positions) },
         // SAFETY: as above.
-        Instructions::Avx512 => return unsafe { append_with_avx512(words, first, positions) },
+        InstructionSet::Avx512 => return unsafe { append_with_avx512(words, first, positions) },
     }
     positions.reserve(words.iter().map(|word| word.count_ones() as usize).sum());
     for (word, base) in words.iter().zip((first..).step_by(64)) {
@@ -31,28 +31,28 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
 const LINE_WORDS: usize = 8;
 /// Maximum nonzero bytes of a line that are found one by one. With more, converting all bytes takes less time.
 #[cfg(target_arch = "x86_64")]
-const DENSE: u32 = 44;
+const SPARSE_BYTES_MAX: u32 = 44;
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,popcnt")]
 fn append_with_avx2(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     let (lines, rest) = words.as_chunks::<LINE_WORDS>();
     for (line, first) in lines.iter().zip((first..).step_by(64 * LINE_WORDS)) {
-        append_of_line(line, first, positions);
+        append_line(line, first, positions);
     }
     if !rest.is_empty() {
         let mut line = [0; LINE_WORDS];
         line[..rest.len()].copy_from_slice(rest);
-        append_of_line(&line, first + 64 * (words.len() - rest.len()) as u32, positions);
+        append_line(&line, first + 64 * (words.len() - rest.len()) as u32, positions);
     }
 }
 
-/// Looks up the positions of the set bits of each nonzero byte, and widens them. Writes more cells than there are
-/// positions; the next ones overwrite those.
+/// Looks up the positions of the set bits of each nonzero byte, and widens them. Writes whole registers: the positions
+/// of the next byte overwrite the surplus cells.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,bmi1,popcnt")]
-fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
+fn append_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
     let zeros = |half: usize| {
@@ -76,7 +76,7 @@ fn append_of_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>
         written += byte.count_ones() as usize;
     };
     let bytes = line.to_byte_slice();
-    if remaining.count_ones() > DENSE {
+    if remaining.count_ones() > SPARSE_BYTES_MAX {
         for (byte, base) in bytes.iter().zip((first..).step_by(8)) {
             write(*byte, base);
         }
@@ -110,31 +110,31 @@ pub(super) static BIT_POSITIONS: [u64; 256] = {
     positions
 };
 
-/// Compacts the positions of the set bits of a word in a register of bytes, and widens them. Writes more cells than
-/// there are positions, up to 64; the next ones overwrite those.
+/// Compacts the positions of the set bits of a word in a register of bytes, and widens them. Writes up to 64 cells: the
+/// positions of the next word overwrite the surplus cells.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
 fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
     /// Words that are checked for zero together.
-    const WORDS: usize = 8;
+    const CHECKED_WORDS: usize = 8;
     let all_bits: [u8; 64] = std::array::from_fn(|bit| bit as u8);
     // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
     let all_bits = unsafe { _mm512_loadu_si512(all_bits.as_ptr().cast()) };
-    for (words, first) in words.chunks(WORDS).zip((first..).step_by(64 * WORDS)) {
-        let used = u8::MAX >> (WORDS - words.len());
+    for (words, first) in words.chunks(CHECKED_WORDS).zip((first..).step_by(64 * CHECKED_WORDS)) {
+        let used = u8::MAX >> (CHECKED_WORDS - words.len());
         // SAFETY: as many words are loaded as the slice has.
         let loaded = unsafe { _mm512_maskz_loadu_epi64(used, words.as_ptr().cast()) };
         let mut remaining = _mm512_test_epi64_mask(loaded, loaded);
-        positions.reserve(if remaining == 0 { 0 } else { 64 * WORDS + 64 });
+        positions.reserve(if remaining == 0 { 0 } else { 64 * CHECKED_WORDS + 64 });
         let spare = positions.spare_capacity_mut();
         let mut written = 0;
         while remaining != 0 {
             let index = remaining.trailing_zeros();
             let word = words[index as usize];
             let base = _mm512_set1_epi32((first + 64 * index) as i32);
-            let found = _mm512_maskz_compress_epi8(word, all_bits);
+            let bit_offsets = _mm512_maskz_compress_epi8(word, all_bits);
             let cells = &mut spare[written..written + 64];
             let mut store = |part: usize, offsets| {
                 let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(offsets));
@@ -142,11 +142,11 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
                 // SAFETY: the slice has the 64 bytes that are stored, at any alignment.
                 unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), rows) };
             };
-            store(0, _mm512_castsi512_si128(found));
+            store(0, _mm512_castsi512_si128(bit_offsets));
             if word.count_ones() > 16 {
-                store(1, _mm512_extracti32x4_epi32::<1>(found));
-                store(2, _mm512_extracti32x4_epi32::<2>(found));
-                store(3, _mm512_extracti32x4_epi32::<3>(found));
+                store(1, _mm512_extracti32x4_epi32::<1>(bit_offsets));
+                store(2, _mm512_extracti32x4_epi32::<2>(bit_offsets));
+                store(3, _mm512_extracti32x4_epi32::<3>(bit_offsets));
             }
             written += word.count_ones() as usize;
             remaining &= remaining - 1;
@@ -159,11 +159,11 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Instructions;
+    use crate::kernels::InstructionSet;
     use taut_testkit::Random;
 
     #[test]
-    fn positions_are_those_of_the_bits() {
+    fn positions_match_the_set_bits() {
         let mut random = Random(5);
         let mut next = || random.number();
         let mut words: Vec<u64> = (0..4)
@@ -171,7 +171,7 @@ mod tests {
             .collect();
         words.extend([0; 9]);
         words.extend([1, 1 << 63, 0xffff, 0x1_ffff, 0, 0, 0, 1 << 17]);
-        Instructions::each(|set| {
+        InstructionSet::for_each_available(|set| {
             for length in 0..=words.len() {
                 for words in [&words[..length], &words[words.len() - length..]] {
                     let mut found = vec![7];

@@ -20,7 +20,7 @@ use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
 use crate::SelectedRuns;
 
-const INLINE_MAX: usize = 12;
+const INLINE_BYTES_MAX: usize = 12;
 
 /// Checked views of values in one heap.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Empty list of views into this heap. Values past 2 GiB in the heap cannot be viewed.
+    /// Creates an empty list of views into a heap. Views cannot refer to values past 2 GiB in the heap.
     pub(crate) fn new(heap: Buffer, is_text: bool, capacity: usize) -> Self {
         Self { views: Vec::with_capacity(capacity), heap, is_text }
     }
@@ -42,7 +42,7 @@ impl Views {
     }
 
     /// Appends views of values that lie end to end in the heap from `start`. Ends that go back, or past the heap, are
-    /// clamped. Returns whether all values were good.
+    /// clamped. Returns true if all values were valid.
     pub(crate) fn append(&mut self, start: u32, ends: &[u32]) -> bool {
         let bound = self.heap.len().min(i32::MAX as usize);
         let heap = &self.heap.as_slice()[..bound];
@@ -61,13 +61,13 @@ impl Views {
     }
 
     /// Appends a view of one value. Appends the empty string if the value is not UTF-8 or not within the heap. Returns
-    /// whether the value was good.
+    /// true if the value was valid.
     pub(crate) fn push(&mut self, value: Range<usize>) -> bool {
         let bound = self.heap.len().min(i32::MAX as usize);
         let heap = &self.heap.as_slice()[..bound];
-        let is_good = heap.get(value.clone()).is_some_and(|bytes| !self.is_text || str::from_utf8(bytes).is_ok());
-        self.views.push(if is_good { view(heap, value) } else { 0 });
-        is_good
+        let is_valid = heap.get(value.clone()).is_some_and(|bytes| !self.is_text || str::from_utf8(bytes).is_ok());
+        self.views.push(if is_valid { view(heap, value) } else { 0 });
+        is_valid
     }
 
     /// Appends the views of `table` at these indexes. `table` must have the same heap. An index past its last view
@@ -77,7 +77,7 @@ impl Views {
             self.heap.as_ptr() == table.heap.as_ptr()
                 && self.heap.len() == table.heap.len()
                 && self.is_text == table.is_text,
-            "views are only of use with their heap"
+            "both lists of views have the same heap"
         );
         let view = |index: &u16| table.views.get(usize::from(*index)).copied().unwrap_or(0);
         self.views.extend(indexes.iter().map(view));
@@ -89,10 +89,10 @@ impl Views {
         self.views.resize(count, last);
     }
 
-    /// Keeps the views of the selected rows. There must be one view per row of the span.
+    /// Removes the views of unselected rows. There must be one view per row of the span.
     pub(crate) fn close_gaps(&mut self, runs: &SelectedRuns<'_>) {
-        let kept = runs.close_gaps(&mut self.views);
-        self.views.truncate(kept);
+        let count = runs.close_gaps(&mut self.views);
+        self.views.truncate(count);
     }
 
     /// Array of these values.
@@ -112,25 +112,25 @@ impl Views {
     }
 }
 
-/// Appends a view per end. The values lie end to end in `values`. Returns whether all ends and values were good.
+/// Appends a view per end. The values lie end to end in `values`. Returns true if all ends and values were valid.
 #[inline(always)]
 fn append_views(
     views: &mut Vec<u128>,
     heap: &[u8],
     values: Range<usize>,
     ends: &[u32],
-    is_good: impl Fn(Range<usize>) -> bool,
+    is_valid: impl Fn(Range<usize>) -> bool,
 ) -> bool {
     let mut start = values.start;
-    let mut all_good = true;
+    let mut all_valid = true;
     views.extend(ends.iter().map(|end| {
         let value = start..(*end as usize).clamp(start, values.end);
-        let good = is_good(value.clone());
-        all_good &= good && value.end == *end as usize;
+        let valid = is_valid(value.clone());
+        all_valid &= valid && value.end == *end as usize;
         start = value.end;
-        if good { view(heap, value) } else { 0 }
+        if valid { view(heap, value) } else { 0 }
     }));
-    all_good
+    all_valid
 }
 
 /// Whether no character of valid UTF-8 spans this offset.
@@ -143,7 +143,7 @@ fn is_boundary(heap: &[u8], at: usize) -> bool {
 #[inline(always)]
 fn view(heap: &[u8], value: Range<usize>) -> u128 {
     let length = value.len();
-    if length > INLINE_MAX {
+    if length > INLINE_BYTES_MAX {
         let prefix = heap[value.clone()].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         return length as u128 | u128::from(prefix) << 32 | (value.start as u128) << 96;
     }
@@ -164,27 +164,27 @@ mod tests {
     use super::*;
     use arrow_array::cast::AsArray;
 
-    /// Texts that `ends` delimit in a heap, validated by Arrow, and whether all values were good.
+    /// Texts that `ends` delimit in a heap, validated by Arrow, and whether all values were valid.
     fn texts(heap: &[u8], start: u32, ends: &[u32]) -> (Vec<String>, bool) {
         let mut views = Views::new(Buffer::from(heap), true, 0);
-        let good = views.append(start, ends);
+        let valid = views.append(start, ends);
         let array = views.into_array(None);
         let array = array.as_string_view();
         StringViewArray::try_new(array.views().clone(), array.data_buffers().to_vec(), None).unwrap();
-        (array.iter().map(|text| text.unwrap().to_owned()).collect(), good)
+        (array.iter().map(|text| text.unwrap().to_owned()).collect(), valid)
     }
 
     #[test]
-    fn good_values_are_kept() {
+    fn valid_values_are_unchanged() {
         let heap = "shortexactly12bytthirteen byteswith naïve→ characters".as_bytes();
         let ends = [0, 5, 17, 31, 31, heap.len() as u32];
-        let (texts, good) = texts(heap, 0, &ends);
-        assert!(good);
+        let (texts, valid) = texts(heap, 0, &ends);
+        assert!(valid);
         assert_eq!(texts, ["", "short", "exactly12byt", "thirteen bytes", "", "with naïve→ characters"]);
     }
 
     #[test]
-    fn bad_values_become_empty_and_never_reach_arrow() {
+    fn invalid_values_become_empty() {
         let cut = "aé".as_bytes();
         assert_eq!(texts(cut, 0, &[2, 3]), (vec![String::new(), String::new()], false));
         assert_eq!(texts(b"ab\xffcd", 0, &[2, 3, 5]), (vec!["ab".into(), String::new(), "cd".into()], false));

@@ -1,7 +1,7 @@
 //! Compares predicates on lanes with their definition, for every instruction set.
 
 use super::*;
-use crate::kernels::{Instructions, Native, pack};
+use crate::kernels::{InstructionSet, Native, pack};
 use std::sync::Arc;
 use taut_testkit::Random;
 use taut_types::Datum;
@@ -35,7 +35,7 @@ fn check<L: Lane>(origin: i128, domain: (i128, i128)) {
                 let expected = predicate.admits(&Datum::Number(*number)) != negated;
                 assert_eq!(lane_predicate.admits(*lane), expected, "{predicate:?} negated {negated}: {number}");
                 assert_eq!(mask[index / 64] >> (index % 64) & 1 != 0, expected, "{predicate:?} {negated}: {number}");
-                assert!(lane_predicate.constant().is_none_or(|all| all == expected));
+                assert!(lane_predicate.fixed_result().is_none_or(|all| all == expected));
             }
         }
     }
@@ -54,7 +54,7 @@ fn lane_predicates_agree_with_their_definition() {
 #[test]
 fn flags_name_the_codes_that_pass() {
     for flags in [vec![], vec![false; 3], vec![true; 5], vec![false, true, true, false], vec![true, false, true]] {
-        let predicate = LanePredicate::<u8>::of_flags(flags.iter().copied());
+        let predicate = LanePredicate::<u8>::from_flags(flags.iter().copied());
         for code in 0..=255_u8 {
             assert_eq!(
                 predicate.admits(code),
@@ -72,10 +72,10 @@ type Case<L> = (Kind<L>, bool);
 fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
     let value = |index: usize| values[index * 37 % values.len()];
     let (low, high) = (value(0).min(value(1)), value(0).max(value(1)));
-    let mut few: Vec<L> = (2..8).map(value).collect();
-    few.sort_unstable();
+    let mut listed: Vec<L> = (2..8).map(value).collect();
+    listed.sort_unstable();
     let flags = |length: usize| (0..length).map(|index| u8::from(index % 7 < 3)).collect::<Vec<u8>>();
-    let mut sorted: Vec<L> = few.iter().map(|value| value.minus(few[0])).collect();
+    let mut sorted: Vec<L> = listed.iter().map(|value| value.minus(listed[0])).collect();
     sorted.dedup();
     let mut kinds = vec![
         Kind::Range { low, span: high.minus(low) },
@@ -88,17 +88,21 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },
         Kind::Range { low: L::default(), span: L::MAX.minus(L::from_u64(1)) },
         Kind::Table { low, flags: flags(9) },
-        Kind::Table { low: few[1], flags: flags(256) },
-        Kind::Table { low: few[1], flags: flags(1024) },
+        Kind::Table { low: listed[1], flags: flags(256) },
+        Kind::Table { low: listed[1], flags: flags(1024) },
         Kind::Table { low: L::MAX, flags: flags(1025) },
-        Kind::Sorted { low: few[0], hashes: Hashes::of(sorted.iter().map(|lane| lane.to_u64())), distances: sorted },
+        Kind::Sorted {
+            low: listed[0],
+            filter: NumberFilter::new(sorted.iter().map(|lane| lane.to_u64())),
+            distances: sorted,
+        },
     ];
-    kinds.extend((1..=few.len()).map(|count| Kind::Few(few[..count].to_vec())));
+    kinds.extend((1..=listed.len()).map(|count| Kind::OneOf(listed[..count].to_vec())));
     kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]).collect()
 }
 
 /// Selection before a predicate runs: some vectors in part, and one vector not at all.
-fn before(rows: usize) -> Bitmap {
+fn initial_selection(rows: usize) -> Bitmap {
     let mut selection = Bitmap::all_set(rows);
     (0..rows).step_by(3).for_each(|row| selection.clear(row));
     selection.clear_range(rows.min(1024)..rows.min(2048));
@@ -106,16 +110,16 @@ fn before(rows: usize) -> Bitmap {
 }
 
 /// Compares the results of all predicates on several ranges of rows. The source must contain `lanes`.
-fn check_source<L: Lane>(source: Source<L>, lanes: &[L], name: &str) {
+fn check_source<L: Lane>(source: LaneSource<L>, lanes: &[L], name: &str) {
     let rows = lanes.len();
     for (kind, negated) in cases(lanes) {
         let predicate = LanePredicate { kind, negated };
         let passing: Vec<bool> = lanes.iter().map(|lane| predicate.admits(*lane)).collect();
         for range in [0..rows, 5..rows, rows.min(1000)..rows.min(1030), rows / 2..rows - 1] {
-            let mut expected = before(rows);
+            let mut expected = initial_selection(rows);
             range.clone().filter(|row| !passing[*row]).for_each(|row| expected.clear(row));
-            Instructions::each(|set| {
-                let mut selection = before(rows);
+            InstructionSet::for_each_available(|set| {
+                let mut selection = initial_selection(rows);
                 predicate.filter(source, range.clone(), &mut selection);
                 assert!(selection == expected, "{set:?}, {name}, {predicate:?} on {range:?}");
             });
@@ -143,7 +147,7 @@ fn check_packed<L: Lane>(widths: Range<usize>) {
         for (packed, lanes) in packed.chunks_exact_mut(width * L::LANES).zip(lanes.as_chunks().0) {
             pack(width, lanes, packed);
         }
-        check_source(Source::Packed { width, packed: &packed }, &lanes[..rows], &format!("{width} of {}", L::BITS));
+        check_source(LaneSource::Packed { width, packed: &packed }, &lanes[..rows], &format!("{width} of {}", L::BITS));
     }
 }
 
@@ -160,7 +164,7 @@ fn plain_lanes_agree_with_every_set_of_instructions() {
     fn check<L: Lane>() {
         for rows in [1, 63, 64, 1000, 1024, 1025, 3 * 1024, 4 * 1024 + 77] {
             let lanes: Vec<L> = random(L::BITS, rows);
-            check_source(Source::Plain(&lanes), &lanes, "plain");
+            check_source(LaneSource::Plain(&lanes), &lanes, "plain");
         }
     }
     check::<u8>();
@@ -183,9 +187,9 @@ fn tables_are_looked_up_at_their_edges() {
                 for flags in [vec![1; length], (0..length).map(|index| u8::from(index % 2 == 1)).collect()] {
                     for negated in [false, true] {
                         let predicate = LanePredicate { kind: Kind::Table { low, flags: flags.clone() }, negated };
-                        Instructions::each(|set| {
+                        InstructionSet::for_each_available(|set| {
                             let mut selection = Bitmap::all_set(lanes.len());
-                            predicate.filter(Source::Plain(&lanes), 0..lanes.len(), &mut selection);
+                            predicate.filter(LaneSource::Plain(&lanes), 0..lanes.len(), &mut selection);
                             for (row, lane) in lanes.iter().enumerate() {
                                 assert_eq!(
                                     selection.get(row),
@@ -209,11 +213,11 @@ fn tables_are_looked_up_at_their_edges() {
 fn floating_point_agrees_with_every_set_of_instructions() {
     for rows in [1, 1024, 2500] {
         let bits: Vec<u32> = random(32, rows);
-        let ordered: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flipped() as u32).collect();
-        check_source(Source::Floats(&bits), &ordered, "32 bits");
+        let ordered: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flip_float_order() as u32).collect();
+        check_source(LaneSource::Floats(&bits), &ordered, "32 bits");
         let bits: Vec<u64> = random(64, rows);
-        let ordered: Vec<u64> = bits.iter().map(|bits| (*bits as i64).flipped() as u64).collect();
-        check_source(Source::Floats(&bits), &ordered, "64 bits");
+        let ordered: Vec<u64> = bits.iter().map(|bits| (*bits as i64).flip_float_order() as u64).collect();
+        check_source(LaneSource::Floats(&bits), &ordered, "64 bits");
     }
 }
 
@@ -225,6 +229,6 @@ fn a_negated_range_is_a_range() {
             (0..=255_u8).all(|lane| predicate.admits(lane) != (low..=high).contains(&i128::from(lane))),
             "{low} {high}"
         );
-        assert!(!predicate.negated || predicate.constant() == Some(false));
+        assert!(!predicate.negated || predicate.fixed_result() == Some(false));
     }
 }

@@ -10,9 +10,9 @@
 //!
 //! Most floating-point values were decimal numbers first: 1234.56 is the integer 123456 with exponent 2. But the double
 //! nearest to 10^-2 is not exact, and a product with it often misses the last bit. A product with the double nearest to
-//! 10^-14 seldom does. With exponent 14, integers end in zeros, which `factor` counts instead of storing them: 123456
-//! with exponent 14 and factor 12. A value that does not come back bit for bit is an exception: a NaN, an infinity,
-//! minus zero, or a value of many digits.
+//! 10^-14 seldom does. With exponent 14, integers end in zeros. `factor` counts these zeros, so that they are not
+//! stored: 1234.56 is 123456 with exponent 14 and factor 12. A value that does not decode bit for bit is an exception:
+//! a NaN, an infinity, minus zero, or a value of many digits.
 //!
 //! Reals are computed as doubles, which leaves them hardly any exceptions. Values never fall as their integers grow, so
 //! that a range of values is a range of integers.
@@ -38,8 +38,8 @@ const INVERSES: [f64; 19] = [
 /// 1.5 * 2^52. The doubles between 2^52 and 2^53 are exactly the integers. Adding this number therefore rounds a value,
 /// and the bits of the sum are the bits of this number plus the rounded integer.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
-/// Bound of the absolute value of integers that are written: half the bound of those that are read, as a window may
-/// reach past its values.
+/// Bound of the absolute value of integers that are written. It is half the bound of integers that are read, because a
+/// window may reach past its values.
 const WRITTEN_MAX: f64 = (1_u64 << 50) as f64;
 const READ_MAX: i128 = 1 << 51;
 /// Values on which exponent and factor are tried.
@@ -57,26 +57,26 @@ struct Scale {
 impl Scale {
     /// Double of an integer near zero.
     #[inline(always)]
-    fn double(self, integer: i64) -> f64 {
+    fn to_double(self, integer: i64) -> f64 {
         let integer = f64::from_bits(ROUNDING.to_bits().wrapping_add_signed(integer)) - ROUNDING;
         integer * POWERS[self.factor] * INVERSES[self.exponent]
     }
 
     /// Ordered integer of the floating-point number that a decimal integer near zero stands for.
     #[inline(always)]
-    fn ordered(self, integer: i64) -> i64 {
-        let value = self.double(integer);
+    fn to_ordered(self, integer: i64) -> i64 {
+        let value = self.to_double(integer);
         if self.is_real { f32_to_ordered(value as f32).into() } else { f64_to_ordered(value) }
     }
 
     /// Decimal integer of an ordered integer. Returns `None` if it does not decode to the same number.
     #[inline(always)]
-    fn integer(self, ordered: i64) -> Option<i64> {
+    fn to_integer(self, ordered: i64) -> Option<i64> {
         // The ordered integer of a real has 32 bits.
         let value = if self.is_real { f32_from_ordered(ordered as i32).into() } else { f64_from_ordered(ordered) };
         let rounded = value * POWERS[self.exponent] * INVERSES[self.factor] + ROUNDING - ROUNDING;
         let integer = rounded as i64;
-        (rounded.abs() < WRITTEN_MAX && self.ordered(integer) == ordered).then_some(integer)
+        (rounded.abs() < WRITTEN_MAX && self.to_ordered(integer) == ordered).then_some(integer)
     }
 }
 
@@ -91,28 +91,29 @@ pub(crate) struct Decimals {
 }
 
 impl Decimals {
-    /// Integers of one or more numbers, with the exponent and factor that are best for a sample. Returns `None` if the
-    /// sample takes more than `bits_max` bits per row.
-    pub(crate) fn of<N: Native>(values: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
+    /// Finds the decimal integers of one or more numbers, with the exponent and factor that are best for a sample.
+    /// Returns `None` if the sample takes more than `bits_max` bits per row.
+    pub(crate) fn find<N: Native>(values: &[N], plain_bytes: usize, bits_max: usize) -> Option<Self> {
         // Ordered integers have 64 bits at most.
         let ordered = |value: &N| value.to_number() as i64;
         let step = values.len().div_ceil(SAMPLE_ROWS);
         let sample: Vec<i64> = values.iter().step_by(step).map(ordered).collect();
         let scale = best_scale(&sample, plain_bytes, bits_max)?;
-        let mut sample: Vec<i64> = sample.into_iter().filter_map(|ordered| scale.integer(ordered)).collect();
-        let found: Vec<Option<i64>> = values.iter().map(|value| scale.integer(ordered(value))).collect();
-        let integers = || found.iter().copied().flatten();
+        let mut sample: Vec<i64> = sample.into_iter().filter_map(|ordered| scale.to_integer(ordered)).collect();
+        let decimal_integers: Vec<Option<i64>> = values.iter().map(|value| scale.to_integer(ordered(value))).collect();
+        let integers = || decimal_integers.iter().copied().flatten();
         let bounds = (integers().min().unwrap_or(0), integers().max().unwrap_or(0));
         if sample.is_empty() {
             sample.push(bounds.0);
         }
-        let window = Window::of_sample(&mut sample, bounds, plain_bytes);
-        let is_outside = |integer: &Option<i64>| integer.is_none_or(|integer| !window.holds(integer));
+        let window = Window::from_sample(&mut sample, bounds, plain_bytes);
+        let is_outside = |integer: &Option<i64>| integer.is_none_or(|integer| !window.contains(integer));
         // A chunk has at most 2^16 rows.
-        let outside = found.iter().enumerate().filter(|(_, integer)| is_outside(integer)).map(|(row, _)| row as u16);
+        let outside =
+            decimal_integers.iter().enumerate().filter(|(_, integer)| is_outside(integer)).map(|(row, _)| row as u16);
         let exceptions = outside.collect();
-        let packed = |integer: Option<i64>| integer.filter(|integer| window.holds(*integer)).unwrap_or(window.base);
-        Some(Self { scale, window, integers: found.iter().copied().map(packed).collect(), exceptions })
+        let packed = |integer: Option<i64>| integer.filter(|integer| window.contains(*integer)).unwrap_or(window.base);
+        Some(Self { scale, window, integers: decimal_integers.iter().copied().map(packed).collect(), exceptions })
     }
 
     /// Bits of the parts, without padding of the exceptions.
@@ -130,7 +131,7 @@ fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Sca
             let scale = Scale { exponent, factor, is_real: plain_bytes == 4 };
             let (mut min, mut max, mut bits) = (i64::MAX, i64::MIN, 0);
             for ordered in sample {
-                match scale.integer(*ordered) {
+                match scale.to_integer(*ordered) {
                     Some(integer) => (min, max) = (min.min(integer), max.max(integer)),
                     None => bits += exception_bits,
                 }
@@ -194,13 +195,14 @@ impl Alp {
         let integer = move |distance: u64| base.wrapping_add(distance as i64);
         // Decided once here, not for each value.
         if scale.is_real {
-            let ordered = move |distance| O::from_number(f32_to_ordered(scale.double(integer(distance)) as f32).into());
+            let ordered =
+                move |distance| O::from_number(f32_to_ordered(scale.to_double(integer(distance)) as f32).into());
             self.integers.append_mapped(rows.clone(), out, ordered);
         } else {
-            let ordered = move |distance| O::from_number(f64_to_ordered(scale.double(integer(distance))).into());
+            let ordered = move |distance| O::from_number(f64_to_ordered(scale.to_double(integer(distance))).into());
             self.integers.append_mapped(rows.clone(), out, ordered);
         }
-        self.exceptions.correct(rows, &mut out[start..]);
+        self.exceptions.apply(rows, &mut out[start..]);
     }
 
     /// Appends the numbers at ascending positions.
@@ -208,8 +210,8 @@ impl Alp {
         let start = out.len();
         let mut integers: Vec<i64> = Vec::with_capacity(positions.len());
         self.integers.append_at(positions, &mut integers);
-        out.extend(integers.into_iter().map(|integer| O::from_number(self.scale.ordered(integer).into())));
-        self.exceptions.correct_at(positions, &mut out[start..]);
+        out.extend(integers.into_iter().map(|integer| O::from_number(self.scale.to_ordered(integer).into())));
+        self.exceptions.apply_at(positions, &mut out[start..]);
     }
 
     /// Clears the rows of a range that fail a predicate.
@@ -218,7 +220,7 @@ impl Alp {
         if self.exceptions.len() == 0 {
             return self.integers.filter(&on_integers, negated, rows, selection);
         }
-        let correct = self.exceptions.correct_masks(predicate, negated, rows.clone());
+        let correct = self.exceptions.mask_corrector(predicate, negated, rows.clone());
         self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
@@ -235,7 +237,7 @@ impl Alp {
                 let integer = |ordered: &i128| {
                     let is_in_range = !self.scale.is_real || i32::try_from(*ordered).is_ok();
                     let ordered = i64::try_from(*ordered).ok().filter(|_| is_in_range)?;
-                    self.scale.integer(ordered).map(i128::from)
+                    self.scale.to_integer(ordered).map(i128::from)
                 };
                 let mut integers: Vec<i128> = values.iter().filter_map(integer).collect();
                 integers.sort_unstable();
@@ -257,7 +259,7 @@ impl Alp {
             // `midpoint` rounds towards zero, and so could stay at the end.
             let middle = low + (end - low) / 2;
             // `parse` has checked that integers are small.
-            if i128::from(self.scale.ordered(middle as i64)) < ordered { low = middle + 1 } else { end = middle }
+            if i128::from(self.scale.to_ordered(middle as i64)) < ordered { low = middle + 1 } else { end = middle }
         }
         low
     }
@@ -270,29 +272,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_come_back_bit_for_bit_or_are_exceptions() {
+    fn decimals_round_trip_bit_for_bit_or_are_exceptions() {
         let scale = |is_real| Scale { exponent: 14, factor: 12, is_real };
         for cents in -100_000..100_000_i64 {
             let ordered = f64_to_ordered(cents as f64 / 100.0);
             assert!(
-                scale(false).integer(ordered).is_none_or(|integer| scale(false).ordered(integer) == ordered),
+                scale(false).to_integer(ordered).is_none_or(|integer| scale(false).to_ordered(integer) == ordered),
                 "{cents}"
             );
             let ordered = f32_to_ordered((cents as f64 / 100.0) as f32).into();
-            assert_eq!(scale(true).integer(ordered), Some(cents));
+            assert_eq!(scale(true).to_integer(ordered), Some(cents));
         }
         let none = [f64::NAN, -f64::NAN, -0.0, f64::INFINITY, f64::NEG_INFINITY, 5e-324, f64::MAX, 0.123, 1e300];
         for value in none {
-            assert_eq!(scale(false).integer(f64_to_ordered(value)), None, "{value}");
+            assert_eq!(scale(false).to_integer(f64_to_ordered(value)), None, "{value}");
         }
-        assert_eq!(scale(false).integer(f64_to_ordered(f64::from_bits(0x7ff8_0000_0000_1234))), None);
-        assert_eq!(scale(false).integer(f64_to_ordered(0.0)), Some(0));
+        assert_eq!(scale(false).to_integer(f64_to_ordered(f64::from_bits(0x7ff8_0000_0000_1234))), None);
+        assert_eq!(scale(false).to_integer(f64_to_ordered(0.0)), Some(0));
     }
 
     #[test]
     fn bounds_are_found_on_both_sides_of_zero() {
         let values: Vec<i64> = (-700..300).map(|tenths| f64_to_ordered(f64::from(tenths) / 10.0)).collect();
-        let decimals = Decimals::of(&values, 8, usize::MAX).unwrap();
+        let decimals = Decimals::find(&values, 8, usize::MAX).unwrap();
         let mut writer = Writer::with_capacity(0);
         let mut head = Head { plain_bytes: 8, rows: values.len(), ..Head::new(taut_types::Encoding::Alp) };
         write(&values, &decimals, &mut head, &mut writer);
@@ -301,7 +303,7 @@ mod tests {
         for (row, ordered) in values.iter().enumerate() {
             let found = alp.lower_bound((*ordered).into()) as i64;
             assert_eq!(
-                (alp.scale.ordered(found), alp.lower_bound(i128::from(*ordered) + 1) as i64),
+                (alp.scale.to_ordered(found), alp.lower_bound(i128::from(*ordered) + 1) as i64),
                 (*ordered, found + 1),
                 "{row}"
             );
@@ -317,7 +319,7 @@ mod tests {
                     let scale = Scale { exponent, factor, is_real };
                     let first = (random.number() >> 12) as i64 - (1 << 51);
                     for start in [-50, first.clamp(-(1 << 51), (1 << 51) - 100), -(1 << 51), (1 << 51) - 100] {
-                        let values: Vec<i64> = (start..=start + 100).map(|integer| scale.ordered(integer)).collect();
+                        let values: Vec<i64> = (start..=start + 100).map(|integer| scale.to_ordered(integer)).collect();
                         assert!(values.is_sorted(), "{scale:?} from {start}");
                     }
                 }

@@ -39,7 +39,7 @@ pub(crate) struct SetBits {
 
 /// Number of bits for `rows` strictly ascending numbers. `spread` is the difference between the last and the first.
 /// Returns `None` if the numbers are too far apart.
-pub(crate) fn bits_of(rows: usize, spread: Option<i128>) -> Option<usize> {
+pub(crate) fn bit_count(rows: usize, spread: Option<i128>) -> Option<usize> {
     let bits = usize::try_from(spread?).ok()?.checked_add(1)?;
     (bits <= rows.saturating_mul(BITS_PER_ROW_MAX).max(BLOCK_BITS)).then_some(bits)
 }
@@ -51,7 +51,7 @@ pub(crate) fn bytes(rows: usize, bits: usize) -> usize {
 }
 
 /// Writes the parts of strictly ascending numbers, and sets the fields of the head that describe them. `bits` is the
-/// result of [`bits_of`].
+/// result of [`bit_count`].
 pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, writer: &mut Writer) {
     let first = values.first().copied().unwrap_or_default();
     let mut words = vec![0_u64; bits.div_ceil(WORD_BITS)];
@@ -61,26 +61,26 @@ pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, write
     }
     let mut rank = 0;
     let ranks = words.chunks(BLOCK_WORDS).map(|block| {
-        let before = rank;
-        rank += count(block);
+        let block_rank = rank;
+        rank += count_set_bits(block);
         // The last block has a set bit too, so fewer bits than rows precede it, which is less than 2^16.
-        before as u16
+        block_rank as u16
     });
     let ranks: Vec<u16> = ranks.collect();
     // A bit is below 2^22, because there are at most 64 bits for each of 2^16 rows.
     let starts: Vec<u32> = values.iter().step_by(VECTOR_ROWS).map(|value| step(first, *value) as u32).collect();
     (head.base, head.heap_bytes) = (first.to_number(), 8 * words.len());
-    writer.part(words.as_slice().to_byte_slice());
-    writer.part(ranks.as_slice().to_byte_slice());
-    writer.part(starts.as_slice().to_byte_slice());
+    writer.push_part(words.as_slice().to_byte_slice());
+    writer.push_part(ranks.as_slice().to_byte_slice());
+    writer.push_part(starts.as_slice().to_byte_slice());
 }
 
-fn count(words: &[u64]) -> usize {
+fn count_set_bits(words: &[u64]) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// Position of the set bit of this rank in a word. The word must have more set bits than `rank`.
-fn select(mut word: u64, mut rank: usize) -> usize {
+/// Position of the set bit with this rank in a word. The word must have more set bits than `rank`.
+fn select_bit(mut word: u64, mut rank: usize) -> usize {
     let mut bit = 0;
     for half in [32, 16, 8, 4, 2, 1] {
         let low = (word & ((1 << half) - 1)).count_ones() as usize;
@@ -101,9 +101,9 @@ impl SetBits {
         if words > head.rows.max(BLOCK_WORDS) {
             return Err(CorruptChunk { at: 36, expected: "at most 64 bits a row" });
         }
-        let bits = ScalarBuffer::from(parts.take(head.heap_bytes, "a bitmap")?);
-        let ranks = ScalarBuffer::from(parts.take(2 * words.div_ceil(BLOCK_WORDS), "ranks of blocks")?);
-        let starts = ScalarBuffer::from(parts.take(4 * head.rows.div_ceil(VECTOR_ROWS), "bits of first rows")?);
+        let bits = ScalarBuffer::from(parts.read_part(head.heap_bytes, "a bitmap")?);
+        let ranks = ScalarBuffer::from(parts.read_part(2 * words.div_ceil(BLOCK_WORDS), "ranks of blocks")?);
+        let starts = ScalarBuffer::from(parts.read_part(4 * head.rows.div_ceil(VECTOR_ROWS), "bits of first rows")?);
         Ok(Self { rows: head.rows, base: head.base, words: bits, ranks, starts })
     }
 
@@ -124,7 +124,7 @@ impl SetBits {
         self.word_from(block * BLOCK_WORDS, self.ranks[block].into(), row)
     }
 
-    /// Like [`SetBits::word_of`], but from a word on. `rank` bits are set before that word.
+    /// Like [`SetBits::word_of`], but searches from a word on. `rank` bits are set before that word.
     fn word_from(&self, mut word: usize, mut rank: usize, row: usize) -> (usize, usize) {
         while word + 1 < self.words.len() {
             let next = rank + self.words[word].count_ones() as usize;
@@ -146,7 +146,7 @@ impl SetBits {
         let Some(bit) = usize::try_from(bit).ok().filter(|bit| *bit < bits) else { return self.rows };
         let (block, word) = (bit / BLOCK_BITS, bit / WORD_BITS);
         let below = self.words[word] & ((1 << (bit % WORD_BITS)) - 1);
-        let rank = usize::from(self.ranks[block]) + count(&self.words[block * BLOCK_WORDS..word]);
+        let rank = usize::from(self.ranks[block]) + count_set_bits(&self.words[block * BLOCK_WORDS..word]);
         (rank + below.count_ones() as usize).min(self.rows)
     }
 
@@ -203,34 +203,34 @@ impl SetBits {
                 Some(next) if usize::from(*next) <= row => self.word_of(row),
                 _ => self.word_from(word, rank, row),
             };
-            let bit = select(self.words[word], row.saturating_sub(rank));
+            let bit = select_bit(self.words[word], row.saturating_sub(rank));
             base.plus((word * WORD_BITS + bit) as u64)
         }));
     }
 
-    /// Deselects the rows of a range that fail a predicate. A number that passes is in the row of its rank.
+    /// Deselects the rows of a range that fail a predicate. The row of a number is its rank.
     pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        // First row that is not decided. Ranges are admitted in ascending order.
+        // First undecided row. Ranges of passing rows are visited in ascending order.
         let mut next = rows.start;
-        let mut admit = |admitted: Range<usize>| {
-            let admitted = admitted.start.clamp(next, rows.end)..admitted.end.clamp(next, rows.end);
+        let mut apply_match = |matching: Range<usize>| {
+            let matching = matching.start.clamp(next, rows.end)..matching.end.clamp(next, rows.end);
             if negated {
-                selection.clear_range(admitted.clone());
+                selection.clear_range(matching.clone());
             } else {
-                selection.clear_range(next..admitted.start);
+                selection.clear_range(next..matching.start);
             }
-            next = admitted.end;
+            next = matching.end;
         };
         match predicate {
             DatumPredicate::Range { low, high } if low <= high => {
                 let end = high.checked_add(1).map_or(self.rows, |number| self.rank_of(number));
-                admit(self.rank_of(*low)..end);
+                apply_match(self.rank_of(*low)..end);
             }
             DatumPredicate::OneOf(numbers) => {
                 let first = numbers.partition_point(|number| *number < self.base);
                 let last = self.base.saturating_add((self.words.len() * WORD_BITS) as i128);
                 let candidates = numbers[first..].iter().take_while(|number| **number <= last);
-                candidates.filter_map(|number| self.row_of(*number)).for_each(|row| admit(row..row + 1));
+                candidates.filter_map(|number| self.row_of(*number)).for_each(|row| apply_match(row..row + 1));
             }
             DatumPredicate::Range { .. }
             | DatumPredicate::BytesRange { .. }

@@ -17,7 +17,7 @@ impl BoundsPredicate {
 
     /// Whether all numbers of `low..=high` pass (`true`) or none does (`false`). Returns `None` if the bounds do not
     /// decide.
-    pub(crate) fn verdict(&self, low: i128, high: i128) -> Option<bool> {
+    pub(crate) fn decide(&self, low: i128, high: i128) -> Option<bool> {
         let (low, high) = (Datum::Number(low), Datum::Number(high));
         if !self.0.may_admit(Some((&low, &high)), false) {
             return Some(false);
@@ -26,8 +26,8 @@ impl BoundsPredicate {
     }
 }
 
-/// Bounds of the numbers of a vector, which follow its first number by `steps` steps of `least..=greatest` each. If
-/// `ascends`, all numbers of the chunk ascend, and the first number of the next vector is an upper bound too.
+/// Bounds of the numbers of a vector: its first number, then `steps` steps of `least..=greatest` each. If `ascends`,
+/// all numbers of the chunk ascend, and the first number of the next vector is an upper bound too.
 pub(crate) fn bounds_of_steps(
     firsts: &Plain,
     vector: usize,
@@ -44,7 +44,7 @@ pub(crate) fn bounds_of_steps(
     (low, high)
 }
 
-/// Mask of a vector in which all rows pass, or none does.
-pub(crate) fn mask_of(all: bool) -> [u64; MASK_WORDS] {
-    [if all { u64::MAX } else { 0 }; MASK_WORDS]
+/// Mask of a vector in which all rows pass if `passes`, else none.
+pub(crate) fn uniform_mask(passes: bool) -> [u64; MASK_WORDS] {
+    [if passes { u64::MAX } else { 0 }; MASK_WORDS]
 }

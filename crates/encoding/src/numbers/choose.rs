@@ -1,12 +1,12 @@
 //! Choice of the encoding for the numbers of a chunk. All of it is here; the sizes are in the encodings' own files.
 //!
-//! [`Statistics`] are collected once. Each encoding estimates its bytes from them, next to its `write`; [`estimate`]
-//! lists all estimates. Those that need more work, such as a pass over all steps, are made only if a sample promises
-//! enough. [`ChoiceScratch`] holds the results of that work for writing. The choice has two stages:
+//! [`Statistics`] are collected once. Each encoding estimates its bytes from them, next to its `write`. [`estimate`]
+//! lists all estimates. Estimates that need more work, such as a pass over all steps, are made only if a sample
+//! promises enough. [`ChoiceScratch`] holds the results of that work for writing. The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of them
-//!    wins; of equal ones, the first in this order. Otherwise, `two_byte_delta` may replace it.
+//!    wins, or the first in this order if several are equally small. Otherwise, `two_byte_delta` may replace it.
 //!
 //! The second stage weighs bytes against speed. Measured in millions of 64-bit numbers per second
 //! (`benches/throughput.rs`, "ordered"; two shared cores of an AMD EPYC), decoding all rows, gathering 1 % of them,
@@ -27,7 +27,8 @@
 //! Steps that are exceptions cost less than the bits that they save.
 //!
 //! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. The other
-//! encodings must save more, the faster the encoding that they replace decodes: see [`ValueEncoding::share`].
+//! encodings must save more, the faster the encoding that they replace decodes: see
+//! [`ValueEncoding::replacement_twelfths_max`].
 
 use taut_types::Encoding;
 
@@ -78,7 +79,7 @@ struct ValueEncoding {
 
 impl ValueEncoding {
     /// Maximum size of `delta`, `run_length_delta` or a bitmap with gaps, in twelfths of the size of this encoding.
-    fn share(&self) -> usize {
+    fn replacement_twelfths_max(&self) -> usize {
         match self.encoding {
             Encoding::BitPacked | Encoding::FrameOfReference => match self.width {
                 0..=16 => 3,
@@ -89,10 +90,9 @@ impl ValueEncoding {
         }
     }
 
-    /// Whether `delta`, `run_length_delta` or a bitmap with gaps is small enough, with `bytes` bytes, to replace this
-    /// encoding.
-    fn yields_to(&self, bytes: usize) -> bool {
-        bytes * 12 <= self.bytes * self.share()
+    /// Whether `delta`, `run_length_delta` or a bitmap with gaps may replace this encoding if it takes `bytes` bytes.
+    fn is_replaceable_by(&self, bytes: usize) -> bool {
+        bytes * 12 <= self.bytes * self.replacement_twelfths_max()
     }
 }
 
@@ -100,8 +100,8 @@ impl ValueEncoding {
 /// if `scratch` lacks what only the first stage computes: distinct numbers, windows and decimals. A bitmap also needs
 /// numbers that ascend strictly, which is not checked.
 ///
-/// The bytes are those that are written, except: `run_length` takes at least as many, exceptions by row are not padded,
-/// and marked exceptions are estimated from a sample.
+/// The estimate equals the bytes that are written, with three exceptions. It is a lower bound for `run_length`. It
+/// ignores the padding of exceptions by row. It estimates marked exceptions from a sample.
 fn estimate<N: Native>(
     encoding: Encoding,
     statistics: &Statistics<'_, N>,
@@ -118,25 +118,26 @@ fn estimate<N: Native>(
         Encoding::RunLength => Some(run_length::estimate(statistics)),
         Encoding::Patched => match (scratch.marked, scratch.window) {
             (Some(plan), _) => Some(plan.bits / 8),
-            (None, window) => Some(patched::estimate_bits(statistics, window?, window?.outside(values)) / 8),
+            (None, window) => Some(patched::estimate_bits(statistics, window?, window?.count_outside(values)) / 8),
         },
         Encoding::Alp => Some(scratch.decimals.as_ref()?.estimate_bits(plain_bytes) / 8),
-        Encoding::Bitmap => Some(bitmap::bytes(rows, bitmap::bits_of(rows, spread)?)),
+        Encoding::Bitmap => Some(bitmap::bytes(rows, bitmap::bit_count(rows, spread)?)),
         Encoding::TwoByteDelta => two_byte_delta::estimate(statistics),
         Encoding::Delta => {
-            scratch.delta = scratch.delta.take().or_else(|| DeltaPlan::of(values, spread, plain_bytes));
+            scratch.delta = scratch.delta.take().or_else(|| DeltaPlan::for_values(values, spread, plain_bytes));
             Some(scratch.delta.as_ref()?.bytes(rows, plain_bytes))
         }
         Encoding::RunLengthDelta => {
-            scratch.run_length_delta = scratch.run_length_delta.or_else(|| RunLengthDeltaPlan::of(values, spread));
+            scratch.run_length_delta =
+                scratch.run_length_delta.or_else(|| RunLengthDeltaPlan::for_values(values, spread));
             Some(scratch.run_length_delta?.bytes(plain_bytes))
         }
         Encoding::Fsst | Encoding::FrontCoded => None,
     }
 }
 
-/// Candidate of fewest bytes, and its bytes. Of equal ones, the first.
-fn smallest_of<N: Native>(
+/// The candidate that takes the fewest bytes, and its bytes. If several do, the first of them.
+fn choose_smallest<N: Native>(
     candidates: impl IntoIterator<Item = Encoding>,
     statistics: &Statistics<'_, N>,
     scratch: &mut ChoiceScratch<N>,
@@ -146,8 +147,8 @@ fn smallest_of<N: Native>(
     sizes.min_by_key(|(bytes, _)| *bytes)
 }
 
-/// Chooses an encoding by the values, or one that uses their order if it is smaller still. Leaves in `scratch` what it
-/// had to compute.
+/// Chooses an encoding by the values, or one that uses their order if it is smaller. Stores in `scratch` the results
+/// that writing reuses.
 pub(crate) fn choose<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,
@@ -177,7 +178,7 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     let has_runs = statistics.runs < statistics.rows();
     let candidates = [Encoding::RunLength, Encoding::Delta, Encoding::RunLengthDelta];
     let candidates = candidates.into_iter().filter(|encoding| has_runs || *encoding != Encoding::RunLengthDelta);
-    smallest_of(candidates, statistics, scratch).map_or(Encoding::RunLength, |(_, encoding)| encoding)
+    choose_smallest(candidates, statistics, scratch).map_or(Encoding::RunLength, |(_, encoding)| encoding)
 }
 
 /// Chooses the encoding of fewest bits per row, weighed against the cost of decoding:
@@ -190,7 +191,7 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 /// - Marked exceptions decode at half the speed. With their decoding time counted as bits, they must save half of
 ///   packed numbers, and a fifth of others.
 ///
-/// Leaves in `scratch` what it had to compute.
+/// Stores in `scratch` the results that writing reuses.
 fn choose_by_values<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,
@@ -208,16 +209,16 @@ fn choose_by_values<N: Native>(
         return Encoding::RunLength;
     }
     let bits_max = packed_width.map_or(rows * plain_bits, packed_bits) * 2 / 3;
-    let corrected = if nesting.is_float { decimals(statistics, bits_max, scratch) } else { None };
-    let corrected = corrected.or_else(|| {
+    let with_exceptions = if nesting.is_float { find_decimals(statistics, bits_max, scratch) } else { None };
+    let with_exceptions = with_exceptions.or_else(|| {
         let bits = find_windows(statistics, nesting, bits_max, scratch)?;
         Some((Encoding::Patched, bits))
     });
-    let dictionary_max = corrected.map_or(usize::MAX, |(_, bits)| bits * 5 / 4);
-    if row_bits > 8 && dictionary_pays(statistics, row_bits, dictionary_max, scratch) {
+    let dictionary_max = with_exceptions.map_or(usize::MAX, |(_, bits)| bits * 5 / 4);
+    if row_bits > 8 && is_dictionary_worthwhile(statistics, row_bits, dictionary_max, scratch) {
         return Encoding::Dictionary;
     }
-    if let Some((encoding, _)) = corrected {
+    if let Some((encoding, _)) = with_exceptions {
         return encoding;
     }
     match packed_width {
@@ -227,8 +228,8 @@ fn choose_by_values<N: Native>(
     }
 }
 
-/// Finds the windows of `patched` from a sample. Sets the window of marked exceptions only if it is to be used, and
-/// returns their cost then. Otherwise returns the bits of `patched` if they are at most `bits_max`.
+/// Finds the windows of `patched` from a sample. If marked exceptions are better, sets their window and returns their
+/// cost. Otherwise returns the bits of `patched` if they are at most `bits_max`.
 pub(crate) fn find_windows<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,
@@ -236,55 +237,55 @@ pub(crate) fn find_windows<N: Native>(
     scratch: &mut ChoiceScratch<N>,
 ) -> Option<usize> {
     let (values, plain_bytes) = (statistics.values, statistics.plain_bytes);
-    let mut sample = sample_of(values);
-    let window = Window::of_sample(&mut sample, (statistics.min, statistics.max), plain_bytes);
+    let mut sample = sample(values);
+    let window = Window::from_sample(&mut sample, (statistics.min, statistics.max), plain_bytes);
     let mut bits = patched::estimate_bits(statistics, window, 0);
     if bits <= bits_max {
-        bits = patched::estimate_bits(statistics, window, window.outside(values));
+        bits = patched::estimate_bits(statistics, window, window.count_outside(values));
     }
-    let plan = MarkedPlan::of_sample(&sample, values.len(), plain_bytes, nesting.depth);
+    let plan = MarkedPlan::from_sample(&sample, values.len(), plain_bytes, nesting.depth);
     let cost_max = (bits / 5 * 4).min(bits_max / 4 * 3);
     scratch.window = Some(window);
-    scratch.marked = plan.filter(|plan| plan.cost <= cost_max && plan.window.outside(values) > 0);
+    scratch.marked = plan.filter(|plan| plan.cost <= cost_max && plan.window.count_outside(values) > 0);
     scratch.marked.map(|plan| plan.cost).or((bits <= bits_max).then_some(bits))
 }
 
-/// Encoding `alp` and its bits. Returns `None` if these are too many.
-fn decimals<N: Native>(
+/// Encoding `alp` and its bits. Returns `None` if it takes more than `bits_max` bits.
+fn find_decimals<N: Native>(
     statistics: &Statistics<'_, N>,
     bits_max: usize,
     scratch: &mut ChoiceScratch<N>,
 ) -> Option<(Encoding, usize)> {
-    scratch.decimals = Decimals::of(statistics.values, statistics.plain_bytes, bits_max / statistics.rows());
+    scratch.decimals = Decimals::find(statistics.values, statistics.plain_bytes, bits_max / statistics.rows());
     let bits = scratch.decimals.as_ref()?.estimate_bits(statistics.plain_bytes);
     (bits <= bits_max).then_some((Encoding::Alp, bits))
 }
 
-/// Whether a dictionary takes at most half of `row_bits` bits per row, and at most `bits_max` bits. Leaves the distinct
+/// Whether a dictionary takes at most half of `row_bits` bits per row, and at most `bits_max` bits. Stores the distinct
 /// numbers in `scratch` if so.
-fn dictionary_pays<N: Native>(
+fn is_dictionary_worthwhile<N: Native>(
     statistics: &Statistics<'_, N>,
     row_bits: usize,
     bits_max: usize,
     scratch: &mut ChoiceScratch<N>,
 ) -> bool {
-    let pays = |entries: usize| {
+    let is_worthwhile = |entries: usize| {
         let bits = dictionary::estimate_bits(statistics, entries);
         bits * 2 <= statistics.rows() * row_bits && bits <= bits_max
     };
-    let sample = sample_of(statistics.values);
+    let sample = sample(statistics.values);
     // If half the values of a sample are distinct, the column has too many distinct values for a dictionary.
     match distinct::of_numbers(&sample, sample.len() / 2) {
-        Some(sample) if pays(sample.entries.len()) => {}
+        Some(sample) if is_worthwhile(sample.entries.len()) => {}
         _ => return false,
     }
-    let entries_max = (1..=16).map(|bits| 1 << bits).take_while(|entries| pays(*entries)).last().unwrap_or(1);
+    let entries_max = (1..=16).map(|bits| 1 << bits).take_while(|entries| is_worthwhile(*entries)).last().unwrap_or(1);
     scratch.distinct = distinct::of_numbers(statistics.values, entries_max);
     scratch.distinct.is_some()
 }
 
 /// Sample of evenly spaced numbers.
-fn sample_of<N: Native>(values: &[N]) -> Vec<N> {
+fn sample<N: Native>(values: &[N]) -> Vec<N> {
     values.iter().step_by(values.len().div_ceil(SAMPLE_ROWS)).copied().collect()
 }
 
@@ -314,21 +315,21 @@ fn choose_by_steps<N: Native>(
     let (rows, runs) = (statistics.rows(), statistics.runs);
     // Numbers that do not repeat may ascend strictly. `spread` then gives the bits of a bitmap.
     let bits =
-        bitmap::bits_of(rows, Some(spread)).filter(|bits| runs == rows && *bits <= rows * BITMAP_BITS_PER_ROW_MAX);
+        bitmap::bit_count(rows, Some(spread)).filter(|bits| runs == rows && *bits <= rows * BITMAP_BITS_PER_ROW_MAX);
     let bitmap_bytes = bits.map(|bits| bitmap::bytes(rows, bits));
     let is_full = bits.is_some_and(|bits| bits <= rows + rows / 16)
         && bitmap_bytes.is_some_and(|bytes| bytes * 2 <= by_values.bytes);
-    let try_bitmap = bitmap_bytes.is_some_and(|bytes| is_full || by_values.yields_to(bytes));
+    let try_bitmap = bitmap_bytes.is_some_and(|bytes| is_full || by_values.is_replaceable_by(bytes));
 
     let sample = delta::estimate_sample(statistics.values);
-    let may_pay = |bytes: Option<usize>| bytes.is_some_and(|bytes| by_values.yields_to(bytes));
-    let try_delta = may_pay(delta::estimate_of_sample(&sample, statistics, spread));
-    let try_runs = runs < rows && may_pay(run_length_delta::estimate_of_sample(sample, statistics));
+    let may_replace = |bytes: Option<usize>| bytes.is_some_and(|bytes| by_values.is_replaceable_by(bytes));
+    let try_delta = may_replace(delta::estimate_of_sample(&sample, statistics, spread));
+    let try_runs = runs < rows && may_replace(run_length_delta::estimate_of_sample(sample, statistics));
     if !try_bitmap && !try_delta && !try_runs {
         return None;
     }
 
-    let is_ascending = Steps::of(statistics.values, Some(spread))?.min > 0;
+    let is_ascending = Steps::between_neighbours(statistics.values, Some(spread))?.min > 0;
     if is_full && is_ascending {
         return Some(Encoding::Bitmap);
     }
@@ -338,8 +339,8 @@ fn choose_by_steps<N: Native>(
         (Encoding::RunLengthDelta, try_runs),
     ];
     let candidates = candidates.into_iter().filter(|(_, is_tried)| *is_tried).map(|(encoding, _)| encoding);
-    smallest_of(candidates, statistics, scratch)
-        .filter(|(bytes, _)| by_values.yields_to(*bytes))
+    choose_smallest(candidates, statistics, scratch)
+        .filter(|(bytes, _)| by_values.is_replaceable_by(*bytes))
         .map(|(_, encoding)| encoding)
 }
 

@@ -20,9 +20,9 @@ use std::ops::Range;
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::{Lane, MASK_WORDS, Native, wide, with_lane};
+use crate::kernels::{Lane, MASK_WORDS, Native, with_lane, with_wide_vectors};
 use crate::lane_predicate::{LanePredicate, filter_vectors};
-use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps, mask_of};
+use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps, uniform_mask};
 use crate::numbers::exceptions::{self, Exceptions, Window};
 use crate::numbers::plain::{self, Plain};
 use crate::numbers::statistics::Statistics;
@@ -31,8 +31,8 @@ use crate::{Bitmap, VECTOR_ROWS};
 
 /// Maximum rows of a vector whose numbers are computed by summing the packed steps up to each. For more rows, all
 /// numbers are decoded.
-const FEW_ROWS: usize = 16;
-/// Number of vectors to prefetch ahead: summing up one vector takes less time than a load from memory.
+const SUMMED_ROWS_MAX: usize = 16;
+/// Number of vectors to prefetch ahead. Summing up one vector takes less time than a load from memory.
 const VECTORS_AHEAD: usize = 3;
 
 /// Numbers as differences of neighbours.
@@ -60,11 +60,11 @@ pub(crate) fn step<N: Native>(left: N, right: N) -> i64 {
 impl Steps {
     /// Steps of numbers that are at most `spread` apart. Returns `None` if a step needs more than 128 bits. A single
     /// number has one step of zero.
-    pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
+    pub(crate) fn between_neighbours<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let (left, right) = (values, values.get(1..).unwrap_or_default());
         if spread.is_some_and(|spread| spread <= i64::MAX.into()) {
             let first = left.iter().zip(right).next().map_or(0, |(left, right)| step(*left, *right));
-            let (min, max) = wide(move || {
+            let (min, max) = with_wide_vectors(move || {
                 left.iter().zip(right).fold((first, first), |(min, max), (left, right)| {
                     let step = step(*left, *right);
                     (min.min(step), max.max(step))
@@ -105,20 +105,20 @@ pub(crate) struct DeltaPlan {
 
 impl DeltaPlan {
     /// Plan of fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
-    pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
-        let steps = Steps::of(values, spread)?;
-        let whole = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
+    pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
+        let steps = Steps::between_neighbours(values, spread)?;
+        let without_exceptions = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
         // Steps that may need more than 64 bits are not sampled.
         let is_sampled = spread.is_some_and(|spread| spread <= i64::MAX.into()) && !values.is_empty();
-        let sample = if is_sampled { sample_of_steps(values, PLAN_ROWS) } else { vec![] };
-        let window = window(sample, steps, plain_bytes);
+        let sample = if is_sampled { sample_steps(values, PLAN_ROWS) } else { vec![] };
+        let window = find_window(sample, steps, plain_bytes);
         let patched = window.filter(|window| steps.width().is_none_or(|width| window.width < width)).map(|window| {
-            let outside = (1..values.len()).filter(|row| !window.holds(step(values[row - 1], values[*row])));
+            let outside = (1..values.len()).filter(|row| !window.contains(step(values[row - 1], values[*row])));
             // A chunk has at most 2^16 rows.
             let exceptions = outside.map(|row| row as u16).collect();
             Self { least: window.base.into(), width: window.width, exceptions }
         });
-        [whole, patched].into_iter().flatten().min_by_key(|plan| plan.bytes(values.len(), plain_bytes))
+        [without_exceptions, patched].into_iter().flatten().min_by_key(|plan| plan.bytes(values.len(), plain_bytes))
     }
 
     /// Bytes of the parts.
@@ -134,14 +134,14 @@ const ESTIMATE_ROWS: usize = 256;
 const PLAN_ROWS: usize = 1024;
 
 /// Sample of at most `rows_max` evenly spaced steps, truncated to 64 bits.
-fn sample_of_steps<N: Native>(values: &[N], rows_max: usize) -> Vec<i64> {
+fn sample_steps<N: Native>(values: &[N], rows_max: usize) -> Vec<i64> {
     let pairs = values.iter().zip(&values[1..]).step_by(values.len().div_ceil(rows_max));
     pairs.map(|(left, right)| step(*left, *right)).collect()
 }
 
 /// Sample of steps for [`estimate_of_sample`]. The numbers must be at most 64 bits apart.
 pub(crate) fn estimate_sample<N: Native>(values: &[N]) -> Vec<i64> {
-    sample_of_steps(values, ESTIMATE_ROWS)
+    sample_steps(values, ESTIMATE_ROWS)
 }
 
 /// Bits of steps above the least of them. Returns `None` if 64 are not enough.
@@ -161,24 +161,24 @@ pub(crate) fn estimate_of_sample<N: Native>(
     spread: i128,
 ) -> Option<usize> {
     let (rows, plain_bytes) = (statistics.rows(), statistics.plain_bytes);
-    let whole = width_of_steps(sample.iter().copied()).map(|width| bytes(rows, width, plain_bytes));
-    let window = window(sample.to_vec(), Steps { min: -spread, max: spread }, plain_bytes);
+    let without_exceptions = width_of_steps(sample.iter().copied()).map(|width| bytes(rows, width, plain_bytes));
+    let window = find_window(sample.to_vec(), Steps { min: -spread, max: spread }, plain_bytes);
     let patched = window.map(|window| {
-        let exceptions = window.outside(sample) * rows / sample.len();
+        let exceptions = window.count_outside(sample) * rows / sample.len();
         bytes(rows, window.width, plain_bytes) + exceptions * (2 + plain_bytes)
     });
-    whole.into_iter().chain(patched).min()
+    without_exceptions.into_iter().chain(patched).min()
 }
 
 /// Window of the steps that are packed, from a sample of steps. Returns `None` if an exception might not fit the plain
 /// width.
-fn window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
-    // Booleans, of one byte, have no sign; wider steps than 64 bits are not sampled.
+fn find_window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
+    // Booleans have one byte and no sign. Steps of more than 64 bits are not sampled.
     let bits = (8 * plain_bytes).min(64);
     let exceptions_fit = bits > 8 && steps.min >= i128::MIN >> (128 - bits) && steps.max <= i128::MAX >> (128 - bits);
-    // Checked to fit.
+    // The check ensures that both ends fit 64 bits.
     (exceptions_fit && !sample.is_empty())
-        .then(|| Window::of_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
+        .then(|| Window::from_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
 }
 
 /// Writes the parts of numbers by their plan, and sets their fields of the head.
@@ -186,8 +186,8 @@ pub(crate) fn write<N: Native>(values: &[N], plan: &DeltaPlan, head: &mut Head, 
     (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();
     plain::write(&firsts, head.plain_bytes, false, writer);
-    // Steps of more than 64 bits are truncated, and so is the least one. Their difference fits 64 bits, so it is still
-    // right.
+    // Steps of more than 64 bits are truncated, like the least one. The difference is still correct, because it fits 64
+    // bits.
     let least = plan.least as i64;
     let mut steps = Vec::with_capacity(values.len());
     steps.push(least);
@@ -204,15 +204,15 @@ pub(crate) fn write<N: Native>(values: &[N], plan: &DeltaPlan, head: &mut Head, 
 /// Sum of lanes, which must fit 64 bits.
 fn sum_of_lanes<L: Lane>(lanes: &[L]) -> u64 {
     // The narrower the sums, the more numbers a register adds at once.
-    wide(move || match L::BITS {
+    with_wide_vectors(move || match L::BITS {
         8 | 16 => u64::from(lanes.iter().fold(0_u32, |sum, lane| sum.wrapping_add(lane.to_u64() as u32))),
         _ => lanes.iter().fold(0, |sum: u64, lane| sum.wrapping_add(lane.to_u64())),
     })
 }
 
 /// Sum of `number` and `numbers`.
-fn sum_of<N: Native>(number: N, numbers: &[N]) -> N {
-    wide(move || numbers.iter().fold(number, |sum, number| sum.sum(*number)))
+fn sum_from<N: Native>(number: N, numbers: &[N]) -> N {
+    with_wide_vectors(move || numbers.iter().fold(number, |sum, number| sum.wrapping_sum(*number)))
 }
 
 impl Delta {
@@ -233,13 +233,13 @@ impl Delta {
 
     /// Steps of a vector. The step to its first number is undefined.
     #[inline(always)]
-    fn steps_of<N: Native>(&self, vector: usize, steps: &mut [N; VECTOR_ROWS]) {
-        self.steps.vector_of(vector, steps);
-        self.exceptions.correct(vector * VECTOR_ROWS..(vector + 1) * VECTOR_ROWS, steps);
+    fn unpack_steps<N: Native>(&self, vector: usize, steps: &mut [N; VECTOR_ROWS]) {
+        self.steps.unpack_vector(vector, steps);
+        self.exceptions.apply(vector * VECTOR_ROWS..(vector + 1) * VECTOR_ROWS, steps);
     }
 
     /// Bounds of the numbers of a vector. `ascends` is true if no step is negative.
-    fn bounds_of(&self, vector: usize, ascends: bool) -> (i128, i128) {
+    fn vector_bounds(&self, vector: usize, ascends: bool) -> (i128, i128) {
         let first = vector * VECTOR_ROWS;
         let steps = (self.rows - first).min(VECTOR_ROWS) - 1;
         let domain = match self.exceptions.any_within(first..first + VECTOR_ROWS) {
@@ -271,14 +271,14 @@ impl Delta {
             let first = row - row % VECTOR_ROWS;
             let end = rows.end.min(first + VECTOR_ROWS);
             let vector = row / VECTOR_ROWS;
-            self.steps_of(vector, &mut numbers);
+            self.unpack_steps(vector, &mut numbers);
             numbers[0] = S::from_number(self.firsts.value(vector));
-            let (before, part) = numbers[..end - first].split_at(row - first);
-            let (mut sum, out) = (sum_of(S::default(), before), &mut *out);
+            let (skipped, part) = numbers[..end - first].split_at(row - first);
+            let (mut sum, out) = (sum_from(S::default(), skipped), &mut *out);
             // Summed up while they are appended, so that they are written once.
-            wide(move || {
+            with_wide_vectors(move || {
                 out.extend(part.iter().map(|step| {
-                    sum = sum.sum(*step);
+                    sum = sum.wrapping_sum(*step);
                     O::from_number(sum.to_number())
                 }));
             });
@@ -302,23 +302,23 @@ impl Delta {
         let vector_of = |row: u32| row as usize / VECTOR_ROWS;
         let vectors: Vec<&[u32]> = positions.chunk_by(|left, right| vector_of(*left) == vector_of(*right)).collect();
         vectors.iter().take(VECTORS_AHEAD).for_each(|rows| self.steps.prefetch_vector(vector_of(rows[0])));
-        for (index, these) in vectors.iter().enumerate() {
+        for (index, vector_rows) in vectors.iter().enumerate() {
             if let Some(ahead) = vectors.get(index + VECTORS_AHEAD) {
                 self.steps.prefetch_vector(vector_of(ahead[0]));
             }
-            let vector = vector_of(these[0]);
-            if these.len() <= FEW_ROWS && are_sums_narrow {
-                with_lane!(self.steps.width(), L => self.append_few::<L, S, O>(vector, these, out));
+            let vector = vector_of(vector_rows[0]);
+            if vector_rows.len() <= SUMMED_ROWS_MAX && are_sums_narrow {
+                with_lane!(self.steps.width(), L => self.append_few::<L, S, O>(vector, vector_rows, out));
                 continue;
             }
-            self.steps_of(vector, &mut numbers);
-            let (mut sum, last) = (S::from_number(self.firsts.value(vector)), these[these.len() - 1]);
+            self.unpack_steps(vector, &mut numbers);
+            let (mut sum, last) = (S::from_number(self.firsts.value(vector)), vector_rows[vector_rows.len() - 1]);
             numbers[0] = S::default();
             for number in &mut numbers[..=last as usize % VECTOR_ROWS] {
-                sum = sum.sum(*number);
+                sum = sum.wrapping_sum(*number);
                 *number = sum;
             }
-            out.extend(these.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
+            out.extend(vector_rows.iter().map(|row| O::from_number(numbers[*row as usize % VECTOR_ROWS].to_number())));
         }
     }
 
@@ -326,7 +326,7 @@ impl Delta {
     /// numbers, and then adds the base of all steps before each row.
     fn append_few<L: Lane, S: Native, O: Native>(&self, vector: usize, rows: &[u32], out: &mut Vec<O>) {
         let mut lanes = [L::default(); VECTOR_ROWS];
-        self.steps.lanes_of(vector, &mut lanes);
+        self.steps.unpack_vector_lanes(vector, &mut lanes);
         let first = vector * VECTOR_ROWS;
         // The first number of the vector is no step.
         let mut exceptions = self.exceptions.within(first + 1..first + VECTOR_ROWS).peekable();
@@ -337,10 +337,10 @@ impl Delta {
             packed += sum_of_lanes(&lanes[summed + 1..=row]);
             summed = row;
             while let Some((_, step)) = exceptions.next_if(|(offset, _)| *offset < row) {
-                sum = sum.sum(S::from_number(step.wrapping_sub(least)));
+                sum = sum.wrapping_sum(S::from_number(step.wrapping_sub(least)));
             }
             let steps = least.wrapping_mul(row as i128).wrapping_add(packed.into());
-            out.push(O::from_number(sum.sum(S::from_number(steps)).to_number()));
+            out.push(O::from_number(sum.wrapping_sum(S::from_number(steps)).to_number()));
         }
     }
 
@@ -367,14 +367,14 @@ impl Delta {
         let mut lanes = [L::default(); VECTOR_ROWS];
         let ascends = self.steps.base() >= 0 && self.exceptions.least().is_none_or(|least| least >= 0);
         filter_vectors(rows, selection, |vector| -> [u64; MASK_WORDS] {
-            let (low, high) = self.bounds_of(vector, ascends);
-            if let Some(all) = on_bounds.verdict(low, high) {
-                return mask_of(all);
+            let (low, high) = self.vector_bounds(vector, ascends);
+            if let Some(passes) = on_bounds.decide(low, high) {
+                return uniform_mask(passes);
             }
-            self.steps_of(vector, &mut numbers);
+            self.unpack_steps(vector, &mut numbers);
             let mut sum = N::from_number(self.firsts.value(vector).wrapping_sub(numbers[0].to_number()));
             for (lane, step) in lanes.iter_mut().zip(&numbers) {
-                sum = sum.sum(*step);
+                sum = sum.wrapping_sum(*step);
                 *lane = L::from_i128(sum.to_number());
             }
             on_lanes.mask(&lanes)

@@ -77,7 +77,7 @@ impl NumberDictionary {
 
     /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
-        self.entries.append_codes(&self.codes.at(positions), out);
+        self.entries.append_codes(&self.codes.gather(positions), out);
     }
 
     /// Number of one row.

@@ -5,8 +5,8 @@
 //! part: entries * plain_bytes   their numbers; floating point as ordered integers
 //! ```
 //!
-//! The packed numbers of their rows have distance zero, which is never used. Exceptions are found by binary search. If
-//! the rows of damaged bytes do not ascend, numbers are wrong, but no rows outside the requested ones are written.
+//! The packed distance of an exception is zero and is ignored. Exceptions are found by binary search. If the rows of
+//! damaged bytes do not ascend, numbers are wrong, but no rows outside the requested ones are written.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::kernels::{MASK_WORDS, Native, wide};
+use crate::kernels::{MASK_WORDS, Native, with_wide_vectors};
 use crate::numbers::plain::{self, Plain};
 use crate::packed::width_of;
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Bits of an exception besides its number.
+/// Bits of the row of an exception.
 const ROW_BITS: usize = 16;
 
 /// Bits of an exception, row included.
@@ -38,14 +38,14 @@ pub(crate) struct Exceptions {
 pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writer: &mut Writer) {
     let numbers: Vec<N> = rows.iter().map(|row| values[usize::from(*row)]).collect();
     head.entries = rows.len();
-    writer.part(rows.to_byte_slice());
+    writer.push_part(rows.to_byte_slice());
     plain::write(&numbers, head.plain_bytes, false, writer);
 }
 
 impl Exceptions {
     /// Reads the exceptions that the head announces.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
-        let rows = ScalarBuffer::from(parts.take(2 * head.entries, "rows of exceptions")?);
+        let rows = ScalarBuffer::from(parts.read_part(2 * head.entries, "rows of exceptions")?);
         Ok(Self { rows, numbers: Plain::parse(parts, head.plain_bytes, false, head.entries)? })
     }
 
@@ -67,14 +67,14 @@ impl Exceptions {
     /// Exceptions of a range of rows, each with its offset in the range.
     pub(crate) fn within(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, i128)> {
         let first = self.rows.partition_point(|row| usize::from(*row) < rows.start);
-        let these = self.rows[first..].iter().take_while(move |row| usize::from(**row) < rows.end).enumerate();
-        these.filter_map(move |(index, row)| {
+        let exception_rows = self.rows[first..].iter().take_while(move |row| usize::from(**row) < rows.end).enumerate();
+        exception_rows.filter_map(move |(index, row)| {
             Some((usize::from(*row).checked_sub(rows.start)?, self.numbers.value(first + index)))
         })
     }
 
-    /// Writes the exceptions of a range over its numbers.
-    pub(crate) fn correct<O: Native>(&self, rows: Range<usize>, numbers: &mut [O]) {
+    /// Overwrites the numbers of a range with its exceptions.
+    pub(crate) fn apply<O: Native>(&self, rows: Range<usize>, numbers: &mut [O]) {
         for (offset, number) in self.within(rows) {
             if let Some(target) = numbers.get_mut(offset) {
                 *target = O::from_number(number);
@@ -82,8 +82,8 @@ impl Exceptions {
         }
     }
 
-    /// Writes the exceptions at ascending positions over the numbers of the positions.
-    pub(crate) fn correct_at<O: Native>(&self, positions: &[u32], numbers: &mut [O]) {
+    /// Overwrites the numbers at ascending positions with the exceptions there.
+    pub(crate) fn apply_at<O: Native>(&self, positions: &[u32], numbers: &mut [O]) {
         let mut next = 0;
         for (row, target) in positions.iter().zip(numbers) {
             // Few exceptions lie between one position and the next.
@@ -98,7 +98,7 @@ impl Exceptions {
 
     /// Evaluates a predicate on the exceptions of a range. Returns a function that sets their bits in the mask of one
     /// vector. It must be called with vectors in order, but may skip some.
-    pub(crate) fn correct_masks(
+    pub(crate) fn mask_corrector(
         &self,
         predicate: &DatumPredicate,
         negated: bool,
@@ -124,7 +124,7 @@ impl Exceptions {
     }
 }
 
-/// Range of the numbers that are packed: as many from `base` as fit the width. All others are exceptions.
+/// Range of the numbers that are packed: all numbers from `base` that fit the width. Other numbers are exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window<N> {
     pub(crate) base: N,
@@ -134,22 +134,22 @@ pub(crate) struct Window<N> {
 }
 
 impl<N: Native> Window<N> {
-    /// Window that gives a sample the fewest bits. Sorts the sample. The window reaches to an end of all numbers, `min`
-    /// or `max`, if its width allows.
-    pub(crate) fn of_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
+    /// Window with which a sample takes the fewest bits. Sorts the sample. If the width allows, the window is extended
+    /// to `min` or `max`, the bounds of all numbers.
+    pub(crate) fn from_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
         sample.sort_unstable();
         let rows = sample.len();
         // Any of these shares of exceptions may be the best. At an eighth, exceptions no longer save anything.
         let shares = (3..=9).map(|shift| rows >> shift).chain([0]);
-        let cost = |(width, left_out): (usize, usize)| rows * width + left_out * bits(plain_bytes);
-        let narrowest = |left_out: usize| {
-            let spans = sample.windows(rows - left_out).enumerate();
-            let widths = spans.filter_map(|(start, kept)| Some((width_of(kept[0], *kept.last()?)?, start)));
-            widths.min().map(|(width, start)| (width, left_out, start))
+        let cost = |(width, exceptions): (usize, usize)| rows * width + exceptions * bits(plain_bytes);
+        let narrowest = |exceptions: usize| {
+            let spans = sample.windows(rows - exceptions).enumerate();
+            let widths = spans.filter_map(|(start, window)| Some((width_of(window[0], *window.last()?)?, start)));
+            widths.min().map(|(width, start)| (width, exceptions, start))
         };
-        let best = shares.filter_map(narrowest).min_by_key(|(width, left_out, _)| cost((*width, *left_out)));
-        let Some((width, left_out, start)) = best else { return Self { base: min, top: min, width: 0 } };
-        let (low, high) = (sample[start].to_number(), sample[start + rows - left_out - 1].to_number());
+        let best = shares.filter_map(narrowest).min_by_key(|(width, exceptions, _)| cost((*width, *exceptions)));
+        let Some((width, exceptions, start)) = best else { return Self { base: min, top: min, width: 0 } };
+        let (low, high) = (sample[start].to_number(), sample[start + rows - exceptions - 1].to_number());
         let reach = if width == 0 { 0 } else { i128::from(u64::MAX >> (64 - width)) };
         let slack = reach - (high - low);
         let (min, max) = (min.to_number(), max.to_number());
@@ -165,16 +165,16 @@ impl<N: Native> Window<N> {
     }
 
     /// Count of the numbers outside the window.
-    pub(crate) fn outside(self, values: &[N]) -> usize {
-        wide(move || {
+    pub(crate) fn count_outside(self, values: &[N]) -> usize {
+        with_wide_vectors(move || {
             // Counted in parts of 128 numbers, so that each count fits a byte.
-            let outside = |part: &[N]| part.iter().map(|value| u8::from(!self.holds(*value))).sum::<u8>();
-            values.chunks(128).map(|part| usize::from(outside(part))).sum()
+            let count = |part: &[N]| part.iter().map(|value| u8::from(!self.contains(*value))).sum::<u8>();
+            values.chunks(128).map(|part| usize::from(count(part))).sum()
         })
     }
 
     #[inline(always)]
-    pub(crate) fn holds(self, value: N) -> bool {
+    pub(crate) fn contains(self, value: N) -> bool {
         (value >= self.base) & (value <= self.top)
     }
 
@@ -189,10 +189,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_leave_outliers_on_both_sides_out() {
+    fn windows_exclude_outliers_on_both_sides() {
         let window = |values: &[i64]| {
             let bounds = (values.iter().copied().min().unwrap(), values.iter().copied().max().unwrap());
-            Window::of_sample(&mut values.to_vec(), bounds, 8)
+            Window::from_sample(&mut values.to_vec(), bounds, 8)
         };
         let core: Vec<i64> = (1000..2000).collect();
         let with = |others: &[i64]| window(&[&core[..], others].concat());
@@ -200,10 +200,10 @@ mod tests {
         assert_eq!(with(&[i64::MAX]), Window { base: 1000, top: 2023, width: 10 });
         assert_eq!(with(&[i64::MIN]), Window { base: 976, top: 1999, width: 10 });
         assert_eq!(with(&[i64::MIN, i64::MAX]), Window { base: 988, top: 2011, width: 10 });
-        assert_eq!(with(&[i64::MIN, i64::MAX]).outside(&[987, 988, 2011, 2012]), 2);
+        assert_eq!(with(&[i64::MIN, i64::MAX]).count_outside(&[987, 988, 2011, 2012]), 2);
         // All numbers are far apart, so one is packed and the others are exceptions.
         assert_eq!(window(&[i64::MIN, i64::MAX]).width, 64);
-        let wide = Window::of_sample(&mut [i128::MIN, 0, i128::MAX], (i128::MIN, i128::MAX), 16);
+        let wide = Window::from_sample(&mut [i128::MIN, 0, i128::MAX], (i128::MIN, i128::MAX), 16);
         assert_eq!((wide.base, wide.width), (i128::MIN, 0));
     }
 }

@@ -1,5 +1,5 @@
 //! Extremes of packed numbers: the greatest, or the least, of each group of neighbours. They are not part of a chunk. A
-//! caller that reads a chunk repeatedly may keep them beside it.
+//! caller that reads a chunk repeatedly may cache them.
 //!
 //! ```text
 //! packed    | 32 numbers of 27 bits | 32 numbers | ...     rows of a vector (see `kernels/bit_packing.rs`)
@@ -8,14 +8,14 @@
 //!           | index                 | index      | ...     u8, index of the first one among the neighbours
 //! ```
 //!
-//! A key is the highest 16 bits of a number's distance from the base. If numbers are in no order, zones of thousands of
-//! rows all reach nearly from the least to the greatest number. Of groups of 32 neighbours, only 3 % have one of the
-//! greatest thousandth. A predicate that only few numbers at one end pass therefore reads mostly the first keys, which
-//! are a fiftieth of the bytes. If the first number of a group passes and the second does not, the first is the only
-//! one: its index is the answer, and no number is read. For the greatest thousandth, this holds in 97 of 100 groups. In
-//! the other groups, all numbers are read.
+//! A key is the highest 16 bits of a number's distance from the base. If numbers are unordered, every zone of thousands
+//! of rows spans nearly the whole value range. But only 3 % of the groups of 32 neighbours contain one of the greatest
+//! thousandth of the numbers. If only few numbers at one end pass a predicate, a scan therefore reads mostly the first
+//! keys, which are a fiftieth of the bytes. If the first number of a group passes and the second does not, only the
+//! first passes: its index is the result, and no number is read. For the greatest thousandth, this holds in 97 of 100
+//! groups. In the other groups, all numbers are read.
 //!
-//! These are small materialized aggregates (Moerkotte, 1998), of groups so small that each is read from memory as a
+//! These are small materialized aggregates (Moerkotte, 1998) of very small groups: a group is read from memory as a
 //! whole. They are built once a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
 
 use std::ops::Range;
@@ -24,7 +24,8 @@ use arrow_buffer::{Buffer, MutableBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::kernels::{
-    Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, wide, with_lane, word_of_bytes,
+    Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, with_lane, with_wide_vectors,
+    word_of_bytes,
 };
 use crate::lane_predicate::LanePredicate;
 use crate::packed::Packed;
@@ -36,16 +37,16 @@ const KEY_BITS: usize = 16;
 const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
 /// If more than one in this many rows of vectors is a candidate (its most extreme number may pass), a scan of all
 /// numbers is as fast.
-const CANDIDATES_MIN: usize = 5;
+const ROWS_PER_CANDIDATE_MIN: usize = 5;
 /// If more than one in this many rows of vectors must be read whole, a scan of all numbers is as fast. Measured, like
-/// [`CANDIDATES_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
-const UNSURE_MIN: usize = 14;
+/// [`ROWS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
+const ROWS_PER_UNDECIDED_MIN: usize = 14;
 /// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
 /// Maximum lanes of a row of a vector whose numbers are wider than a key.
 const ROW_LANES_MAX: usize = VECTOR_ROWS / 32;
 
-/// End of the order of numbers.
+/// End of the value range of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extreme {
     /// The lower end.
@@ -54,12 +55,12 @@ pub enum Extreme {
     Greatest,
 }
 
-/// Row of a vector in which a number may pass, with what its extremes prove.
+/// Row of a vector that may contain a passing number.
 enum Candidate {
     /// The only number that passes, as a row of the chunk.
     Only(u32),
-    /// The ordinal of the row among those of all vectors. Its numbers must be read.
-    Unsure(usize),
+    /// The numbers of the row must be read. The value is the ordinal of the row among the rows of all vectors.
+    Undecided(usize),
 }
 
 /// Extremes, split into their parts.
@@ -87,32 +88,32 @@ impl Packed {
         if self.width() <= KEY_BITS {
             return None;
         }
-        Some(with_lane!(self.width(), L => self.extremes_of_lanes::<L>(extreme)))
+        Some(with_lane!(self.width(), L => self.build_extremes::<L>(extreme)))
     }
 
-    fn extremes_of_lanes<L: Lane>(&self, extreme: Extreme) -> Buffer {
-        let (vectors, width) = (self.vectors_count(), self.width());
+    fn build_extremes<L: Lane>(&self, extreme: Extreme) -> Buffer {
+        let (vectors, width) = (self.vector_count(), self.width());
         let rows = vectors * L::BITS;
         let (mut keys, mut seconds, mut positions) =
             (Vec::with_capacity(2 * rows), Vec::with_capacity(rows), Vec::with_capacity(rows));
         let mut lanes = [L::default(); VECTOR_ROWS];
         for vector in 0..vectors {
-            self.lanes_of(vector, &mut lanes);
+            self.unpack_vector_lanes(vector, &mut lanes);
             let (lanes, keys, seconds, positions) = (&lanes, &mut keys, &mut seconds, &mut positions);
-            wide(move || {
+            with_wide_vectors(move || {
                 for row in lanes.chunks_exact(L::LANES) {
-                    let mut others = [L::default(); ROW_LANES_MAX];
-                    let others = &mut others[..L::LANES];
-                    others.copy_from_slice(row);
-                    let first = extreme.of(row);
+                    let mut without_first = [L::default(); ROW_LANES_MAX];
+                    let without_first = &mut without_first[..L::LANES];
+                    without_first.copy_from_slice(row);
+                    let first = extreme.select(row);
                     // The first number is one of the row's.
                     let position = row.iter().position(|lane| *lane == first).unwrap_or(0);
-                    others[position] = match extreme {
+                    without_first[position] = match extreme {
                         Extreme::Least => L::MAX,
                         Extreme::Greatest => L::default(),
                     };
                     keys.push(key_of(first, width));
-                    seconds.push(key_of(extreme.of(others), width));
+                    seconds.push(key_of(extreme.select(without_first), width));
                     positions.push(position as u8);
                 }
             });
@@ -125,7 +126,7 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the numbers that the extremes leave open. Returns `None` if there are too many, the predicate is not a
+    /// only the numbers that the extremes do not decide. Returns `None` if there are too many, the predicate is not a
     /// range, or `extremes` does not have the length for these numbers.
     pub(crate) fn find_by_extremes(
         &self,
@@ -139,8 +140,8 @@ impl Packed {
         }
         with_lane!(self.width(), L => {
             let (low, high) = LanePredicate::<L>::new(predicate, false, self.domain(), self.base()).bounds()?;
-            let (candidates, unsure) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
-            Some((self.rows_between((low, high), &candidates, &rows), unsure * L::LANES))
+            let (candidates, undecided) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
+            Some((self.rows_between((low, high), &candidates, &rows), undecided * L::LANES))
         })
     }
 
@@ -153,7 +154,7 @@ impl Packed {
         extremes: &Buffer,
         rows: &Range<usize>,
     ) -> Option<(Vec<Candidate>, usize)> {
-        let (width, parts) = (self.width(), ExtremeParts::new(extremes, self.vectors_count() * L::BITS)?);
+        let (width, parts) = (self.width(), ExtremeParts::new(extremes, self.vector_count() * L::BITS)?);
         let (low_key, high_key) = (key_of(low, width), key_of(high, width));
         let (least, greatest) = match extreme {
             Extreme::Least => (0, high_key),
@@ -165,7 +166,7 @@ impl Packed {
         for (keys, bits) in keys.chunks(VECTOR_ROWS).zip(bits.chunks_exact_mut(MASK_WORDS)) {
             let mut bytes = [0; VECTOR_ROWS];
             let flags = &mut bytes;
-            wide(move || {
+            with_wide_vectors(move || {
                 for (flag, key) in flags.iter_mut().zip(keys) {
                     *flag = u8::from((least..=greatest).contains(key));
                 }
@@ -173,7 +174,7 @@ impl Packed {
             bits.copy_from_slice(&mask_of_bytes(&bytes));
         }
         let count = bits.iter().map(|word| word.count_ones() as usize).sum::<usize>();
-        if count * CANDIDATES_MIN > keys.len() {
+        if count * ROWS_PER_CANDIDATE_MIN > keys.len() {
             return None;
         }
         // A key equal to the key of a bound proves nothing, unless the bound is the end of the domain.
@@ -183,7 +184,7 @@ impl Packed {
             Extreme::Least => key > high_key,
             Extreme::Greatest => key < low_key,
         };
-        let (mut candidates, mut unsure) = (Vec::with_capacity(count), 0);
+        let (mut candidates, mut undecided) = (Vec::with_capacity(count), 0);
         for (mut word, first) in bits.into_iter().zip((first..).step_by(64)) {
             while word != 0 {
                 let candidate = first + word.trailing_zeros() as usize;
@@ -197,25 +198,25 @@ impl Packed {
                 let row = row_of::<L>(candidate % L::BITS * L::LANES);
                 let words = &self.vector::<L>(candidate / L::BITS)[row_words::<L>(width, row)];
                 prefetch(words.to_byte_slice());
-                candidates.push(Candidate::Unsure(candidate));
-                unsure += 1;
+                candidates.push(Candidate::Undecided(candidate));
+                undecided += 1;
             }
         }
-        (unsure * UNSURE_MIN <= keys.len()).then_some((candidates, unsure))
+        (undecided * ROWS_PER_UNDECIDED_MIN <= keys.len()).then_some((candidates, undecided))
     }
 
     /// Rows of a range whose number is between the bounds. Only the candidates are checked.
     fn rows_between<L: Lane>(&self, (low, high): (L, L), candidates: &[Candidate], rows: &Range<usize>) -> Vec<u32> {
         let (width, span) = (self.width(), high.minus(low));
         let mut passing = Vec::with_capacity(candidates.len());
-        wide(|| {
+        with_wide_vectors(|| {
             for candidate in candidates {
                 let candidate = match candidate {
                     Candidate::Only(row) => {
                         passing.push(*row);
                         continue;
                     }
-                    Candidate::Unsure(candidate) => candidate,
+                    Candidate::Undecided(candidate) => candidate,
                 };
                 let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::LANES);
                 let mut bytes = [0; ROW_LANES_MAX];
@@ -240,12 +241,12 @@ impl Packed {
 
 impl Extreme {
     /// The most extreme of some lanes, of which there must be at least one.
-    fn of<L: Lane>(self, lanes: &[L]) -> L {
-        let of_two = |one: L, other: &L| match self {
+    fn select<L: Lane>(self, lanes: &[L]) -> L {
+        let more_extreme = |one: L, other: &L| match self {
             Self::Least => one.min(*other),
             Self::Greatest => one.max(*other),
         };
-        lanes.iter().fold(lanes[0], of_two)
+        lanes.iter().fold(lanes[0], more_extreme)
     }
 }
 

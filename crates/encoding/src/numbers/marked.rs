@@ -28,10 +28,10 @@ use crate::{Bitmap, VECTOR_ROWS};
 pub(crate) const DEPTH_MAX: usize = 3;
 /// Widths of packed numbers that are tried. Wider ones leave exceptions that `exceptions.rs` stores just as well.
 const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
-/// Bits that the decoding time of an exception is worth. An exception takes over a nanosecond, a packed number a fifth
-/// of one.
+/// Number of bits that cost as much as decoding an exception. Decoding an exception takes more than a nanosecond,
+/// decoding a packed number a fifth of one.
 const EXCEPTION_BITS: usize = 8;
-/// Bytes of an inner chunk besides its values: a head, and the padding of its parts.
+/// Bytes of an inner chunk in addition to its values: a head, and the padding of its parts.
 const FRAME_BYTES: usize = 4 * 64;
 
 /// Window of the packed numbers, and the cost of all numbers estimated from a sample.
@@ -41,22 +41,22 @@ pub(crate) struct MarkedPlan<N> {
     pub(crate) window: Window<N>,
     /// Bits of all numbers.
     pub(crate) bits: usize,
-    /// The bits, plus the bits that decoding time is worth.
+    /// The bits, plus [`EXCEPTION_BITS`] for each exception.
     pub(crate) cost: usize,
 }
 
 impl<N: Native> MarkedPlan<N> {
-    /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking does not pay.
-    pub(crate) fn of_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
-        let least = LeastCost::of(sample, plain_bytes, depth.min(DEPTH_MAX));
+    /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking saves nothing.
+    pub(crate) fn from_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
+        let least = LeastCost::find(sample, plain_bytes, depth.min(DEPTH_MAX));
         let frames = 8 * FRAME_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
         // A sample misses some rare numbers.
-        let whole = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
-        Some(Self { window: least.window?, bits: whole(least.bits), cost: whole(least.cost) })
+        let scale_up = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
+        Some(Self { window: least.window?, bits: scale_up(least.bits), cost: scale_up(least.cost) })
     }
 }
 
-/// LeastCost cost of sorted numbers.
+/// Least cost of storing sorted numbers.
 struct LeastCost<N> {
     bits: usize,
     cost: usize,
@@ -67,37 +67,37 @@ struct LeastCost<N> {
 }
 
 impl<N: Native> LeastCost<N> {
-    fn of(sorted: &[N], plain_bytes: usize, depth: usize) -> Self {
+    fn find(sorted: &[N], plain_bytes: usize, depth: usize) -> Self {
         let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
             return Self { bits: 0, cost: 0, chunks: 0, window: None };
         };
-        let full = width_of(*first, *last).unwrap_or(8 * plain_bytes).min(8 * plain_bytes);
-        let packed = sorted.len() * full;
+        let full_width = width_of(*first, *last).unwrap_or(8 * plain_bytes).min(8 * plain_bytes);
+        let packed = sorted.len() * full_width;
         let mut best = Self { bits: packed, cost: packed, chunks: 0, window: None };
         for width in WIDTHS {
             let bits = width * sorted.len();
             if depth == 0 || bits >= best.cost {
                 break;
             }
-            // Packing at this width pays only if the numbers inside the window take more bits at full width than all
-            // numbers at this one. 128-bit numbers may seem closer to each other here than they are.
+            // Packing at this width saves bits only if the numbers inside the window take more bits at full width than
+            // all numbers at this one. 128-bit numbers may seem closer to each other here than they are.
             let reach = (1 << width) - 2;
-            let enough = bits / full + 1;
-            if !sorted.windows(enough).any(|inside| inside[enough - 1].minus(inside[0]) <= reach) {
+            let inside_min = bits / full_width + 1;
+            if !sorted.windows(inside_min).any(|inside| inside[inside_min - 1].minus(inside[0]) <= reach) {
                 continue;
             }
             let inside = densest_window(sorted, reach.into());
-            if inside.len() < enough || inside.len() == sorted.len() {
+            if inside.len() < inside_min || inside.len() == sorted.len() {
                 continue;
             }
             let outside = [&sorted[..inside.start], &sorted[inside.end..]].concat();
-            let others = Self::of(&outside, plain_bytes, depth - 1);
-            let cost = bits + outside.len() * EXCEPTION_BITS + others.cost;
+            let outside_cost = Self::find(&outside, plain_bytes, depth - 1);
+            let cost = bits + outside.len() * EXCEPTION_BITS + outside_cost.cost;
             if cost < best.cost {
                 let base = sorted[inside.start];
                 let top = base.to_number().saturating_add((1 << width) - 2).min(N::MAX.to_number());
                 let window = Some(Window { base, top: N::from_number(top), width });
-                best = Self { bits: bits + others.bits, cost, chunks: others.chunks + 1, window };
+                best = Self { bits: bits + outside_cost.bits, cost, chunks: outside_cost.chunks + 1, window };
             }
         }
         best
@@ -128,22 +128,22 @@ pub(crate) fn write<N: Native>(
 ) -> Result<(), EncodeError> {
     // The row of an exception holds the first number past the window.
     let mark = window.base.plus((1 << window.width) - 1);
-    let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { mark }).collect();
+    let packed: Vec<N> = values.iter().map(|value| if window.contains(*value) { *value } else { mark }).collect();
     let mut exceptions: Vec<N> = vec![];
-    let mut before: Vec<u16> = vec![];
+    let mut exceptions_before: Vec<u16> = vec![];
     for vector in values.chunks(VECTOR_ROWS) {
         // A chunk has at most 2^16 rows, and the last vector at least one of them.
-        before.push(exceptions.len() as u16);
-        exceptions.extend(vector.iter().filter(|value| !window.holds(**value)));
+        exceptions_before.push(exceptions.len() as u16);
+        exceptions.extend(vector.iter().filter(|value| !window.contains(**value)));
     }
     let inner = Head { plain_bytes: head.plain_bytes, rows: exceptions.len(), ..Head::new(head.encoding) };
-    let room = Writer::with_capacity(exceptions.len() * head.plain_bytes);
-    let chunk = numbers::encode(&exceptions, nesting.inner(), Choice::Auto, inner, room)?;
+    let inner_writer = Writer::with_capacity(exceptions.len() * head.plain_bytes);
+    let chunk = numbers::encode(&exceptions, nesting.inner(), Choice::Auto, inner, inner_writer)?;
     (head.base, head.width, head.entries) = (window.base.to_number(), window.width, exceptions.len());
     (head.heap_bytes, head.inner) = (chunk.len(), Encoding::from_code(chunk[0]));
     packed::write(&packed, window.base, window.width, writer);
-    writer.part(before.to_byte_slice());
-    writer.part(&chunk);
+    writer.push_part(exceptions_before.to_byte_slice());
+    writer.push_part(&chunk);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn write<N: Native>(
 pub(crate) struct Marked {
     packed: Packed,
     /// Number of exceptions before each vector, ascending.
-    before: ScalarBuffer<u16>,
+    exceptions_before: ScalarBuffer<u16>,
     count: usize,
     exceptions: Box<Numbers>,
 }
@@ -160,33 +160,36 @@ pub(crate) struct Marked {
 impl Marked {
     /// Reads the parts that the head announces.
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
-        let wrong = |at, expected| Err(CorruptChunk { at, expected });
+        let corrupt = |at, expected| Err(CorruptChunk { at, expected });
         if nesting.depth == 0 {
-            return wrong(1, "exceptions in at most three chunks within each other");
+            return corrupt(1, "exceptions in at most three chunks within each other");
         }
         if head.width == 0 {
-            return wrong(2, "a width of at least one bit, for the mark");
+            return corrupt(2, "a width of at least one bit, for the mark");
         }
         let packed = Packed::parse(parts, head.base, head.width, head.rows)?;
         let at = parts.at();
-        let before = parts.take(2 * head.rows.div_ceil(VECTOR_ROWS), "exceptions before each vector")?;
-        let before = ScalarBuffer::<u16>::from(before);
-        if !before.is_sorted() || before.last().is_some_and(|last| usize::from(*last) > head.entries) {
-            return wrong(at, "exceptions before each vector that ascend to no more than there are");
+        let exceptions_before =
+            parts.read_part(2 * head.rows.div_ceil(VECTOR_ROWS), "exceptions before each vector")?;
+        let exceptions_before = ScalarBuffer::<u16>::from(exceptions_before);
+        if !exceptions_before.is_sorted()
+            || exceptions_before.last().is_some_and(|last| usize::from(*last) > head.entries)
+        {
+            return corrupt(at, "exceptions before each vector that ascend to no more than there are");
         }
         let at = parts.at();
-        let chunk = parts.take(head.heap_bytes, "a chunk of exceptions")?;
-        let behind = |corrupt: CorruptChunk| CorruptChunk { at: corrupt.at + at, ..corrupt };
-        let (inner, mut inner_parts) = Head::parse(chunk, head.plain_bytes, head.entries).map_err(behind)?;
+        let chunk = parts.read_part(head.heap_bytes, "a chunk of exceptions")?;
+        let in_inner_chunk = |corrupt: CorruptChunk| CorruptChunk { at: corrupt.at + at, ..corrupt };
+        let (inner, mut inner_parts) = Head::parse(chunk, head.plain_bytes, head.entries).map_err(in_inner_chunk)?;
         if head.inner != Some(inner.encoding) {
-            return wrong(1, "the encoding of the chunk of exceptions");
+            return corrupt(1, "the encoding of the chunk of exceptions");
         }
         if inner.nulls > 0 {
-            return wrong(at + 8, "exceptions without null");
+            return corrupt(at + 8, "exceptions without null");
         }
-        let exceptions = Numbers::parse(&inner, nesting.inner(), &mut inner_parts).map_err(behind)?;
-        inner_parts.finish().map_err(behind)?;
-        Ok(Self { packed, before, count: head.entries, exceptions: Box::new(exceptions) })
+        let exceptions = Numbers::parse(&inner, nesting.inner(), &mut inner_parts).map_err(in_inner_chunk)?;
+        inner_parts.finish().map_err(in_inner_chunk)?;
+        Ok(Self { packed, exceptions_before, count: head.entries, exceptions: Box::new(exceptions) })
     }
 
     /// Readable name of the encodings.
@@ -196,17 +199,18 @@ impl Marked {
     }
 
     /// Ordinals of the exceptions of a vector.
-    fn of_vector(&self, vector: usize) -> Range<usize> {
-        let end = self.before.get(vector + 1).map_or(self.count, |end| usize::from(*end));
-        usize::from(self.before[vector])..end
+    fn exceptions_of_vector(&self, vector: usize) -> Range<usize> {
+        let end = self.exceptions_before.get(vector + 1).map_or(self.count, |end| usize::from(*end));
+        usize::from(self.exceptions_before[vector])..end
     }
 
     /// Ordinals of the exceptions of the vectors that a range of rows touches.
-    fn of_rows(&self, rows: &Range<usize>) -> Range<usize> {
+    fn exceptions_of_rows(&self, rows: &Range<usize>) -> Range<usize> {
         if rows.is_empty() {
             return 0..0;
         }
-        self.of_vector(rows.start / VECTOR_ROWS).start..self.of_vector((rows.end - 1) / VECTOR_ROWS).end
+        self.exceptions_of_vector(rows.start / VECTOR_ROWS).start
+            ..self.exceptions_of_vector((rows.end - 1) / VECTOR_ROWS).end
     }
 
     /// Appends the numbers of a range.
@@ -214,17 +218,17 @@ impl Marked {
         let start = out.len();
         self.packed.append(rows.clone(), out);
         let out = &mut out[start..];
-        let all = self.of_rows(&rows);
+        let all = self.exceptions_of_rows(&rows);
         let numbers: Vec<O> = self.exceptions.decode(all.clone());
         let mut row = rows.start;
         while row < rows.end {
             let vector = row / VECTOR_ROWS;
             let first = vector * VECTOR_ROWS;
             let part = row - first..rows.end.min(first + VECTOR_ROWS) - first;
-            let these = self.of_vector(vector);
-            let numbers = &numbers[these.start - all.start..these.end - all.start];
+            let vector_exceptions = self.exceptions_of_vector(vector);
+            let numbers = &numbers[vector_exceptions.start - all.start..vector_exceptions.end - all.start];
             let target = &mut out[row - rows.start..first + part.end - rows.start];
-            correct(&self.packed.greatest(vector), part.clone(), numbers, target);
+            overwrite_marked(&self.packed.mask_of_greatest(vector), part.clone(), numbers, target);
             row = first + part.end;
         }
     }
@@ -237,26 +241,26 @@ impl Marked {
         let mark = O::from_number(self.packed.domain().1);
         let mut marks = (usize::MAX, [0; MASK_WORDS]);
         // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, because the positions do.
-        let (mut cells, mut wanted) = (vec![], vec![]);
+        let (mut cells, mut ordinals) = (vec![], vec![]);
         for (cell, position) in positions.iter().enumerate() {
             if out[cell] != mark {
                 continue;
             }
             let (vector, index) = (*position as usize / VECTOR_ROWS, *position as usize % VECTOR_ROWS);
             if marks.0 != vector {
-                marks = (vector, self.packed.greatest(vector));
+                marks = (vector, self.packed.mask_of_greatest(vector));
             }
             let words = marks.1[..index / 64].iter().map(|word| word.count_ones()).sum::<u32>();
             let count = words + (marks.1[index / 64] & !(u64::MAX << (index % 64))).count_ones();
-            let these = self.of_vector(vector);
-            let exception = these.start + count as usize;
-            if exception < these.end {
+            let vector_exceptions = self.exceptions_of_vector(vector);
+            let exception = vector_exceptions.start + count as usize;
+            if exception < vector_exceptions.end {
                 cells.push(cell);
                 // A chunk has at most 2^16 rows.
-                wanted.push(exception as u32);
+                ordinals.push(exception as u32);
             }
         }
-        let numbers: Vec<O> = self.exceptions.gather(&wanted);
+        let numbers: Vec<O> = self.exceptions.gather(&ordinals);
         for (cell, number) in cells.into_iter().zip(numbers) {
             out[cell] = number;
         }
@@ -264,19 +268,19 @@ impl Marked {
 
     /// Clears the rows of a range that fail a predicate.
     pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
-        let all = self.of_rows(&rows);
+        let all = self.exceptions_of_rows(&rows);
         let mut passing = Bitmap::all_set(self.count);
         self.exceptions.filter(predicate, negated, all.clone(), &mut passing);
         let none_passes = passing.is_range_empty(all);
         self.packed.filter_corrected(predicate, negated, rows, selection, |vector, mask| {
-            let these = self.of_vector(vector);
-            let mut next = these.start;
-            for (mask, marks) in mask.iter_mut().zip(self.packed.greatest(vector)) {
+            let vector_exceptions = self.exceptions_of_vector(vector);
+            let mut next = vector_exceptions.start;
+            for (mask, marks) in mask.iter_mut().zip(self.packed.mask_of_greatest(vector)) {
                 *mask &= !marks;
                 if marks == 0 || none_passes {
                     continue;
                 }
-                *mask |= deposit(passing.bits_from(next, these.end), marks);
+                *mask |= deposit(passing.bits_from(next, vector_exceptions.end), marks);
                 next += marks.count_ones() as usize;
             }
         });
@@ -285,7 +289,7 @@ impl Marked {
 
 /// Writes the exceptions of a vector to the marked rows of a part of it. `numbers` are the exceptions of the whole
 /// vector.
-fn correct<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[O], target: &mut [O]) {
+fn overwrite_marked<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[O], target: &mut [O]) {
     let mut numbers = numbers.iter();
     if part.len() == VECTOR_ROWS {
         for (target, marks) in target.as_chunks_mut::<64>().0.iter_mut().zip(marks) {
@@ -322,7 +326,7 @@ mod tests {
     fn chunk(values: &[i64]) -> Vec<u8> {
         let mut sample = values.to_vec();
         sample.sort_unstable();
-        let plan = MarkedPlan::of_sample(&sample, values.len(), 8, DEPTH_MAX).unwrap();
+        let plan = MarkedPlan::from_sample(&sample, values.len(), 8, DEPTH_MAX).unwrap();
         let mut writer = Writer::with_capacity(0);
         let mut head = Head { plain_bytes: 8, rows: values.len(), ..Head::new(Encoding::Patched) };
         write(values, plan.window, NESTING, &mut head, &mut writer).unwrap();
@@ -348,17 +352,17 @@ mod tests {
     }
 
     #[test]
-    fn windows_lie_where_most_numbers_do() {
-        let of = |numbers: &[i64]| {
+    fn windows_contain_most_numbers() {
+        let window_of = |numbers: &[i64]| {
             let mut sample: Vec<i64> = numbers.to_vec();
             sample.sort_unstable();
-            MarkedPlan::of_sample(&sample, sample.len(), 8, 1).map(|plan| plan.window)
+            MarkedPlan::from_sample(&sample, sample.len(), 8, 1).map(|plan| plan.window)
         };
         let around: Vec<i64> = (0..1000).map(|row| if row % 5 == 0 { row * 1000 - 500_000 } else { row % 3 }).collect();
-        assert_eq!(of(&around), Some(Window { base: 0, top: 2, width: 2 }));
-        assert_eq!(of(&[i64::MAX; 20]), None);
+        assert_eq!(window_of(&around), Some(Window { base: 0, top: 2, width: 2 }));
+        assert_eq!(window_of(&[i64::MAX; 20]), None);
         let ends: Vec<i64> = (0..100).map(|row| if row % 9 == 0 { i64::MIN } else { i64::MAX }).collect();
-        assert_eq!(of(&ends), Some(Window { base: i64::MAX, top: i64::MAX, width: 1 }));
+        assert_eq!(window_of(&ends), Some(Window { base: i64::MAX, top: i64::MAX, width: 1 }));
         assert_eq!(parse(&chunk(&ends), 100).unwrap().decode::<i64>(0..100), ends);
     }
 
@@ -386,9 +390,9 @@ mod tests {
             (head.width, head.entries, head.inner) = (1, values.len().min(rows), Some(Encoding::Patched));
             head.heap_bytes = nested.len();
             let mut writer = Writer::with_capacity(0);
-            writer.part(&vec![0xff; packed::bytes(rows, 1)]);
-            writer.part(&[0; 4]);
-            writer.part(&nested);
+            writer.push_part(&vec![0xff; packed::bytes(rows, 1)]);
+            writer.push_part(&[0; 4]);
+            writer.push_part(&nested);
             nested = writer.finish(head);
         }
         assert!(parse(&nested, 1_100).is_err());

@@ -28,7 +28,7 @@ use taut_types::{DatumPredicate, Encoding};
 use crate::choice::{Choice, EncodeError};
 use crate::codes::Codes;
 use crate::head::{CorruptChunk, Head, Parts, Writer};
-use crate::kernels::{Instructions, Native, compress};
+use crate::kernels::{InstructionSet, Native, compress};
 use crate::lane_predicate::LanePredicate;
 use crate::packed::{self, Packed};
 use crate::{Bitmap, SelectedRuns, VECTOR_ROWS, distinct, search};
@@ -54,7 +54,7 @@ const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
 /// the selected numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of
 /// values at a time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values
 /// of 8 bytes to gain at all. Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
-const SELECTED_MIN: usize = 24;
+const ROWS_PER_SELECTED_BYTE_MAX: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub(crate) struct Nesting {
 
 impl Nesting {
     /// Context of a column's own chunk.
-    pub(crate) fn of_column(is_float: bool) -> Self {
+    pub(crate) fn for_column(is_float: bool) -> Self {
         Self { is_float, depth: DEPTH_MAX }
     }
 
@@ -115,7 +115,7 @@ pub(crate) fn encode<N: Native>(
     mut writer: Writer,
 ) -> Result<Vec<u8>, EncodeError> {
     let is_float = nesting.is_float;
-    let statistics = Statistics::of(values, head.plain_bytes);
+    let statistics = Statistics::collect(values, head.plain_bytes);
     let mut scratch = ChoiceScratch::default();
     head.encoding = match choice {
         Choice::Auto => choose::choose(&statistics, nesting, &mut scratch),
@@ -157,28 +157,30 @@ pub(crate) fn encode<N: Native>(
         }
         Encoding::Alp if !is_float => return Err(impossible("it is for floating point")),
         Encoding::Alp => {
-            let Some(decimals) = scratch.decimals.or_else(|| Decimals::of(values, head.plain_bytes, usize::MAX)) else {
+            let Some(decimals) = scratch.decimals.or_else(|| Decimals::find(values, head.plain_bytes, usize::MAX))
+            else {
                 return Err(impossible("no exponent is better than another"));
             };
             alp::write(values, &decimals, &mut head, &mut writer);
         }
         Encoding::Delta => {
-            let plan = scratch.delta.or_else(|| delta::DeltaPlan::of(values, statistics.spread(), head.plain_bytes));
+            let plan =
+                scratch.delta.or_else(|| delta::DeltaPlan::for_values(values, statistics.spread(), head.plain_bytes));
             let Some(plan) = plan else {
                 return Err(impossible("differences of neighbours are more than 64 bits apart"));
             };
             delta::write(values, &plan, &mut head, &mut writer);
         }
         Encoding::RunLengthDelta => {
-            let plan = || run_length_delta::RunLengthDeltaPlan::of(values, statistics.spread());
+            let plan = || run_length_delta::RunLengthDeltaPlan::for_values(values, statistics.spread());
             let Some(plan) = scratch.run_length_delta.or_else(plan) else {
                 return Err(impossible("differences of runs are too many bits apart"));
             };
             run_length_delta::write(values, plan, &mut head, &mut writer);
         }
         Encoding::Bitmap => {
-            let ascend = values.is_sorted_by(|left, right| left < right);
-            let Some(bits) = bitmap::bits_of(values.len(), statistics.spread()).filter(|_| ascend) else {
+            let ascends = values.is_sorted_by(|left, right| left < right);
+            let Some(bits) = bitmap::bit_count(values.len(), statistics.spread()).filter(|_| ascends) else {
                 return Err(impossible("numbers do not ascend strictly and tightly"));
             };
             bitmap::write(values, bits, &mut head, &mut writer);
@@ -268,9 +270,9 @@ impl Numbers {
         self.append_compacted(runs.span(), numbers, &mut vec![], |decoded| runs.close_gaps(decoded));
     }
 
-    /// Appends the numbers of a range that `compact` moves to the front; `compact` returns their count. If `numbers`
-    /// has no capacity for the whole range, the range is decoded to `buffer`, so that the numbers already there need
-    /// not move.
+    /// Appends some numbers of a range. `compact` moves these numbers to the front and returns their count. If
+    /// `numbers` has no capacity for the whole range, the range is decoded to `buffer`, so that `numbers` is not
+    /// reallocated for it.
     fn append_compacted<O: Native>(
         &self,
         rows: Range<usize>,
@@ -278,11 +280,11 @@ impl Numbers {
         buffer: &mut Vec<O>,
         compact: impl FnOnce(&mut [O]) -> usize,
     ) {
-        let known = numbers.len();
-        if numbers.capacity() - known >= rows.len() {
+        let start = numbers.len();
+        if numbers.capacity() - start >= rows.len() {
             self.append(rows, numbers);
-            let count = compact(&mut numbers[known..]);
-            numbers.truncate(known + count);
+            let count = compact(&mut numbers[start..]);
+            numbers.truncate(start + count);
         } else {
             buffer.clear();
             self.append(rows, buffer);
@@ -311,25 +313,25 @@ impl Numbers {
 
     /// Whether [`Numbers::append_selected`] is faster than reading `selected` of the rows one by one, for values of
     /// this width.
-    pub(crate) fn selects_fast(&self, selected: usize, rows: usize, value_bytes: usize) -> bool {
+    pub(crate) fn is_select_fast(&self, selected: usize, rows: usize, value_bytes: usize) -> bool {
         let is_decoded_fast = match self {
             Self::Constant(_) | Self::Plain(_) | Self::Packed(_) | Self::Dictionary(_) => true,
             Self::RunLength(_) | Self::Patched(_) | Self::Alp(_) => true,
-            // These decode slowly, because they sum up steps or search set bits. Or single rows are cheap to read
-            // (`two_byte_delta`).
+            // These decode slowly, because they sum up steps or search set bits. Only `two_byte_delta` decodes fast,
+            // but reads single rows fast too.
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };
-        let (bytes_max, selected_min) = match Instructions::current() {
-            Instructions::Portable => return false,
-            Instructions::Avx2 => (4, SELECTED_MIN * 2 / 3),
-            Instructions::Avx512 => (8, SELECTED_MIN),
+        let (bytes_max, rows_per_selected_byte_max) = match InstructionSet::current() {
+            InstructionSet::Portable => return false,
+            InstructionSet::Avx2 => (4, ROWS_PER_SELECTED_BYTE_MAX * 2 / 3),
+            InstructionSet::Avx512 => (8, ROWS_PER_SELECTED_BYTE_MAX),
         };
-        is_decoded_fast && value_bytes <= bytes_max && selected * selected_min >= rows * value_bytes
+        is_decoded_fast && value_bytes <= bytes_max && selected * rows_per_selected_byte_max >= rows * value_bytes
     }
 
-    /// Appends the numbers of the selected rows; `selected` is their number. Decodes all rows, some at a time, and
-    /// moves the selected numbers together. Floating point is appended as ordered integers.
+    /// Appends the numbers of the selected rows. `selected` is the number of selected rows. Decodes all rows, some at a
+    /// time, and moves the selected numbers together. Floating point is appended as ordered integers.
     pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
         numbers.reserve(selected);
         let mut buffer = vec![];
@@ -405,7 +407,7 @@ impl Numbers {
         }
     }
 
-    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others; `rows` is the number
+    /// Selects the rows that pass a predicate other than [`DatumPredicate::Null`], and no others. `rows` is the number
     /// of all rows. Returns `false`, and changes nothing, if [`Numbers::filter`] is as fast.
     pub(crate) fn select(
         &self,
@@ -423,8 +425,8 @@ impl Numbers {
         }
     }
 
-    /// Clears the selected rows that fail a predicate other than [`DatumPredicate::Null`], reading them one by one;
-    /// `selected` is their number. Returns `false`, and changes nothing, if that is never faster than
+    /// Clears the selected rows that fail a predicate other than [`DatumPredicate::Null`]. Reads them one by one.
+    /// `selected` is the number of selected rows. Returns `false`, and changes nothing, if that is never faster than
     /// [`Numbers::filter`].
     pub(crate) fn filter_selected(
         &self,

@@ -5,7 +5,7 @@
 //! parts: exceptions, as in `exceptions.rs`; the head's `entries` counts them
 //! ```
 //!
-//! `base` is a low number, not the least: numbers below it are exceptions, like those too far above it. The encoding is
+//! `base` is a low number, but not the least. Numbers below it, or too far above it, are exceptions. The encoding is
 //! for columns with a few outliers, which would widen every number of `frame_of_reference`. If a tenth of the numbers
 //! are exceptions, a row and a plain number for each take too much space. Exceptions are then marked, see `marked.rs`.
 
@@ -34,9 +34,10 @@ pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, window: W
 
 /// Writes the parts of numbers, packed if they are in the window, and sets their fields of the head.
 pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head, writer: &mut Writer) {
-    let packed: Vec<N> = values.iter().map(|value| if window.holds(*value) { *value } else { window.base }).collect();
+    let packed: Vec<N> =
+        values.iter().map(|value| if window.contains(*value) { *value } else { window.base }).collect();
     // A chunk has at most 2^16 rows.
-    let outside = values.iter().enumerate().filter(|(_, value)| !window.holds(**value));
+    let outside = values.iter().enumerate().filter(|(_, value)| !window.contains(**value));
     let rows: Vec<u16> = outside.map(|(row, _)| row as u16).collect();
     (head.base, head.width) = (window.base.to_number(), window.width);
     packed::write(&packed, window.base, window.width, writer);
@@ -59,14 +60,14 @@ impl Patched {
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let start = out.len();
         self.packed.append(rows.clone(), out);
-        self.exceptions.correct(rows, &mut out[start..]);
+        self.exceptions.apply(rows, &mut out[start..]);
     }
 
     /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         let start = out.len();
         self.packed.append_at(positions, out);
-        self.exceptions.correct_at(positions, &mut out[start..]);
+        self.exceptions.apply_at(positions, &mut out[start..]);
     }
 
     /// Clears the rows of a range that fail a predicate.
@@ -74,7 +75,7 @@ impl Patched {
         if self.exceptions.len() == 0 {
             return self.packed.filter(predicate, negated, rows, selection);
         }
-        let correct = self.exceptions.correct_masks(predicate, negated, rows.clone());
+        let correct = self.exceptions.mask_corrector(predicate, negated, rows.clone());
         self.packed.filter_corrected(predicate, negated, rows, selection, correct);
     }
 }

@@ -14,7 +14,7 @@ use taut_types::DatumPredicate;
 
 use crate::Bitmap;
 use crate::head::{CorruptChunk, Parts, Writer, padded};
-use crate::kernels::{Lane, Native, Source, wide, with_native};
+use crate::kernels::{Lane, LaneSource, Native, with_native, with_wide_vectors};
 use crate::lane_predicate::LanePredicate;
 use crate::numbers::statistics::Statistics;
 
@@ -35,21 +35,21 @@ pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
 /// floating point.
 pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
     if size_of::<N>() == bytes && !is_float {
-        writer.part(values.to_byte_slice());
+        writer.push_part(values.to_byte_slice());
         return;
     }
     with_native!(bytes, T => {
         let native = |value: &N| T::from_number(value.to_number());
-        let native = |value: &N| if is_float { native(value).flipped() } else { native(value) };
+        let native = |value: &N| if is_float { native(value).flip_float_order() } else { native(value) };
         let values: Vec<T> = values.iter().map(native).collect();
-        writer.part(values.as_slice().to_byte_slice());
+        writer.push_part(values.as_slice().to_byte_slice());
     });
 }
 
 impl Plain {
     /// Reads `rows` numbers of `bytes` bytes each.
     pub(crate) fn parse(parts: &mut Parts, bytes: usize, is_float: bool, rows: usize) -> Result<Self, CorruptChunk> {
-        Ok(Self { bytes, is_float, values: parts.take(rows * bytes, "plain numbers")? })
+        Ok(Self { bytes, is_float, values: parts.read_part(rows * bytes, "plain numbers")? })
     }
 
     /// Bytes of the numbers, in the layout of Arrow if its native type is as wide.
@@ -72,8 +72,8 @@ impl Plain {
         with_native!(self.bytes, N => {
             let values = &self.values.typed_data::<N>()[rows];
             let is_float = self.is_float;
-            wide(move || if is_float {
-                out.extend(values.iter().map(|value| O::from_number(value.flipped().to_number())));
+            with_wide_vectors(move || if is_float {
+                out.extend(values.iter().map(|value| O::from_number(value.flip_float_order().to_number())));
             } else {
                 out.extend(values.iter().map(|value| O::from_number(value.to_number())));
             });
@@ -86,7 +86,7 @@ impl Plain {
             let values = self.values.typed_data::<N>();
             let number = |row: &u32| values[*row as usize];
             if self.is_float {
-                out.extend(positions.iter().map(|row| O::from_number(number(row).flipped().to_number())));
+                out.extend(positions.iter().map(|row| O::from_number(number(row).flip_float_order().to_number())));
             } else {
                 out.extend(positions.iter().map(|row| O::from_number(number(row).to_number())));
             }
@@ -108,7 +108,7 @@ impl Plain {
     pub(crate) fn value(&self, row: usize) -> i128 {
         with_native!(self.bytes, N => {
             let value = self.values.typed_data::<N>()[row];
-            if self.is_float { value.flipped().to_number() } else { value.to_number() }
+            if self.is_float { value.flip_float_order().to_number() } else { value.to_number() }
         })
     }
 
@@ -139,6 +139,10 @@ impl Plain {
     ) {
         let predicate = LanePredicate::<L>::new(predicate, negated, (N::MIN.to_number(), N::MAX.to_number()), 0);
         let lanes = self.values.typed_data();
-        predicate.filter(if self.is_float { Source::Floats(lanes) } else { Source::Plain(lanes) }, rows, selection);
+        predicate.filter(
+            if self.is_float { LaneSource::Floats(lanes) } else { LaneSource::Plain(lanes) },
+            rows,
+            selection,
+        );
     }
 }

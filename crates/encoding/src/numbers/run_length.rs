@@ -45,7 +45,7 @@ fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
     padded(2 * runs) + width.filter(|width| *width < 8 * plain_bytes).map_or(plain, |width| packed::bytes(runs, width))
 }
 
-/// Least bytes of the parts, in either form. How many words the runs need is known only once they are written.
+/// Lower bound of the bytes of the parts, in either form. The number of words is known only when they are written.
 pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
     let bytes = bytes(statistics.runs, statistics.width(), statistics.plain_bytes);
     bytes.min(run_words::bytes_least(statistics.runs))
@@ -61,14 +61,14 @@ pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>) -> usize 
 /// number.
 pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head, writer: &mut Writer) {
     let starts = run_starts(values);
-    if let Some(plan) = RunWordsPlan::of(&starts, values.len(), (min, max))
+    if let Some(plan) = RunWordsPlan::for_runs(&starts, values.len(), (min, max))
         && plan.bytes() < bytes(starts.len(), packed::width_of(min, max), head.plain_bytes)
     {
         return run_words::write(values, min, &starts, plan, head, writer);
     }
     let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
     head.runs = starts.len();
-    writer.part(&run_ends::write(&starts, values.len()));
+    writer.push_part(&run_ends::write(&starts, values.len()));
     match packed::width_of(min, max) {
         Some(width) if width < 8 * head.plain_bytes => {
             (head.inner, head.width, head.base) = (Some(Encoding::FrameOfReference), width, min.to_number());
@@ -153,9 +153,9 @@ impl RunLength {
     /// Number of each run of a range, and its number of rows in the range.
     pub(crate) fn runs(&self, rows: Range<usize>) -> Vec<(i128, usize)> {
         let (runs, values) = self.values_of::<i128>(&rows);
-        let mut found = Vec::with_capacity(values.len());
-        self.ends.visit(rows, |run, rows| found.push((values[run - runs.start], rows.len())));
-        found
+        let mut runs_with_rows = Vec::with_capacity(values.len());
+        self.ends.visit(rows, |run, rows| runs_with_rows.push((values[run - runs.start], rows.len())));
+        runs_with_rows
     }
 
     fn value_of_run(&self, run: usize) -> i128 {

@@ -20,7 +20,7 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::{Native, wide};
+use crate::kernels::{Native, with_wide_vectors};
 use crate::lane_predicate::LanePredicate;
 use crate::numbers::bounds::{BoundsPredicate, bounds_of_steps};
 use crate::numbers::delta::{Steps, step, width_of_steps};
@@ -32,11 +32,11 @@ use crate::{Bitmap, VECTOR_ROWS};
 
 /// Maximum bits of the length of a run. A chunk has at most 2^16 rows.
 const RUN_BITS_MAX: usize = 16;
-/// Numbers written at once. Those past the end of a run are overwritten by the next run.
+/// Number of cells that are written at once. The next run overwrites the cells past the end of a run.
 const STRIDE: usize = 8;
 
 /// If at least one row in this many is read, decoding all of them is faster than finding the run of each.
-const DENSE_MIN: usize = 4;
+const ROWS_PER_READ_MAX: usize = 4;
 
 /// Runs of equal numbers, as lengths and steps.
 #[derive(Clone, Debug)]
@@ -62,25 +62,26 @@ pub(crate) struct RunLengthDeltaPlan {
 impl RunLengthDeltaPlan {
     /// Plan of fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few for a
     /// word.
-    pub(crate) fn of<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
+    pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let starts = run_starts(values);
         let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
-        let steps = Steps::of(&runs, spread)?;
-        // Number of words beyond one per run, by the bits of a run.
-        let mut more = [0; RUN_BITS_MAX + 1];
+        let steps = Steps::between_neighbours(&runs, spread)?;
+        // Number of words in addition to one per run, by the number of bits of a length.
+        let mut extra_words = [0; RUN_BITS_MAX + 1];
         let ends = starts[1..].iter().copied().chain([values.len()]);
         for rows in ends.zip(&starts).map(|(end, start)| end - start - 1) {
             let mut bits = 0;
             while rows >> bits > 0 {
-                more[bits] += rows >> bits;
+                extra_words[bits] += rows >> bits;
                 bits += 1;
             }
         }
         let plan = |run_bits: usize| {
             // A word that continues a run has a step of zero.
-            let steps = if more[run_bits] > 0 { Steps { min: steps.min.min(0), max: steps.max.max(0) } } else { steps };
+            let steps =
+                if extra_words[run_bits] > 0 { Steps { min: steps.min.min(0), max: steps.max.max(0) } } else { steps };
             let width = run_bits + steps.width()?;
-            (width <= 64).then_some(Self { steps, run_bits, width, words: runs.len() + more[run_bits] })
+            (width <= 64).then_some(Self { steps, run_bits, width, words: runs.len() + extra_words[run_bits] })
         };
         (0..=RUN_BITS_MAX).filter_map(plan).min_by_key(|plan| plan.bytes(0))
     }
@@ -126,12 +127,12 @@ pub(crate) fn write<N: Native>(values: &[N], plan: RunLengthDeltaPlan, head: &mu
         }
     }
     plain::write(&firsts, head.plain_bytes, false, writer);
-    writer.part(first_rows.as_slice().to_byte_slice());
+    writer.push_part(first_rows.as_slice().to_byte_slice());
     packed::write(&words, 0, plan.width, writer);
 }
 
-/// Fills the cells from `at` on with the numbers of runs; `last` is the number before. Returns the index of the first
-/// cell that is left, and the last number.
+/// Fills the cells from `at` on with the numbers of runs. `last` is the number before them. Returns the index of the
+/// first unfilled cell, and the last number.
 #[inline(always)]
 fn fill_runs<O: Native>(
     runs: impl Iterator<Item = (O, usize)>,
@@ -166,7 +167,7 @@ impl RunLengthDelta {
         }
         let vectors = head.runs.div_ceil(VECTOR_ROWS);
         let firsts = Plain::parse(parts, head.plain_bytes, false, vectors)?;
-        let starts = ScalarBuffer::from(parts.take(2 * vectors, "first rows of vectors")?);
+        let starts = ScalarBuffer::from(parts.read_part(2 * vectors, "first rows of vectors")?);
         let words = Packed::parse(parts, 0, head.width, head.runs)?;
         Ok(Self { rows: head.rows, run_bits, least: head.base, runs: head.runs, firsts, starts, words })
     }
@@ -194,14 +195,14 @@ impl RunLengthDelta {
         vector: usize,
         words: &'a mut [i64; VECTOR_ROWS],
     ) -> impl Iterator<Item = (S, usize)> + use<'a, S> {
-        self.words.vector_of(vector, words);
+        self.words.unpack_vector(vector, words);
         let (run_bits, least) = (self.run_bits, S::from_number(self.least));
         let run_mask = (1_u64 << run_bits) - 1;
         let words = &words[..(self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS)];
         let mut number = S::from_number(self.firsts.value(vector).wrapping_sub(self.least));
         words.iter().map(move |word| {
             let word = *word as u64;
-            number = number.plus(word >> run_bits).sum(least);
+            number = number.plus(word >> run_bits).wrapping_sum(least);
             (number, (word & run_mask) as usize + 1)
         })
     }
@@ -235,7 +236,7 @@ impl RunLengthDelta {
             if at == cells.len() {
                 return;
             }
-            (at, last) = wide(move || fill_runs(runs, cells, at, last));
+            (at, last) = with_wide_vectors(move || fill_runs(runs, cells, at, last));
         }
         // In damaged bytes, runs that end too early leave rows without a number.
         out[begin + at..].fill(last);
@@ -243,23 +244,25 @@ impl RunLengthDelta {
 
     /// Appends the numbers at ascending positions.
     pub(crate) fn append_at<O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
-        let (mut words, mut all) = ([0; VECTOR_ROWS], Vec::<O>::new());
+        let (mut words, mut decoded) = ([0; VECTOR_ROWS], Vec::<O>::new());
         while let Some(first) = positions.first() {
             let vector = self.vector_of(*first as usize);
             let rows = self.rows_of(vector);
-            let (these, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < rows.end).max(1));
-            if these.len() * DENSE_MIN >= rows.len() {
-                all.clear();
-                self.append(rows.clone(), &mut all);
+            let (vector_positions, rest) =
+                positions.split_at(positions.partition_point(|row| (*row as usize) < rows.end).max(1));
+            if vector_positions.len() * ROWS_PER_READ_MAX >= rows.len() {
+                decoded.clear();
+                self.append(rows.clone(), &mut decoded);
                 // In damaged bytes, a vector may begin after its rows.
-                let number = |row: &u32| all.get((*row as usize).wrapping_sub(rows.start)).copied().unwrap_or_default();
-                out.extend(these.iter().map(number));
+                let number =
+                    |row: &u32| decoded.get((*row as usize).wrapping_sub(rows.start)).copied().unwrap_or_default();
+                out.extend(vector_positions.iter().map(number));
                 positions = rest;
                 continue;
             }
             let mut runs = self.runs::<O>(vector, &mut words);
             let (mut number, mut end) = (O::default(), rows.start);
-            for row in these {
+            for row in vector_positions {
                 while end <= *row as usize
                     && let Some((next, length)) = runs.next()
                 {
@@ -279,15 +282,15 @@ impl RunLengthDelta {
         let mut words = [0; VECTOR_ROWS];
         let (mut vector, mut start) = (self.vector_of(rows.start), rows.start);
         while start < rows.end {
-            let of_vector = self.rows_of(vector);
+            let vector_rows = self.rows_of(vector);
             let is_last = vector + 1 == self.starts.len();
-            let end = if is_last { rows.end } else { of_vector.end.clamp(start, rows.end) };
+            let end = if is_last { rows.end } else { vector_rows.end.clamp(start, rows.end) };
             if !selection.is_range_empty(start..end) {
-                match self.verdict(vector, &on_bounds) {
+                match self.decide_vector(vector, &on_bounds) {
                     Some(true) => {}
                     Some(false) => selection.clear_range(start..end),
                     None => {
-                        let mut row = of_vector.start;
+                        let mut row = vector_rows.start;
                         for (number, length) in self.runs::<i128>(vector, &mut words) {
                             let run = row.max(start)..(row + length).min(end);
                             row += length;
@@ -302,12 +305,12 @@ impl RunLengthDelta {
         }
     }
 
-    fn verdict(&self, vector: usize, on_bounds: &BoundsPredicate) -> Option<bool> {
+    fn decide_vector(&self, vector: usize, on_bounds: &BoundsPredicate) -> Option<bool> {
         let words = (self.runs - vector * VECTOR_ROWS).min(VECTOR_ROWS);
         let step_bits = self.words.width() - self.run_bits;
         let greatest = self.least.saturating_add((1_i128 << step_bits) - 1);
         let steps = (self.least, greatest);
         let (low, high) = bounds_of_steps(&self.firsts, vector, words - 1, steps, self.least >= 0);
-        on_bounds.verdict(low, high)
+        on_bounds.decide(low, high)
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct RunWordsPlan {
 
 impl RunWordsPlan {
     /// Plan of fewest bytes for runs that begin at these rows. Returns `None` if numbers leave no bits in a word.
-    pub(crate) fn of<N: Native>(starts: &[usize], rows: usize, (min, max): (N, N)) -> Option<Self> {
+    pub(crate) fn for_runs<N: Native>(starts: &[usize], rows: usize, (min, max): (N, N)) -> Option<Self> {
         let width = packed::width_of(min, max)?;
         let plan = |word_bits: usize| {
             let run_bits = word_bits.checked_sub(width)?.min(RUN_BITS_MAX);
@@ -69,7 +69,7 @@ impl RunWordsPlan {
     }
 }
 
-/// Least bytes that `runs` runs can take.
+/// Lower bound of the bytes of `runs` runs.
 pub(crate) fn bytes_least(runs: usize) -> usize {
     padded(runs * SHORT_WORD_BITS / 8)
 }
@@ -95,11 +95,11 @@ pub(crate) fn write<N: Native>(
         }
     }
     if plan.word_bits == SHORT_WORD_BITS {
-        // `RunWordsPlan::of` keeps all bits of a word within 32.
+        // `RunWordsPlan::for_runs` keeps all bits of a word within 32.
         let words: Vec<u32> = words.iter().map(|word| *word as u32).collect();
-        writer.part(words.as_slice().to_byte_slice());
+        writer.push_part(words.as_slice().to_byte_slice());
     } else {
-        writer.part(words.as_slice().to_byte_slice());
+        writer.push_part(words.as_slice().to_byte_slice());
     }
 }
 
@@ -108,8 +108,8 @@ impl RunWords {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<(RunEnds, Self), CorruptChunk> {
         let at = parts.at();
         let words = match head.entries {
-            SHORT_WORD_BITS => PackedWords::Short(ScalarBuffer::from(parts.take(4 * head.runs, "words of runs")?)),
-            LONG_WORD_BITS => PackedWords::Long(ScalarBuffer::from(parts.take(8 * head.runs, "words of runs")?)),
+            SHORT_WORD_BITS => PackedWords::Short(ScalarBuffer::from(parts.read_part(4 * head.runs, "words of runs")?)),
+            LONG_WORD_BITS => PackedWords::Long(ScalarBuffer::from(parts.read_part(8 * head.runs, "words of runs")?)),
             _ => return Err(CorruptChunk { at: 12, expected: "words of 32 or 64 bits" }),
         };
         if head.width >= head.entries {
@@ -118,9 +118,9 @@ impl RunWords {
         let width = head.width;
         let ends = match &words {
             PackedWords::Short(words) => {
-                RunEnds::of_lengths(words.iter().map(|word| u64::from(*word >> width)), head.rows)
+                RunEnds::from_lengths(words.iter().map(|word| u64::from(*word >> width)), head.rows)
             }
-            PackedWords::Long(words) => RunEnds::of_lengths(words.iter().map(|word| *word >> width), head.rows),
+            PackedWords::Long(words) => RunEnds::from_lengths(words.iter().map(|word| *word >> width), head.rows),
         };
         let ends = ends.ok_or(CorruptChunk { at, expected: "runs that make up the rows" })?;
         Ok((ends, Self { base: head.base, width, words }))

@@ -1,6 +1,7 @@
-//! Statistics of the numbers of a chunk, from one pass over them. The choice and the estimates read them.
+//! Statistics of the numbers of a chunk, from one pass over them. The choice of an encoding and the size estimates use
+//! them.
 
-use crate::kernels::{Native, wide};
+use crate::kernels::{Native, with_wide_vectors};
 use crate::packed;
 
 /// Numbers of a chunk, with the results of one pass over them.
@@ -16,10 +17,10 @@ pub(crate) struct Statistics<'v, N> {
 }
 
 impl<'v, N: Native> Statistics<'v, N> {
-    /// Statistics of at least one number.
-    pub(crate) fn of(values: &'v [N], plain_bytes: usize) -> Self {
+    /// Collects the statistics of at least one number.
+    pub(crate) fn collect(values: &'v [N], plain_bytes: usize) -> Self {
         let first = values.first().copied().unwrap_or_default();
-        wide(move || {
+        with_wide_vectors(move || {
             let (mut min, mut max, mut runs) = (first, first, 1);
             for value in values {
                 min = min.min(*value);
@@ -70,7 +71,7 @@ mod tests {
         for rows in [1, 2, 127, 128, 129, 130, 1000] {
             for length in [1, 2, 3, 64, 128, 500] {
                 let values: Vec<i32> = (0..rows).map(|row| row / length).collect();
-                let statistics = Statistics::of(&values, 4);
+                let statistics = Statistics::collect(&values, 4);
                 assert_eq!(statistics.runs, (rows as usize).div_ceil(length as usize), "{rows} rows, runs of {length}");
                 assert_eq!((statistics.min, statistics.max), (0, (rows - 1) / length));
             }

@@ -4,9 +4,9 @@
 //! part: rows * 2   u16 each: number - base
 //! ```
 //!
-//! `base`, the least number, is in the head; `width` is 16. Row `r` is at byte `2 * r`. No other encoding between plain
-//! and packed has such fixed offsets, so that this one suits columns that are looked up by position. It cannot hold
-//! numbers more than 65,535 apart. Numbers less than 16,384 apart are smaller if packed.
+//! `base`, the least number, is in the head. `width` is 16. Row `r` is at byte `2 * r`. The encoding suits columns that
+//! are looked up by position, because the offsets are fixed and the numbers are narrower than plain ones. It cannot
+//! hold numbers more than 65,535 apart. Numbers less than 16,384 apart are smaller if packed.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::head::{CorruptChunk, Head, Parts, Writer, padded};
-use crate::kernels::{Native, wide};
+use crate::kernels::{Native, with_wide_vectors};
 use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::numbers::statistics::Statistics;
 use crate::{Bitmap, VECTOR_ROWS};
@@ -38,9 +38,9 @@ pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> Option<usiz
 /// Writes the part of numbers, and sets its fields of the head. The numbers must be at most 65,535 above `min`.
 pub(crate) fn write<N: Native>(values: &[N], min: N, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (min.to_number(), WIDTH);
-    // No distance is cut: the caller has checked the greatest.
-    let distances: Vec<u16> = wide(move || values.iter().map(|value| value.minus(min) as u16).collect());
-    writer.part(distances.as_slice().to_byte_slice());
+    // No distance is truncated, because the caller has checked the greatest.
+    let distances: Vec<u16> = with_wide_vectors(move || values.iter().map(|value| value.minus(min) as u16).collect());
+    writer.push_part(distances.as_slice().to_byte_slice());
 }
 
 impl TwoByteDelta {
@@ -49,7 +49,7 @@ impl TwoByteDelta {
         if head.width != WIDTH {
             return Err(CorruptChunk { at: 2, expected: "distances of 16 bits" });
         }
-        let distances = parts.take(2 * head.rows, "distances of two bytes")?;
+        let distances = parts.read_part(2 * head.rows, "distances of two bytes")?;
         Ok(Self { base: head.base, distances: ScalarBuffer::from(distances) })
     }
 
@@ -59,14 +59,14 @@ impl TwoByteDelta {
         let greatest = i64::try_from(self.base.saturating_add(u16::MAX.into()));
         match (size_of::<O>(), i64::try_from(self.base).and_then(|base| greatest.map(|_| base))) {
             // Widening to 128 bits is faster after the sum than before it, if the sum fits 64 bits.
-            (16, Ok(base)) => wide(move || {
+            (16, Ok(base)) => with_wide_vectors(move || {
                 out.extend(
                     distances.iter().map(|distance| O::from_number(base.wrapping_add(i64::from(*distance)).into())),
                 );
             }),
             _ => {
                 let base = O::from_number(self.base);
-                wide(move || out.extend(distances.iter().map(|distance| base.plus((*distance).into()))));
+                with_wide_vectors(move || out.extend(distances.iter().map(|distance| base.plus((*distance).into()))));
             }
         }
     }
@@ -81,7 +81,7 @@ impl TwoByteDelta {
     pub(crate) fn filter(&self, predicate: &DatumPredicate, negated: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let domain = (self.base, self.base.saturating_add(u16::MAX.into()));
         let predicate = LanePredicate::<u16>::new(predicate, negated, domain, self.base);
-        match predicate.constant() {
+        match predicate.fixed_result() {
             Some(true) => {}
             Some(false) => selection.clear_range(rows),
             None => filter_vectors(rows, selection, |vector| {

@@ -92,15 +92,15 @@ macro_rules! gather {
         }
     };
 }
-gather!(gather_8, u8, eight_of::<8, u8>);
-gather!(gather_16, u16, eight_of::<16, u16>);
-gather!(gather_32, u32, eight_of::<32, u32>);
-gather!(gather_64, u64, eight_of_64);
+gather!(gather_8, u8, gather_eight::<8, u8>);
+gather!(gather_16, u16, gather_eight::<16, u16>);
+gather!(gather_32, u32, gather_eight::<32, u32>);
+gather!(gather_64, u64, gather_eight_64);
 
 /// Four indexes of 32 bits each, as `usize`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four_of(indexes: __m128i) -> [usize; 4] {
+fn to_indexes(indexes: __m128i) -> [usize; 4] {
     let (low, high) = (_mm_cvtsi128_si64(indexes) as u64, _mm_extract_epi64::<1>(indexes) as u64);
     [low as u32 as usize, (low >> 32) as usize, high as u32 as usize, (high >> 32) as usize]
 }
@@ -113,8 +113,8 @@ fn four_of(indexes: __m128i) -> [usize; 4] {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn words_32(base: *const i32, indexes: __m256i) -> __m256i {
-    let [a, b, c, d] = four_of(_mm256_castsi256_si128(indexes));
-    let [e, f, g, h] = four_of(_mm256_extracti128_si256::<1>(indexes));
+    let [a, b, c, d] = to_indexes(_mm256_castsi256_si128(indexes));
+    let [e, f, g, h] = to_indexes(_mm256_extracti128_si256::<1>(indexes));
     // SAFETY: the caller guarantees that there are words at these indexes.
     let word = |index: usize| unsafe { base.add(index).read() };
     _mm256_setr_epi32(word(a), word(b), word(c), word(d), word(e), word(f), word(g), word(h))
@@ -127,7 +127,7 @@ unsafe fn words_32(base: *const i32, indexes: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn words_64(base: *const i64, indexes: __m128i) -> __m256i {
-    let [a, b, c, d] = four_of(indexes);
+    let [a, b, c, d] = to_indexes(indexes);
     // SAFETY: the caller guarantees that there are words at these indexes.
     let word = |index: usize| unsafe { base.add(index).read() };
     _mm256_setr_epi64x(word(a), word(b), word(c), word(d))
@@ -139,7 +139,7 @@ unsafe fn words_64(base: *const i64, indexes: __m128i) -> __m256i {
 /// The rows must be within the packed vectors, the width from 1 to `BITS`, and `BITS` the bits of a lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i) -> [u32; ROWS] {
+unsafe fn gather_eight<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i) -> [u32; ROWS] {
     let all = |number: i32| _mm256_set1_epi32(number);
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
     let widths = all(width as i32);
@@ -151,7 +151,7 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
     let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
     let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
-    // If a number ends in its first word, this is that word again: its bits come above those of the number.
+    // If a number ends in its first word, `next` is the same word. The mask of the number removes its bits.
     let next = _mm256_add_epi32(words, _mm256_and_si256(is_split, all(32)));
     let base = packed.as_ptr().cast();
     // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a multiple of 128
@@ -163,19 +163,19 @@ unsafe fn eight_of<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i
     let mut numbers = [0; ROWS];
     // SAFETY: the array has the 32 bytes that are written, at any alignment.
     unsafe {
-        let found = _mm256_and_si256(_mm256_or_si256(low, high), number);
-        _mm256_storeu_si256(numbers.as_mut_ptr().cast(), found);
+        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked);
     }
     numbers
 }
 
-/// Like [`eight_of`], for lanes of 64 bits.
+/// Like [`gather_eight`], for lanes of 64 bits.
 ///
 /// # Safety
-/// Like [`eight_of`].
+/// Like [`gather_eight`].
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
+unsafe fn gather_eight_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
     let BitPositions { words, shifts, lanes } = bit_positions::<64>(_mm256_set1_epi32(width as i32), rows);
     let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(words), lanes);
     let number = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
@@ -194,9 +194,9 @@ unsafe fn eight_of_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS
         let (low, high) = unsafe { (words_64(base, words), words_64(base, next)) };
         let low = _mm256_srlv_epi64(low, shifts);
         let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));
-        let found = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
         // SAFETY: the array has the 32 bytes that are written, at any alignment.
-        unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), found) };
+        unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked) };
     }
     numbers
 }

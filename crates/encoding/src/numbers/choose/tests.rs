@@ -9,14 +9,14 @@ use std::sync::Arc;
 use taut_types::LogicalType;
 
 fn choose(values: &[i64]) -> Encoding {
-    super::choose(&Statistics::of(values, 8), Nesting::of_column(false), &mut ChoiceScratch::default())
+    super::choose(&Statistics::collect(values, 8), Nesting::for_column(false), &mut ChoiceScratch::default())
 }
 
 #[test]
 fn decimals_in_floating_point_are_found_and_fractions_are_not() {
     let choose = |value: &dyn Fn(i64) -> f64| {
         let numbers: Vec<i64> = (0..65_536).map(|row| taut_types::f64_to_ordered(value(row))).collect();
-        super::choose(&Statistics::of(&numbers, 8), Nesting::of_column(true), &mut ChoiceScratch::default())
+        super::choose(&Statistics::collect(&numbers, 8), Nesting::for_column(true), &mut ChoiceScratch::default())
     };
     assert_eq!(choose(&|row| (row * 7_919 % 99_991) as f64 / 100.0), Encoding::Alp);
     assert_eq!(choose(&|row| if row % 50 == 3 { f64::NAN } else { (row * 7_919 % 99_991) as f64 }), Encoding::Alp);
@@ -24,7 +24,7 @@ fn decimals_in_floating_point_are_found_and_fractions_are_not() {
 }
 
 #[test]
-fn each_encoding_has_its_data() {
+fn each_encoding_is_chosen_for_its_data() {
     // Hashed twice, otherwise there would be few distinct deltas between rows.
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
     let mixed = |row: i64| (hash(hash(row) >> 29) >> 20).rem_euclid(4_001);
@@ -52,7 +52,7 @@ fn order_key(row: i64) -> i64 {
 }
 
 #[test]
-fn order_has_its_encodings() {
+fn encodings_that_use_order_are_chosen_for_ordered_data() {
     let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
     assert_eq!(choose(&values(&|row| row + 5_000_000)), Encoding::Bitmap);
@@ -67,7 +67,7 @@ fn order_has_its_encodings() {
 }
 
 #[test]
-fn the_choice_is_never_larger_than_that_by_values_alone() {
+fn the_chosen_encoding_is_never_larger_than_the_choice_by_values() {
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
     let shapes: [&dyn Fn(i64) -> i64; 9] = [
         &|row| row,
@@ -85,10 +85,13 @@ fn the_choice_is_never_larger_than_that_by_values_alone() {
             let values: Vec<i64> = (0..rows).map(shape).collect();
             let array: ArrayRef = Arc::new(Int64Array::from(values.clone()));
             let size = |choice| encode(&array, LogicalType::BigInt, choice).unwrap().len();
-            let before =
-                choose_by_values(&Statistics::of(&values, 8), Nesting::of_column(false), &mut ChoiceScratch::default());
-            let (before, now) = (size(Choice::Forced(before)), size(Choice::Auto));
-            assert!(now <= before, "shape {index} of {rows} rows: {now} bytes, before {before}");
+            let by_values = choose_by_values(
+                &Statistics::collect(&values, 8),
+                Nesting::for_column(false),
+                &mut ChoiceScratch::default(),
+            );
+            let (by_values, automatic) = (size(Choice::Forced(by_values)), size(Choice::Auto));
+            assert!(automatic <= by_values, "shape {index} of {rows} rows: {automatic} bytes, by values {by_values}");
         }
     }
 }
@@ -102,7 +105,7 @@ fn check_estimates<N: Native>(
     is_float: bool,
     checked: &mut Vec<Encoding>,
 ) {
-    let (statistics, nesting) = (Statistics::of(values, plain_bytes), Nesting::of_column(is_float));
+    let (statistics, nesting) = (Statistics::collect(values, plain_bytes), Nesting::for_column(is_float));
     for encoding in Encoding::ALL {
         let head = Head { plain_bytes, rows: values.len(), ..Head::new(encoding) };
         let head_bytes = Writer::with_capacity(0).finish(head).len();
@@ -112,22 +115,22 @@ fn check_estimates<N: Native>(
         let mut scratch = ChoiceScratch::default();
         match encoding {
             Encoding::Dictionary => scratch.distinct = distinct::of_numbers(values, values.len()),
-            Encoding::Alp => scratch.decimals = Decimals::of(values, plain_bytes, usize::MAX),
+            Encoding::Alp => scratch.decimals = Decimals::find(values, plain_bytes, usize::MAX),
             Encoding::Patched => {
                 find_windows(&statistics, nesting, usize::MAX, &mut scratch);
             }
             _ => {}
         }
         let bytes = estimate(encoding, &statistics, &mut scratch).unwrap();
-        let is_right = match encoding {
+        let agrees = match encoding {
             Encoding::RunLength => bytes <= written,
-            // A sample estimates them, which has no bound; `marked.rs` tests their bytes.
+            // Estimated from a sample, so there is no bound. `marked.rs` tests the bytes.
             Encoding::Patched if scratch.marked.is_some() => true,
             // Two parts of exceptions are padded.
             Encoding::Patched | Encoding::Alp => (bytes..bytes + 128).contains(&written),
             _ => bytes == written,
         };
-        assert!(is_right, "{name}, {} rows: {encoding:?} takes {written} bytes, not {bytes}", values.len());
+        assert!(agrees, "{name}, {} rows: {encoding:?} takes {written} bytes, not {bytes}", values.len());
         checked.push(encoding);
     }
 }

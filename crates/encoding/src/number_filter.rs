@@ -6,25 +6,25 @@ const BITS_PER_NUMBER: usize = 64;
 const BITS_MAX: usize = 1 << 17;
 const BITS_MIN: usize = 64;
 
-/// Bloom filter with one hash: a bit is set if some number has its hash.
+/// Bloom filter with one hash function: a bit is set if a number of the list has its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hashes {
+pub struct NumberFilter {
     /// The length is a power of two.
     words: Vec<u32>,
     /// Number of low bits of the 32-bit product that the hash drops.
     shift: u32,
 }
 
-impl Hashes {
-    /// Filter of these numbers.
-    pub fn of(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
+impl NumberFilter {
+    /// Builds a filter for the numbers of a list.
+    pub fn new(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
         let bits = (numbers.len() * BITS_PER_NUMBER).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
-        let mut hashes = Self { words: vec![0; bits / 32], shift: u32::BITS - bits.trailing_zeros() };
+        let mut filter = Self { words: vec![0; bits / 32], shift: u32::BITS - bits.trailing_zeros() };
         for number in numbers {
-            let hash = hash(number, hashes.shift);
-            hashes.words[(hash / 32) as usize] |= 1 << (hash % 32);
+            let hash = hash(number, filter.shift);
+            filter.words[(hash / 32) as usize] |= 1 << (hash % 32);
         }
-        hashes
+        filter
     }
 
     /// Whether a number may be in the list. False positives are possible.
@@ -35,7 +35,7 @@ impl Hashes {
     }
 
     /// Sets the byte of each number to 1 if it may be in the list, else to 0.
-    pub(crate) fn mark(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
+    pub(crate) fn mark_candidates(&self, numbers: impl Iterator<Item = u64>, bytes: &mut [u8]) {
         let (words, last, shift) = (self.words.as_slice(), self.words.len() - 1, self.shift);
         for (byte, number) in bytes.iter_mut().zip(numbers) {
             let hash = hash(number, shift);
@@ -56,13 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_are_there_are_found_and_few_others() {
+    fn all_listed_and_few_other_numbers_are_candidates() {
         for count in [1, 2, 50, 3_000_u32] {
-            let hashes = Hashes::of((0..count).map(|number| u64::from(number) * 5_000));
+            let filter = NumberFilter::new((0..count).map(|number| u64::from(number) * 5_000));
             let marked = |numbers: Vec<u64>| {
                 let mut bytes = vec![2; numbers.len()];
-                hashes.mark(numbers.iter().copied(), &mut bytes);
-                let may_contain = |number: &u64| u8::from(hashes.may_contain(*number));
+                filter.mark_candidates(numbers.iter().copied(), &mut bytes);
+                let may_contain = |number: &u64| u8::from(filter.may_contain(*number));
                 assert_eq!(bytes, numbers.iter().map(may_contain).collect::<Vec<u8>>());
                 bytes.into_iter().map(usize::from).sum::<usize>()
             };
@@ -71,7 +71,7 @@ mod tests {
             assert!(others < 10_000, "{others} of 100,000 numbers beside {count}");
         }
         let mut bytes = [1];
-        Hashes::of(std::iter::empty()).mark([0].into_iter(), &mut bytes);
+        NumberFilter::new(std::iter::empty()).mark_candidates([0].into_iter(), &mut bytes);
         assert_eq!(bytes, [0]);
     }
 }

@@ -1,18 +1,18 @@
-//! Predicates on whole vectors that produce bits directly: they clear the rows of a selection that fail.
+//! Predicates on whole vectors that clear the bits of failing rows in a selection.
 //!
-//! The loops are in `loops.rs`. If a machine or a lane type has none, [`Keep::keep`] returns false. The caller then
-//! evaluates the predicate with one byte per row, which every machine supports.
+//! The loops are in `loops.rs`. If there are none for a machine or a lane type, [`Retain::retain`] returns false. The
+//! caller then evaluates the predicate with one byte per row, which every machine supports.
 
 use std::mem::MaybeUninit;
 
 use crate::VECTOR_ROWS;
 use crate::kernels::MASK_WORDS;
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::{Instructions, avx2, avx512, gather, narrow};
+use crate::kernels::{InstructionSet, avx2, avx512, gather, narrow};
 
 /// Lanes of vectors, in one of three forms.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source<'a, L> {
+pub(crate) enum LaneSource<'a, L> {
     /// Packed vectors, one after the other, with at least one bit per number.
     Packed {
         /// Bits of a number.
@@ -26,9 +26,9 @@ pub(crate) enum Source<'a, L> {
     Floats(&'a [L]),
 }
 
-/// Predicate that has loops of its own.
+/// Predicate for which there are loops.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Predicate<'a, L> {
+pub(crate) enum KernelPredicate<'a, L> {
     /// `lane - low <= span`, modulo the lane.
     Range {
         /// First lane that passes.
@@ -36,8 +36,8 @@ pub(crate) enum Predicate<'a, L> {
         /// Number of lanes after it that pass too.
         span: L,
     },
-    /// The lane is one of these 1 to [`FEW`] values.
-    Few(&'a [L]),
+    /// The lane is one of these 1 to [`ONE_OF_MAX`] values.
+    OneOf(&'a [L]),
     /// The flag at index `lane - low`, modulo the lane, is 1. Flags are bytes of 0 and 1.
     Table {
         /// Lane of the first flag.
@@ -47,26 +47,26 @@ pub(crate) enum Predicate<'a, L> {
     },
 }
 
-/// Maximum values that are compared one after the other.
-pub(crate) const FEW: usize = 6;
+/// Maximum number of values that are compared one after the other.
+pub(crate) const ONE_OF_MAX: usize = 6;
 
 /// Bits of the rows of one vector.
 pub(crate) type VectorBits = [u64; MASK_WORDS];
 
 /// Operations of a lane type that use the vector instructions of this machine.
-pub(crate) trait Keep: Sized {
+pub(crate) trait Retain: Sized {
     /// Clears the bits of lanes that fail the predicate, or of lanes that pass if `negated`. There is one array of bits
     /// per vector. Bits past the last lane are undefined. Returns false, and changes nothing, if there is no loop for
     /// the predicate.
     ///
     /// # Panics
     /// If the source has fewer vectors than there are arrays of bits.
-    fn keep(_: &Source<Self>, _: &Predicate<Self>, _negated: bool, _: &mut [VectorBits]) -> bool {
+    fn retain(_: &LaneSource<Self>, _: &KernelPredicate<Self>, _negated: bool, _: &mut [VectorBits]) -> bool {
         false
     }
 
-    /// Like [`Keep::keep`], for packed numbers of so few bits that `passes` is called for each possible number.
-    fn keep_narrow(_: &Source<Self>, _passes: impl Fn(Self) -> bool, _: &mut [VectorBits]) -> bool {
+    /// Like [`Retain::retain`], for packed numbers of few bits. Calls `passes` for each possible number.
+    fn retain_narrow(_: &LaneSource<Self>, _passes: impl Fn(Self) -> bool, _: &mut [VectorBits]) -> bool {
         false
     }
 
@@ -89,27 +89,27 @@ pub(crate) trait Keep: Sized {
     }
 }
 
-impl Keep for u128 {}
+impl Retain for u128 {}
 
 #[cfg(target_arch = "x86_64")]
-macro_rules! keep {
+macro_rules! retain {
     ($lane:ident, $module:ident, $gather:ident $(, $narrow:item)?) => {
-        impl Keep for $lane {
+        impl Retain for $lane {
             $($narrow)?
 
-            fn keep(
-                source: &Source<Self>,
-                predicate: &Predicate<Self>,
+            fn retain(
+                source: &LaneSource<Self>,
+                predicate: &KernelPredicate<Self>,
                 negated: bool,
                 selected: &mut [VectorBits],
             ) -> bool {
                 source.check(selected.len());
-                match Instructions::current() {
-                    Instructions::Portable => false,
+                match InstructionSet::current() {
+                    InstructionSet::Portable => false,
                     // SAFETY: the machine has the instructions of the current set.
-                    Instructions::Avx2 => unsafe { avx2::$module::keep(source, predicate, negated, selected) },
+                    InstructionSet::Avx2 => unsafe { avx2::$module::retain(source, predicate, negated, selected) },
                     // SAFETY: as above.
-                    Instructions::Avx512 => unsafe { avx512::$module::keep(source, predicate, negated, selected) },
+                    InstructionSet::Avx512 => unsafe { avx512::$module::retain(source, predicate, negated, selected) },
                 }
             }
 
@@ -122,12 +122,12 @@ macro_rules! keep {
                 if !(1..=Self::BITS as usize).contains(&width) {
                     return false;
                 }
-                match Instructions::current() {
-                    Instructions::Portable => return false,
+                match InstructionSet::current() {
+                    InstructionSet::Portable => return false,
                     // SAFETY: the machine has the instructions of the current set.
-                    Instructions::Avx2 => unsafe { avx2::$module::unpack(width, packed, base, out) },
+                    InstructionSet::Avx2 => unsafe { avx2::$module::unpack(width, packed, base, out) },
                     // SAFETY: as above.
-                    Instructions::Avx512 => unsafe { avx512::$module::unpack(width, packed, base, out) },
+                    InstructionSet::Avx512 => unsafe { avx512::$module::unpack(width, packed, base, out) },
                 }
                 true
             }
@@ -136,12 +136,12 @@ macro_rules! keep {
                 if !(1..=Self::BITS as usize).contains(&width) {
                     return false;
                 }
-                match Instructions::current() {
-                    Instructions::Portable => return false,
+                match InstructionSet::current() {
+                    InstructionSet::Portable => return false,
                     // SAFETY: the machine has the instructions of the current set.
-                    Instructions::Avx2 => unsafe { gather::avx2::$gather(width, packed, rows, out) },
+                    InstructionSet::Avx2 => unsafe { gather::avx2::$gather(width, packed, rows, out) },
                     // SAFETY: as above.
-                    Instructions::Avx512 => unsafe { gather::avx512::$gather(width, packed, rows, out) },
+                    InstructionSet::Avx512 => unsafe { gather::avx512::$gather(width, packed, rows, out) },
                 }
                 true
             }
@@ -149,14 +149,14 @@ macro_rules! keep {
     };
 }
 #[cfg(target_arch = "x86_64")]
-keep!(
+retain!(
     u8,
     bytes,
     gather_8,
-    fn keep_narrow(source: &Source<u8>, passes: impl Fn(u8) -> bool, selected: &mut [VectorBits]) -> bool {
+    fn retain_narrow(source: &LaneSource<u8>, passes: impl Fn(u8) -> bool, selected: &mut [VectorBits]) -> bool {
         match source {
-            Source::Packed { width: width @ 1..=narrow::WIDTH_MAX, packed }
-                if Instructions::current() == Instructions::Avx512 =>
+            LaneSource::Packed { width: width @ 1..=narrow::WIDTH_MAX, packed }
+                if InstructionSet::current() == InstructionSet::Avx512 =>
             {
                 source.check(selected.len());
                 let mut table = narrow::Passes::default();
@@ -164,7 +164,7 @@ keep!(
                     *is_passing = passes(number);
                 }
                 // SAFETY: the machine has the instructions of the current set, and GFNI belongs to that set.
-                unsafe { narrow::keep(*width, packed, &table, selected) };
+                unsafe { narrow::retain(*width, packed, &table, selected) };
                 true
             }
             _ => false,
@@ -172,20 +172,20 @@ keep!(
     }
 );
 #[cfg(target_arch = "x86_64")]
-keep!(u16, halves, gather_16);
+retain!(u16, halves, gather_16);
 #[cfg(target_arch = "x86_64")]
-keep!(u32, words, gather_32);
+retain!(u32, words, gather_32);
 #[cfg(target_arch = "x86_64")]
-keep!(u64, doubles, gather_64);
+retain!(u64, doubles, gather_64);
 #[cfg(not(target_arch = "x86_64"))]
 mod others {
-    impl super::Keep for u8 {}
-    impl super::Keep for u16 {}
-    impl super::Keep for u32 {}
-    impl super::Keep for u64 {}
+    impl super::Retain for u8 {}
+    impl super::Retain for u16 {}
+    impl super::Retain for u32 {}
+    impl super::Retain for u64 {}
 }
 
-impl<'a, L> Source<'a, L> {
+impl<'a, L> LaneSource<'a, L> {
     /// Checks that the source has at least `vectors` vectors.
     ///
     /// # Panics

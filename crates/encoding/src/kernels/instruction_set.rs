@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Instruction set for which loops are compiled. Each is faster than the one before it, and all give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Instructions {
-    /// What every machine of the target has: on x86-64, vectors of 16 bytes.
+pub enum InstructionSet {
+    /// Instructions that every machine of the target supports: on x86-64, vectors of 16 bytes.
     Portable = 1,
     /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
@@ -18,11 +18,11 @@ pub enum Instructions {
 /// Set that the loops use, as its code. 0 until it is first read.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
-impl Instructions {
-    /// All sets, the plainest first.
+impl InstructionSet {
+    /// All sets, from the lowest to the best.
     pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
-    /// Best set that this machine has.
+    /// Best set that this machine supports.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -48,11 +48,11 @@ impl Instructions {
         Self::Portable
     }
 
-    /// Set in use. This machine has it.
+    /// Set in use. This machine supports it.
     #[inline]
     pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {
-            0 => Self::at_most(Self::Avx512),
+            0 => Self::use_at_most(Self::Avx512),
             1 => Self::Portable,
             2 => Self::Avx2,
             _ => Self::Avx512,
@@ -62,19 +62,20 @@ impl Instructions {
     /// Makes all threads use this set from now on, or the machine's best set if it is lower. Returns the set in use.
     /// For tests and benchmarks that compare sets.
     #[cold]
-    pub fn at_most(self) -> Self {
+    pub fn use_at_most(self) -> Self {
         let chosen = self.min(Self::best());
         CURRENT.store(chosen as u8, Ordering::Relaxed);
         chosen
     }
 
-    /// Runs a test with each set that this machine has. Tests that call this run one at a time.
+    /// Calls `visit` once with each set that this machine supports, while that set is in use. For tests. Calls run one
+    /// at a time.
     #[cfg(test)]
-    pub(crate) fn each(mut visit: impl FnMut(Self)) {
+    pub(crate) fn for_each_available(mut visit: impl FnMut(Self)) {
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
         for set in Self::ALL.into_iter().filter(|set| *set <= Self::best()) {
-            assert_eq!(set.at_most(), set);
+            assert_eq!(set.use_at_most(), set);
             visit(set);
         }
         drop(guard);
