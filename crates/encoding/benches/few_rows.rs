@@ -1,6 +1,6 @@
-//! Prints, as Markdown, the time of predicates that few rows pass, on a segment of packed numbers that is in no cache:
-//! by a scan, by extremes, and one by one on rows that passed other predicates. The cutoffs between these come from
-//! here.
+//! Prints, as a Markdown table, how long a predicate that few rows pass takes on a segment of packed numbers that no
+//! cache holds: by a scan, by extremes, and one by one on the rows that passed other predicates. The cutoffs between
+//! these three methods come from this benchmark.
 //!
 //! `cargo bench -p taut-encoding --bench few_rows`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
@@ -16,18 +16,18 @@ use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, encode};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = CHUNK_ROWS_MAX;
-/// Segments that are read in turn: more bytes than caches have.
+/// Number of segments, which are read one after the other. Together they are larger than the caches.
 const SEGMENTS: usize = 700;
 
-fn chunk(bits: usize, random: &mut StdRng) -> Chunk {
+fn random_chunk(bits: usize, random: &mut StdRng) -> Chunk {
     let numbers: Int64Array = (0..ROWS).map(|_| Some((random.random::<u64>() >> (64 - bits)) as i64)).collect();
     let array: ArrayRef = Arc::new(numbers);
     let bytes = encode(&array, LogicalType::BigInt, Choice::Forced(Encoding::FrameOfReference)).unwrap();
     Chunk::parse(bytes.into(), LogicalType::BigInt, ROWS).unwrap()
 }
 
-/// Microseconds a segment: the median of what all segments took.
-fn microseconds<T>(segments: &[T], mut work: impl FnMut(&T)) -> f64 {
+/// The median time that `work` takes on a segment, in microseconds.
+fn median_microseconds<T>(segments: &[T], mut work: impl FnMut(&T)) -> f64 {
     let mut times: Vec<f64> = segments
         .iter()
         .map(|segment| {
@@ -43,39 +43,39 @@ fn microseconds<T>(segments: &[T], mut work: impl FnMut(&T)) -> f64 {
 fn main() {
     let mut random = StdRng::seed_from_u64(5);
     for bits in [20, 27, 40] {
-        let chunks: Vec<Chunk> = (0..SEGMENTS).map(|_| chunk(bits, &mut random)).collect();
-        let made = microseconds(&chunks, |chunk| drop(black_box(chunk.extremes(Extreme::Greatest))));
+        let chunks: Vec<Chunk> = (0..SEGMENTS).map(|_| random_chunk(bits, &mut random)).collect();
+        let build_time = median_microseconds(&chunks, |chunk| drop(black_box(chunk.extremes(Extreme::Greatest))));
         let segments: Vec<_> =
             chunks.into_iter().map(|chunk| (chunk.extremes(Extreme::Greatest).unwrap(), chunk)).collect();
-        println!("\n{bits} bits: extremes are made in {made:.1} µs a segment\n");
+        println!("\n{bits} bits: extremes are made in {build_time:.1} µs a segment\n");
         println!("| one row of | rows looked at | scan, µs | by extremes, µs | left rows one by one, µs |");
         println!("|--:|--:|--:|--:|--:|");
         for share in [10_000, 3000, 1000, 500, 300, 250, 200, 100, 60, 40, 30, 20, 10] {
             let low = (1_i128 << bits) - (1 << bits) / share;
             let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low, high: i128::MAX });
-            let half =
+            let upper_half =
                 ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low: 1 << (bits - 1), high: i128::MAX });
-            let mut left = Bitmap::none(ROWS);
-            (0..ROWS).filter(|_| random.random_range(0..share) == 0).for_each(|row| left.set(row));
-            let selected = left.count();
-            let scan = microseconds(&segments, |(_, chunk)| {
+            let mut selected_rows = Bitmap::none(ROWS);
+            (0..ROWS).filter(|_| random.random_range(0..share) == 0).for_each(|row| selected_rows.set(row));
+            let selected_count = selected_rows.count();
+            let scan = median_microseconds(&segments, |(_, chunk)| {
                 let mut selection = Bitmap::all_set(ROWS);
                 chunk.filter(&predicate, 0..ROWS, &mut selection);
                 black_box(&selection);
             });
-            let mut looked_at = None;
-            let by_extremes = microseconds(&segments, |(extremes, chunk)| {
+            let mut rows_read = None;
+            let by_extremes = median_microseconds(&segments, |(extremes, chunk)| {
                 let found = chunk.find_by_extremes(&predicate, (Extreme::Greatest, extremes), 0..ROWS);
-                looked_at = black_box(&found).as_ref().map(|(_, looked_at)| *looked_at);
+                rows_read = black_box(&found).as_ref().map(|(_, rows_read)| *rows_read);
             });
-            let one_by_one = microseconds(&segments, |(_, chunk)| {
-                let mut selection = left.clone();
-                assert!(chunk.filter_selected(&half, selected, &mut selection));
+            let one_by_one = median_microseconds(&segments, |(_, chunk)| {
+                let mut selection = selected_rows.clone();
+                assert!(chunk.filter_selected(&upper_half, selected_count, &mut selection));
                 black_box(&selection);
             });
-            let looked_at =
-                looked_at.map_or("–".to_owned(), |rows| format!("{:.1} %", rows as f64 / ROWS as f64 * 100.0));
-            println!("| {share} | {looked_at} | {scan:.1} | {by_extremes:.1} | {one_by_one:.1} |");
+            let rows_read =
+                rows_read.map_or("–".to_owned(), |rows| format!("{:.1} %", rows as f64 / ROWS as f64 * 100.0));
+            println!("| {share} | {rows_read} | {scan:.1} | {by_extremes:.1} | {one_by_one:.1} |");
         }
     }
 }

@@ -17,9 +17,10 @@ use taut_testkit::{Random, arguments, thread_time};
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType, datum_at};
 
 const ROWS: usize = 65_536;
-const SECONDS: f64 = 0.1;
-/// Repetitions between two looks at the clock, which costs about a microsecond.
-const REPEATS: usize = 8;
+/// How long each measurement runs at least, in seconds of CPU time.
+const SECONDS_MIN: f64 = 0.1;
+/// How often the work is repeated before the clock is read, which takes about a microsecond.
+const REPEATS_PER_CLOCK_READ: usize = 8;
 
 /// A column and how it is encoded.
 struct Case {
@@ -58,7 +59,7 @@ fn cases() -> Vec<Case> {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    // A clock that goes forward by up to a second; numbers of which about half are there; keys as TPC-H has them.
+    // Ascending numbers: noisy timestamps, ascending numbers of which about half are missing, and the keys of TPC-H.
     let noise = |row: usize| row as i64 * 1_000_000 + (random(row) % 1000) as i64;
     let seconds: Vec<i64> = (0..).filter(|number| random(*number as usize) & 1 != 0).take(ROWS).collect();
     let second = |row: usize| seconds[row];
@@ -68,7 +69,8 @@ fn cases() -> Vec<Case> {
         .collect();
     // A hundredth of the numbers are far above the others.
     let outliers = |row: usize| (random(row) % 1000 + if row % 100 == 7 { random(row) >> 30 } else { 0 }) as i64;
-    // As many of each number as of all that are greater, about: two in five are 1, one in a thousand is above 600.
+    // Each number occurs about as often as all greater numbers together: about two in five are 1, and about one in a
+    // thousand is above 600.
     let skewed = |row: usize| ((u64::MAX / (random(row) | 1)).min(100_000_000)) as i64;
     let price = |row: usize| (random(row) % 100_000) as f64 / 100.0;
     let fraction = |row: usize| (random(row) >> 11) as f64 / (1_u64 << 53) as f64;
@@ -235,16 +237,16 @@ fn measure(rows: usize, mut work: impl FnMut()) -> f64 {
     work();
     let (start, mut repeats) = (thread_time(origin).as_secs_f64(), 0);
     loop {
-        (0..REPEATS).for_each(|_| work());
-        repeats += REPEATS;
+        (0..REPEATS_PER_CLOCK_READ).for_each(|_| work());
+        repeats += REPEATS_PER_CLOCK_READ;
         let elapsed = thread_time(origin).as_secs_f64() - start;
-        if elapsed > SECONDS {
+        if elapsed > SECONDS_MIN {
             return (rows * repeats) as f64 / elapsed / 1e6;
         }
     }
 }
 
-/// A range that about so many percent of the rows are in.
+/// A range that about `percent` percent of the rows are in.
 fn predicate_for(case: &Case, percent: usize) -> ColumnPredicate {
     let mut keys: Vec<Datum> =
         (0..ROWS).step_by(97).filter_map(|row| datum_at(&case.array, case.logical, row)).collect();
@@ -263,27 +265,27 @@ fn predicate_for(case: &Case, percent: usize) -> ColumnPredicate {
 
 fn main() {
     taut_allocator::set_up();
-    let wanted = arguments().into_iter().next().unwrap_or_default();
+    let name_filter = arguments().into_iter().next().unwrap_or_default();
     println!(
         "{:<24} {:<44} {:>7} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
         "column", "encoding", "B/value", "encode", "parse us", "decode", "decode8k", "gather1%", "filter1%", "filter"
     );
-    for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {
+    for case in cases().into_iter().filter(|case| case.name.contains(&name_filter)) {
         let bytes = encode(&case.array, case.logical, case.choice).unwrap();
-        let size = bytes.len() as f64 / ROWS as f64;
-        let encoded = measure(ROWS, || drop(black_box(encode(&case.array, case.logical, case.choice))));
+        let bytes_per_value = bytes.len() as f64 / ROWS as f64;
+        let encode_rate = measure(ROWS, || drop(black_box(encode(&case.array, case.logical, case.choice))));
         let mut aligned = MutableBuffer::with_capacity(bytes.len());
         aligned.extend_from_slice(&bytes);
         let buffer: arrow_buffer::Buffer = aligned.into();
         let chunk = Chunk::parse(buffer.clone(), case.logical, ROWS).unwrap();
-        let parsed = 1.0 / measure(1, || drop(black_box(Chunk::parse(buffer.clone(), case.logical, ROWS))));
-        let whole = measure(ROWS, || drop(black_box(chunk.decode(0..ROWS))));
-        let batch =
+        let parse_microseconds = 1.0 / measure(1, || drop(black_box(Chunk::parse(buffer.clone(), case.logical, ROWS))));
+        let decode_rate = measure(ROWS, || drop(black_box(chunk.decode(0..ROWS))));
+        let batch_rate =
             measure(ROWS, || (0..8).for_each(|part| drop(black_box(chunk.decode(part * 8192..part * 8192 + 8192)))));
         let positions: Vec<u32> =
             (0..ROWS as u32).filter(|row| random(*row as usize + 7).is_multiple_of(100)).collect();
-        let gathered = measure(positions.len(), || drop(black_box(chunk.gather(&positions))));
-        let [narrow, filtered] = [1, 10].map(|percent| {
+        let gather_rate = measure(positions.len(), || drop(black_box(chunk.gather(&positions))));
+        let [filter_1_rate, filter_10_rate] = [1, 10].map(|percent| {
             let predicate = predicate_for(&case, percent);
             measure(ROWS, || {
                 let mut selection = Bitmap::all_set(ROWS);
@@ -292,7 +294,7 @@ fn main() {
             })
         });
         println!(
-            "{:<24} {:<44} {size:>7.2} {encoded:>8.0} {parsed:>8.2} {whole:>8.0} {batch:>9.0} {gathered:>9.0} {narrow:>9.0} {filtered:>8.0}",
+            "{:<24} {:<44} {bytes_per_value:>7.2} {encode_rate:>8.0} {parse_microseconds:>8.2} {decode_rate:>8.0} {batch_rate:>9.0} {gather_rate:>9.0} {filter_1_rate:>9.0} {filter_10_rate:>8.0}",
             case.name,
             chunk.description()
         );

@@ -1,5 +1,5 @@
-//! Selective predicates, by extremes and on selected rows, compared with the model: unordered numbers of every width
-//! with extremes.
+//! Compares selective predicates on unordered numbers with the model, once evaluated by extremes and once on selected
+//! rows, for every width of number that has extremes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use rand::rngs::StdRng;
@@ -24,59 +24,62 @@ fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec
 #[test]
 fn few_rows_are_found_as_a_scan_finds_them() {
     let mut random = StdRng::seed_from_u64(13);
-    let (mut by_extremes, mut looked_at) = (0, 0);
+    let (mut rows_searched, mut rows_read) = (0, 0);
     for (bits, set) in (17..=64).zip(InstructionSet::ALL.into_iter().cycle()) {
         set.use_at_most();
         let rows = [CHUNK_ROWS_MAX, 5000, 2048, 100][bits % 4];
         let (chunk, model, numbers) = chunk_of(bits, rows, &mut random);
-        let (few, last) = (rows / 900, numbers.len() - 1);
+        let (few_rows, last) = (rows / 900, numbers.len() - 1);
         for (low, high) in [
-            (numbers[last - few], i128::MAX),
-            (numbers[last - few], numbers[last]),
-            (numbers[last - 3 * few], i128::MAX),
-            (i128::MIN, numbers[3 * few]),
+            (numbers[last - few_rows], i128::MAX),
+            (numbers[last - few_rows], numbers[last]),
+            (numbers[last - 3 * few_rows], i128::MAX),
+            (i128::MIN, numbers[3 * few_rows]),
             (numbers[last] + 1, i128::MAX),
-            (i128::MIN, numbers[few]),
-            (numbers[0], numbers[few]),
+            (i128::MIN, numbers[few_rows]),
+            (numbers[0], numbers[few_rows]),
             (numbers[0] - 5, numbers[0]),
-            (numbers[last / 2], numbers[last / 2 + few]),
-            (numbers[few], numbers[few * 2]),
+            (numbers[last / 2], numbers[last / 2 + few_rows]),
+            (numbers[few_rows], numbers[few_rows * 2]),
             (i128::MIN, numbers[last / 2]),
         ] {
             let predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Range { low, high });
             let passing = model.filter(std::slice::from_ref(&predicate));
-            let expected = |before: &Bitmap, range: &std::ops::Range<usize>| {
-                let mut expected = before.clone();
+            let expected = |initial: &Bitmap, range: &std::ops::Range<usize>| {
+                let mut expected = initial.clone();
                 expected.clear_range(range.clone());
                 passing
                     .iter()
-                    .filter(|row| range.contains(row) && before.get(**row))
+                    .filter(|row| range.contains(row) && initial.get(**row))
                     .for_each(|row| expected.set(*row));
                 expected
             };
-            let mut before = Bitmap::none(rows);
-            (0..rows).filter(|_| random.random_bool(0.02)).for_each(|row| before.set(row));
-            let mut selection = before.clone();
-            let is_done = chunk.filter_selected(&predicate, before.count(), &mut selection);
-            assert_eq!(is_done, chunk.nulls() == 0, "{bits} bits");
-            assert!(!is_done || selection == expected(&before, &(0..rows)), "{bits} bits, one by one: {predicate:?}");
+            let mut initial = Bitmap::none(rows);
+            (0..rows).filter(|_| random.random_bool(0.02)).for_each(|row| initial.set(row));
+            let mut selection = initial.clone();
+            let was_filtered = chunk.filter_selected(&predicate, initial.count(), &mut selection);
+            assert_eq!(was_filtered, chunk.nulls() == 0, "{bits} bits");
+            assert!(
+                !was_filtered || selection == expected(&initial, &(0..rows)),
+                "{bits} bits, one by one: {predicate:?}"
+            );
             for extreme in [Extreme::Least, Extreme::Greatest] {
                 // The random numbers may be too close together for extremes.
                 let Some(extremes) = chunk.extremes(extreme) else { continue };
                 let start = random.random_range(0..rows);
                 for range in [0..rows, start..random.random_range(start..=rows)] {
                     let found = chunk.find_by_extremes(&predicate, (extreme, &extremes), range.clone());
-                    let Some((found, here)) = found else { continue };
+                    let Some((found, rows_read_by_call)) = found else { continue };
                     let passing = passing.iter().filter(|row| range.contains(row)).map(|row| *row as u32);
                     assert!(passing.eq(found), "{bits} bits, {extreme:?}: {predicate:?} on {range:?}");
-                    by_extremes += range.len();
-                    looked_at += here;
+                    rows_searched += range.len();
+                    rows_read += rows_read_by_call;
                 }
                 // A chunk does not accept the extremes of another chunk.
-                let of_another = (extreme, &extremes.slice(2));
-                assert!(chunk.find_by_extremes(&predicate, of_another, 0..rows).is_none());
+                let extremes_of_another = (extreme, &extremes.slice(2));
+                assert!(chunk.find_by_extremes(&predicate, extremes_of_another, 0..rows).is_none());
             }
         }
     }
-    assert!(by_extremes > 1_000_000 && looked_at * 20 < by_extremes, "{looked_at} of {by_extremes}");
+    assert!(rows_searched > 1_000_000 && rows_read * 20 < rows_searched, "{rows_read} of {rows_searched}");
 }

@@ -72,7 +72,7 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
             ("with long runs", 1..9, 1..3000),
             ("rising and falling", -8..9, 1..3),
             ("falling", -5..0, 1..4),
-            ("beginning anew", 1..4, 1..2),
+            ("restarting", 1..4, 1..2),
             ("with jumps", 1..4, 1..2),
         ] {
             let mut number = far + if step.start < 0 { 1 << 14 } else { 0 };
@@ -82,7 +82,7 @@ fn ordered_columns(random: &mut StdRng) -> Vec<Column> {
                 numbers.extend(std::iter::repeat_n(Some(Datum::Number(number)), rows));
                 number += random.random_range(step.clone());
                 match name {
-                    "beginning anew" if random.random_bool(0.005) => number = far,
+                    "restarting" if random.random_bool(0.005) => number = far,
                     "with jumps" if random.random_bool(0.005) => number += 500,
                     _ => {}
                 }
@@ -125,14 +125,14 @@ fn check_array(column: &Column, positions: &[u32], found: ArrayRef) {
 
 fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
-    // Collects all reads in one array as well.
-    let (mut appended, mut all) = (ArrayBuilder::new(column.logical, 7), vec![]);
+    // All reads are also appended to one array, whose positions `appended_positions` holds.
+    let (mut appended, mut appended_positions) = (ArrayBuilder::new(column.logical, 7), vec![]);
     for range in ranges(rows, random) {
         let positions: Vec<u32> = (range.start as u32..range.end as u32).collect();
         check_array(column, &positions, chunk.decode(range.clone()));
         if let Some(array) = &mut appended {
             chunk.append(range, array);
-            all.extend(positions);
+            appended_positions.extend(positions);
         }
     }
     for share in [1.0, 0.3, 0.01, 0.002] {
@@ -143,17 +143,17 @@ fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
         let selected = chunk.select(&selection, positions.len());
         if let Some(array) = &mut appended {
             chunk.append_at(&positions, array);
-            all.extend_from_slice(&positions);
+            appended_positions.extend_from_slice(&positions);
             let is_appended = chunk.append_selected(&selection, positions.len(), array);
             assert_eq!(is_appended, selected.is_some(), "{}", column.name);
-            all.extend(is_appended.then_some(&positions).into_iter().flatten());
+            appended_positions.extend(is_appended.then_some(&positions).into_iter().flatten());
         }
         if let Some(selected) = selected {
             check_array(column, &positions, selected);
         }
     }
     if let Some(array) = appended {
-        check_array(column, &all, array.finish());
+        check_array(column, &appended_positions, array.finish());
     }
     check_runs(chunk, column, random);
 }
@@ -196,7 +196,7 @@ fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
 }
 
 /// Selects random ranges of rows, completely or in part.
-fn some_rows(rows: usize, random: &mut StdRng) -> Bitmap {
+fn random_selection(rows: usize, random: &mut StdRng) -> Bitmap {
     let mut selection = Bitmap::none(rows);
     let mut row = 0;
     while row < rows {
@@ -215,22 +215,25 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
     for (predicate, passing) in &column.predicates {
         let range = ranges(rows, random)[random.random_range(0..7)].clone();
-        let before = some_rows(rows, random);
-        let mut selection = before.clone();
+        let initial = random_selection(rows, random);
+        let mut selection = initial.clone();
         chunk.filter(predicate, range.clone(), &mut selection);
-        let mut expected = before.clone();
+        let mut expected = initial.clone();
         expected.clear_range(range.clone());
-        passing.iter().filter(|row| range.contains(row) && before.get(**row)).for_each(|row| expected.set(*row));
+        passing.iter().filter(|row| range.contains(row) && initial.get(**row)).for_each(|row| expected.set(*row));
         assert!(selection == expected, "{}, {}: {predicate:?} on {range:?}", column.name, chunk.description());
-        let mut selected = before.clone();
+        let mut selected = initial.clone();
         chunk.select_passing(predicate, &mut selected);
         assert_eq!(selected.len(), rows);
         assert!(passing.iter().copied().eq(selected.positions().iter().map(|row| *row as usize)), "{predicate:?}");
-        let mut by_position = before.clone();
-        let is_done = chunk.filter_selected(predicate, before.count(), &mut by_position);
-        let all = || passing.iter().all(|row| !before.get(*row) || by_position.get(*row));
-        assert!(!is_done || all() && by_position.count() == passing.iter().filter(|row| before.get(**row)).count());
-        assert!(is_done || by_position == before, "{}", chunk.description());
+        let mut by_position = initial.clone();
+        let was_filtered = chunk.filter_selected(predicate, initial.count(), &mut by_position);
+        let are_all_kept = || passing.iter().all(|row| !initial.get(*row) || by_position.get(*row));
+        assert!(
+            !was_filtered
+                || are_all_kept() && by_position.count() == passing.iter().filter(|row| initial.get(**row)).count()
+        );
+        assert!(was_filtered || by_position == initial, "{}", chunk.description());
         for extreme in [Extreme::Least, Extreme::Greatest] {
             let Some(extremes) = chunk.extremes(extreme) else { continue };
             let Some((found, _)) = chunk.find_by_extremes(predicate, (extreme, &extremes), range.clone()) else {
@@ -248,16 +251,16 @@ fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     for range in ranges(column.array.len(), random) {
         let Some(first) = range.clone().find(|row| value(*row).is_some()) else { continue };
         let ascends = |row: &usize| *row == first || value(*row) >= value(*row - 1);
-        let stretch = first..range.clone().skip_while(|row| *row < first).take_while(ascends).count() + first;
+        let ascending = first..range.clone().skip_while(|row| *row < first).take_while(ascends).count() + first;
         for (predicate, passing) in column
             .predicates
             .iter()
             .filter(|(predicate, _)| !predicate.negated && predicate.condition != DatumPredicate::Null)
         {
-            let Some(found) = chunk.search(&predicate.condition, stretch.clone()) else { continue };
+            let Some(found) = chunk.search(&predicate.condition, ascending.clone()) else { continue };
             let found: Vec<usize> = found.into_iter().flatten().collect();
-            let expected: Vec<usize> = passing.iter().copied().filter(|row| stretch.contains(row)).collect();
-            assert_eq!(found, expected, "{}, {}: {predicate:?} on {stretch:?}", column.name, chunk.description());
+            let expected: Vec<usize> = passing.iter().copied().filter(|row| ascending.contains(row)).collect();
+            assert_eq!(found, expected, "{}, {}: {predicate:?} on {ascending:?}", column.name, chunk.description());
         }
     }
     let Some(entries) = chunk.dictionary() else { return };
@@ -282,19 +285,19 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
     entries.to_data().validate_full().unwrap();
     let rows = model.rows.len();
     let flags: Vec<bool> = (0..entries.len()).map(|_| random.random_bool(0.5)).collect();
-    let flag_of: std::collections::HashMap<_, _> =
+    let flag_by_value: std::collections::HashMap<_, _> =
         flags.iter().enumerate().map(|(entry, flag)| (datum_at(&entries, logical, entry), *flag)).collect();
     for null_passes in [false, true] {
         let range = ranges(rows, random)[random.random_range(0..7)].clone();
-        let before = some_rows(rows, random);
-        let mut selection = before.clone();
+        let initial = random_selection(rows, random);
+        let mut selection = initial.clone();
         chunk.filter_codes(&BooleanBuffer::from(flags.clone()), null_passes, range.clone(), &mut selection);
         for row in 0..rows {
             let passes = match model.value(row, COLUMN[0]) {
                 None => null_passes,
-                value => flag_of[&value.cloned()],
+                value => flag_by_value[&value.cloned()],
             };
-            let expected = before.get(row) && (passes || !range.contains(&row));
+            let expected = initial.get(row) && (passes || !range.contains(&row));
             assert_eq!(selection.get(row), expected, "row {row} of {range:?}, nulls {null_passes}");
         }
     }
@@ -332,7 +335,7 @@ fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     positions.iter().zip(codes).for_each(|(row, code)| check(*row as usize, code));
 }
 
-/// The sum of the runs, if a chunk has it, equals the sum of all rows.
+/// If a chunk can sum its runs, their sum equals the sum of all rows.
 fn check_sum(chunk: &Chunk, model: &Model) {
     let numbers = || (0..model.rows.len()).filter_map(|row| model.value(row, COLUMN[0])?.number());
     if let Some(sum) = chunk.sum_of_runs() {
@@ -364,8 +367,8 @@ fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
 #[test]
 fn every_encoding_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(11);
-    let mut seen = std::collections::HashMap::<Encoding, usize>::new();
-    let mut nested = 0;
+    let mut encodings_seen = std::collections::HashMap::<Encoding, usize>::new();
+    let mut nested_chunks = 0;
     let mut sets = InstructionSet::ALL.into_iter().cycle();
     let check_column = &mut |column: &Column, random: &mut StdRng| {
         // Results do not depend on the instruction set. The setting may also affect other tests, which run at the same
@@ -379,8 +382,8 @@ fn every_encoding_agrees_with_the_model() {
                 Err(error) => panic!("{name} {choice:?}: {error}"),
             };
             let chunk = Chunk::parse(bytes.into(), logical, array.len()).unwrap();
-            *seen.entry(chunk.encoding()).or_default() += 1;
-            nested += usize::from(chunk.description().contains("exceptions in"));
+            *encodings_seen.entry(chunk.encoding()).or_default() += 1;
+            nested_chunks += usize::from(chunk.description().contains("exceptions in"));
             if let Choice::Forced(encoding) = choice
                 && array.null_count() < array.len()
             {
@@ -406,8 +409,11 @@ fn every_encoding_agrees_with_the_model() {
     for column in ordered_columns(&mut random) {
         check_column(&column, &mut random);
     }
-    assert!(nested > 10, "{nested} chunks of exceptions");
-    assert!(Encoding::ALL.iter().all(|encoding| seen.get(encoding).is_some_and(|count| *count > 10)), "{seen:?}");
+    assert!(nested_chunks > 10, "{nested_chunks} chunks of exceptions");
+    assert!(
+        Encoding::ALL.iter().all(|encoding| encodings_seen.get(encoding).is_some_and(|count| *count > 10)),
+        "{encodings_seen:?}"
+    );
 }
 
 #[test]
@@ -422,7 +428,8 @@ fn automatic_encodings_are_never_much_larger_than_plain() {
     }
 }
 
-/// Calls the read methods of a chunk. Results may be wrong, but nothing may panic, and Arrow must accept the arrays.
+/// Calls the read methods of a damaged chunk. They may return wrong results but must not panic, and Arrow must accept
+/// the arrays.
 fn read_damaged(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &[ColumnPredicate]) {
     let rows = model.rows.len();
     let Ok(chunk) = Chunk::parse(Buffer::from(bytes), logical, rows) else { return };
@@ -449,39 +456,40 @@ fn read_damaged(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &
     }
 }
 
-/// Number of damaged bytes of a chunk, one at a time, and of its head. Smaller in builds without optimization.
-const DAMAGED: usize = if cfg!(debug_assertions) { 8 } else { 60 };
+/// How many bytes of the head of a chunk, and how many of its body, are damaged, one at a time. Fewer in builds without
+/// optimization, which are slow.
+const DAMAGED_BYTES: usize = if cfg!(debug_assertions) { 8 } else { 60 };
 
 #[test]
-fn hostile_bytes_do_no_harm() {
+fn damaged_bytes_never_panic() {
     let mut random = StdRng::seed_from_u64(13);
-    for (turn, table) in tables(13).iter().enumerate() {
-        // Chunks of less than one vector, and of several vectors.
-        for column in columns(table, [9, 1100][turn % 2], &mut random) {
-            damage(&column, &mut random);
+    for (table_number, table) in tables(13).iter().enumerate() {
+        // Every second table has chunks of several vectors, the others of less than one vector.
+        for column in columns(table, [9, 1100][table_number % 2], &mut random) {
+            check_damaged(&column, &mut random);
         }
     }
     for column in ordered_columns(&mut random).into_iter().step_by(3) {
-        damage(&column, &mut random);
+        check_damaged(&column, &mut random);
     }
-    // Long enough for exceptions in a nested chunk.
+    // These columns are long enough that their exceptions are encoded as a nested chunk.
     let skewed = tables(13).into_iter().find(|table| table.name == "skewed").unwrap();
     for column in columns(&skewed, 16_000, &mut random) {
         let bytes = encode(&column.array, column.logical, Choice::Forced(Encoding::Patched)).unwrap();
         let chunk = Chunk::parse(bytes.into(), column.logical, 16_000).unwrap();
         assert!(chunk.description().contains("exceptions in"), "{}: {}", column.name, chunk.description());
-        damage(&column, &mut random);
+        check_damaged(&column, &mut random);
     }
 }
 
 /// Encodes a column in every way, and reads damaged chunks.
-fn damage(column: &Column, random: &mut StdRng) {
+fn check_damaged(column: &Column, random: &mut StdRng) {
     let Column { logical, array, model, predicates, .. } = column;
     let predicates: Vec<_> = predicates.iter().map(|(predicate, _)| predicate.clone()).step_by(3).collect();
     for choice in choices(*logical) {
         let Ok(bytes) = encode(array, *logical, choice) else { continue };
-        let mut offsets: Vec<usize> = (0..64.min(DAMAGED)).map(|_| random.random_range(0..64)).collect();
-        let step = (bytes.len() - 64).div_ceil(DAMAGED).max(1);
+        let mut offsets: Vec<usize> = (0..64.min(DAMAGED_BYTES)).map(|_| random.random_range(0..64)).collect();
+        let step = (bytes.len() - 64).div_ceil(DAMAGED_BYTES).max(1);
         offsets.extend((64..bytes.len()).step_by(step));
         for at in offsets {
             let mut damaged = bytes.clone();
@@ -504,9 +512,10 @@ fn damage(column: &Column, random: &mut StdRng) {
 fn a_chunk_without_nulls_has_no_null_mask() {
     // 1,024 numbers of 10 bits or of 8 bytes: only the head is added, whether or not the array has a null mask.
     let numbers = || (0..1024).map(|row| row * 7919 % 1024);
-    let bare = arrow_array::Int64Array::from_iter_values(numbers());
-    let masked = arrow_array::Int64Array::new(bare.values().clone(), Some(arrow_buffer::NullBuffer::new_valid(1024)));
-    for array in [&(std::sync::Arc::new(bare) as ArrayRef), &(std::sync::Arc::new(masked) as ArrayRef)] {
+    let unmasked = arrow_array::Int64Array::from_iter_values(numbers());
+    let masked =
+        arrow_array::Int64Array::new(unmasked.values().clone(), Some(arrow_buffer::NullBuffer::new_valid(1024)));
+    for array in [&(std::sync::Arc::new(unmasked) as ArrayRef), &(std::sync::Arc::new(masked) as ArrayRef)] {
         assert_eq!(encode(array, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64 + 1280);
         assert_eq!(encode(array, LogicalType::BigInt, Choice::Plain).unwrap().len(), 64 + 8192);
     }
@@ -535,7 +544,7 @@ fn text_with_shared_prefixes_is_front_coded() {
 }
 
 #[test]
-fn invalid_front_coded_text_spoils_no_value_past_the_next_whole_one() {
+fn invalid_front_coded_text_affects_values_only_until_the_next_whole_one() {
     let texts: Vec<String> = (0..2000).map(|row| format!("some text {row:04}")).collect();
     let array: ArrayRef = std::sync::Arc::new(arrow_array::StringViewArray::from_iter_values(&texts));
     let mut bytes = encode(&array, LogicalType::Varchar, Choice::Forced(Encoding::FrontCoded)).unwrap();
