@@ -324,7 +324,9 @@ impl Block {
         for segment in 0..self.segments() {
             for index in 0..self.header.indexes() {
                 let section = self.header.index_section(segment, index);
-                if sections.section(section)?.as_slice() != indexes::build_one(self, sections, segment, index)? {
+                if sections.section(section)?.as_slice()
+                    != indexes::build_index_section(self, sections, segment, index)?
+                {
                     let corrupt = Corrupt { at: 0, expected: "an index that agrees with the values" };
                     return Err(corrupt.in_section(section));
                 }
@@ -333,6 +335,7 @@ impl Block {
         Ok(())
     }
 
+    /// Fails for the statistics of `column` if they do not agree with its values.
     fn expect_agreement(&self, agrees: bool, column: ColumnIndex) -> Result<(), BlockError> {
         let corrupt = Corrupt { at: 0, expected: "statistics that agree with the values" };
         if agrees { Ok(()) } else { Err(corrupt.in_section(statistics_section(column))) }

@@ -187,7 +187,7 @@ impl BlockBuilder {
             first_sections: &first_sections,
             plain_bytes: self.plain_bytes,
         };
-        parts.image(sections, statistics, &self.design.indexes)
+        parts.assemble(sections, statistics, &self.design.indexes)
     }
 
     fn encoding_choice(&self, column: ColumnIndex) -> Choice {
@@ -260,7 +260,7 @@ struct ImageParts<'a> {
 
 impl ImageParts<'_> {
     /// Assembles a block from its sections, and builds the indexes over them.
-    fn image(
+    fn assemble(
         &self,
         mut sections: Vec<Vec<u8>>,
         statistics: Vec<ColumnStatistics>,
@@ -392,7 +392,7 @@ impl BlockImage {
             first_sections: &first_sections,
             plain_bytes: block.plain_bytes(),
         };
-        parts.image(copied, statistics, indexes)
+        parts.assemble(copied, statistics, indexes)
     }
 
     /// Bytes of the file.

@@ -427,7 +427,7 @@ impl Header {
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
     }
 
-    /// Column with an ordinal in the table of members.
+    /// The column that is entry `index` of the table of members.
     fn member(&self, index: usize) -> ColumnIndex {
         ColumnIndex(u32_at(&self.bytes, self.offsets.members + index * MEMBER_BYTES))
     }

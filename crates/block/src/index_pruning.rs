@@ -96,7 +96,8 @@ impl Block {
             let predicate_on = |column: ColumnIndex| {
                 predicates.iter().position(|predicate| predicate.column == column && !predicate.negated)
             };
-            let Some(first) = predicate_on(columns[0]).filter(|first| can_be_rare(kind, &predicates[*first].condition))
+            let Some(first) =
+                predicate_on(columns[0]).filter(|first| can_find_few_rows(kind, &predicates[*first].condition))
             else {
                 continue;
             };
@@ -246,7 +247,7 @@ fn without_codes(predicate: &ColumnPredicate) -> ProbePredicate<'_> {
 }
 
 /// Whether few rows may pass a predicate, and an index of this kind can find that out.
-fn can_be_rare(kind: IndexKind, predicate: &DatumPredicate) -> bool {
+fn can_find_few_rows(kind: IndexKind, predicate: &DatumPredicate) -> bool {
     match predicate {
         DatumPredicate::Range { low, high } => kind == IndexKind::CsbTree || low == high,
         DatumPredicate::OneOf(numbers) => numbers.len() <= LIST_MAX,

@@ -60,14 +60,14 @@ pub(crate) fn build(block: &Block, sections: &dyn Sections) -> Result<Vec<Vec<u8
     let mut built = vec![];
     for segment in 0..block.segments() {
         for index in 0..block.header.indexes() {
-            built.push(build_one(block, sections, segment, index)?);
+            built.push(build_index_section(block, sections, segment, index)?);
         }
     }
     Ok(built)
 }
 
 /// Builds the section of one index in one segment.
-pub(crate) fn build_one(
+pub(crate) fn build_index_section(
     block: &Block,
     sections: &dyn Sections,
     segment: usize,

@@ -129,7 +129,7 @@ impl Selection {
     }
 
     /// Whether a selection of `rows` rows is stored as positions, unless they are consecutive.
-    pub(crate) fn are_few(rows: usize, segment_rows: usize) -> bool {
+    pub(crate) fn is_stored_as_positions(rows: usize, segment_rows: usize) -> bool {
         rows * ROWS_PER_SELECTED_MAX < segment_rows
     }
 
@@ -149,7 +149,7 @@ impl Selection {
             // A segment has at most 65,536 rows.
             return Self::Range(first as u32..(first + count) as u32);
         }
-        match Self::are_few(count, bitmap.len()) {
+        match Self::is_stored_as_positions(count, bitmap.len()) {
             true => Self::Positions(bitmap.positions_counted(count)),
             false => Self::Bits(SelectedBits::new(bitmap, count)),
         }
@@ -214,7 +214,7 @@ mod tests {
                 ranges.push(start..end);
             }
             left_out.iter().for_each(|row| bits.clear(*row as usize));
-            assert!(Selection::are_few(ranges.rows() as usize, 1_000), "{ranges:?}");
+            assert!(Selection::is_stored_as_positions(ranges.rows() as usize, 1_000), "{ranges:?}");
             let positions = ranges.iter().flatten().filter(|row| !left_out.contains(row)).collect();
             assert_eq!(
                 Selection::from_positions(positions),
@@ -222,7 +222,7 @@ mod tests {
                 "{ranges:?} without {left_out:?}"
             );
         }
-        assert!(!Selection::are_few(63, 1_000));
+        assert!(!Selection::is_stored_as_positions(63, 1_000));
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
             continue;
         }
         if last.0 != *view || entries.is_empty() {
-            let is_same = |index: usize| is_same(array, *view, row, entries[index] as usize);
+            let is_same = |index: usize| is_same_value(array, *view, row, entries[index] as usize);
             let index = table.find_or_insert(hash_of(array, *view, row), is_same).unwrap_or_else(|| {
                 entries.push(row as u32);
                 entries.len() - 1
@@ -159,7 +159,7 @@ pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item =
     let mut entries: Vec<usize> = vec![];
     for row in rows.filter(|row| !array.is_null(*row)) {
         let view = array.views()[row];
-        let is_same = |index: usize| is_same(array, view, row, entries[index]);
+        let is_same = |index: usize| is_same_value(array, view, row, entries[index]);
         if table.find_or_insert(hash_of(array, view, row), is_same).is_none() {
             entries.push(row);
         }
@@ -167,8 +167,9 @@ pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item =
     entries.len()
 }
 
+/// Whether the values of two rows are equal. `view` is the view of `row`.
 #[inline(always)]
-fn is_same(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> bool {
+fn is_same_value(array: &BinaryViewArray, view: u128, row: usize, other: usize) -> bool {
     let other_view = array.views()[other];
     if view as u32 <= INLINE_BYTES_MAX {
         return view == other_view;

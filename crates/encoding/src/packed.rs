@@ -114,7 +114,7 @@ impl Packed {
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let base = O::from_number(self.base);
-        if let Some(base) = self.base_of_widened::<O>() {
+        if let Some(base) = self.base_if_widened::<O>() {
             self.append_mapped(rows, out, move |distance| O::from_number(base.wrapping_add(distance as i64).into()));
         } else {
             out.reserve(rows.len());
@@ -136,7 +136,7 @@ impl Packed {
     }
 
     /// The base, if numbers are widened to 128 bits but can be computed in 64, which is faster.
-    fn base_of_widened<O: Native>(&self) -> Option<i64> {
+    fn base_if_widened<O: Native>(&self) -> Option<i64> {
         let (low, high) = self.domain();
         if size_of::<O>() < 16 || i64::try_from(high).is_err() {
             return None;

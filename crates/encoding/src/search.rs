@@ -59,7 +59,7 @@ pub(crate) fn bytes<'a>(
     }
 }
 
-/// Finds the rows of each item of an ascending list. The search for an item begins after the rows of the item before.
+/// Finds the rows of each item of an ascending list. The search for an item begins after the rows of the previous one.
 fn find_each<T>(
     list: &[T],
     rows: Range<usize>,

@@ -280,7 +280,7 @@ impl ZoneMap {
     }
 
     /// Rows that certainly pass a predicate, by the bounds of their zones.
-    pub fn certain_rows(&self, predicate: &ColumnPredicate) -> RowRanges {
+    pub fn rows_certain_to_pass(&self, predicate: &ColumnPredicate) -> RowRanges {
         let (mut start, zones) = self.candidate_zones(predicate);
         let mut certain = RowRanges::none();
         for zone in zones {

@@ -44,7 +44,7 @@ impl SegmentReader<'_> {
     /// Rows of `ranges` that an index found, except excluded rows. The index must decide all predicates.
     fn select_by_index(&self, index: &IndexChoice, ranges: &RowRanges, report: &mut ScanReport) -> Selection {
         report.count_index_search();
-        if index.matches.rows <= SORTED_ROWS_MAX && Selection::are_few(index.matches.rows, self.rows) {
+        if index.matches.rows <= SORTED_ROWS_MAX && Selection::is_stored_as_positions(index.matches.rows, self.rows) {
             let mut rows = Vec::with_capacity(index.matches.rows);
             index.tree.visit_rows(&index.matches, |row| {
                 if ranges.contains(row) && !self.is_excluded(row) {

@@ -12,7 +12,7 @@
 
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, GroupKind, IndexKind};
 
-use super::scan_cost::test_cost_in;
+use super::scan_cost::row_test_cost;
 use super::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::BlockError;
 use crate::indexes::{INTERVALS_MAX, IndexMatches, ProbePredicate, TreeIndex, bloom_rules_out, codes_that_pass};
@@ -184,13 +184,13 @@ impl SegmentReader<'_> {
             let (piece, ordinal) = self.piece(predicate.column)?;
             kind = if piece.chunk(ordinal).is_some() { GroupKind::Column } else { kind };
         }
-        Ok(test_cost_in(kind, &predicate.condition, has_codes))
+        Ok(row_test_cost(kind, &predicate.condition, has_codes))
     }
 
     /// Upper bound of the nanoseconds to test one row. Reads no section, because the bound holds whether or not the
     /// column is an abstraction level.
     fn predicate_cost_max(&self, predicate: &ColumnPredicate, has_codes: bool) -> f64 {
-        let cost = |kind| test_cost_in(kind, &predicate.condition, has_codes);
+        let cost = |kind| row_test_cost(kind, &predicate.condition, has_codes);
         cost(self.group_kind(predicate)).max(cost(GroupKind::Column))
     }
 

@@ -130,7 +130,7 @@ impl SegmentReader<'_> {
         }
         report.rows_in += ranges.rows() - excluded;
         let are_decided = row_predicates.is_empty() && column_predicates.iter().all(PlannedPredicate::is_decided);
-        if are_decided && Selection::are_few(ranges.rows() as usize, self.rows) {
+        if are_decided && Selection::is_stored_as_positions(ranges.rows() as usize, self.rows) {
             return Ok(SelectionPlan::Ranges(ranges));
         }
         let index = if self.index_use == IndexUse::Never { None } else { self.choose_index(&column_predicates)? };

@@ -103,7 +103,7 @@ impl SegmentReader<'_> {
             .zip(&summaries)
             .map(|(&(ordinal, predicate), summary)| {
                 let zones = summary.zones(self.segment);
-                let certain = zones.certain_rows(predicate);
+                let certain = zones.rows_certain_to_pass(predicate);
                 let share = if is_ranked { expected_share(predicate, zones) } else { 1.0 };
                 // The observed share is of the rows that other access paths have left. An index needs the share of all
                 // rows.

@@ -13,7 +13,7 @@ const COMPARED_LIST_MAX: usize = 6;
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.
-pub(super) fn test_cost_in(kind: GroupKind, predicate: &DatumPredicate, has_codes: bool) -> f64 {
+pub(super) fn row_test_cost(kind: GroupKind, predicate: &DatumPredicate, has_codes: bool) -> f64 {
     let is_text = matches!(predicate, DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_)) && !has_codes;
     value_cost(kind, is_text) + list_cost(kind, predicate)
 }

@@ -12,7 +12,7 @@
 //! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
 //! numbered keys. One long value widens the stored lengths of all values. A value is rebuilt from the last whole one
 //! before it, in at most 16 steps. A range pays for these steps once. A null repeats the value before it, or is empty
-//! if it would be stored whole. It costs nothing but its lengths.
+//! if it would be stored whole. It takes only the bytes of its lengths.
 
 use std::ops::Range;
 
@@ -202,7 +202,7 @@ struct Cursor<'a> {
     vector: Option<usize>,
     shared: Vec<i32>,
     suffix: Vec<i32>,
-    /// The row after that of `value`.
+    /// The row after the row of `value`.
     next: usize,
     /// Offset in the heap of the bytes of the next row.
     at: usize,
@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
             self.value.clear();
         }
         while self.next <= row {
-            self.step();
+            self.replace_by_next();
         }
         &self.value
     }
@@ -248,7 +248,7 @@ impl<'a> Cursor<'a> {
 
     /// Replaces the value of a row by the value of the next row, in the same vector.
     #[inline]
-    fn step(&mut self) {
+    fn replace_by_next(&mut self) {
         let index = self.next % VECTOR_ROWS;
         // `parse` admits lengths of at most 31 bits.
         let (shared, suffix) = (self.shared[index] as usize, self.suffix[index] as usize);

@@ -44,7 +44,8 @@ pub(crate) enum Bytes {
     FrontCoded(FrontCoded),
 }
 
-/// Encodes strings, not all of which may be null. `head` has the rows and nulls, and `writer` has the validity already.
+/// Encodes strings, at least one of which is not null. `head` has the rows and nulls, and `writer` has the validity
+/// already.
 pub(crate) fn encode(
     array: &BinaryViewArray,
     choice: Choice,

@@ -5,7 +5,7 @@
 //! constant     0                                1
 //! dictionary   its entry                        entries
 //! run_length   its run (text: its entry)        runs
-//! any, null    the last one                     one more
+//! null rows    the last code of any encoding    one more
 //! ```
 //!
 //! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. If a
@@ -164,8 +164,8 @@ impl Chunk {
         }
     }
 
-    /// Runs of a range of rows: the code of each run, and the row after its last. Returns `None` if the rows are not in
-    /// runs, if the range is empty, or if some rows of the chunk are null and others are not.
+    /// Runs of a range of rows: the code of each run, and the row at which it ends (exclusive). Returns `None` if the
+    /// rows are not in runs, if the range is empty, or if some rows of the chunk are null and others are not.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.

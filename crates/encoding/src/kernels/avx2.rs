@@ -59,7 +59,7 @@ with_avx2! {
     }
 
     /// Number of bits that lanes are shifted by.
-    fn by(shift: usize) -> __m128i {
+    fn shift_count(shift: usize) -> __m128i {
         _mm_cvtsi32_si128(shift as i32)
     }
 
@@ -136,32 +136,32 @@ with_avx2! {
 
     /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
     fn shr_8(lanes: Register, shift: usize) -> Register {
-        _mm256_srl_epi16(lanes, by(shift))
+        _mm256_srl_epi16(lanes, shift_count(shift))
     }
     fn shr_16(lanes: Register, shift: usize) -> Register {
-        _mm256_srl_epi16(lanes, by(shift))
+        _mm256_srl_epi16(lanes, shift_count(shift))
     }
     fn shr_32(lanes: Register, shift: usize) -> Register {
-        _mm256_srl_epi32(lanes, by(shift))
+        _mm256_srl_epi32(lanes, shift_count(shift))
     }
     fn shr_64(lanes: Register, shift: usize) -> Register {
-        _mm256_srl_epi64(lanes, by(shift))
+        _mm256_srl_epi64(lanes, shift_count(shift))
     }
 
     /// Lanes of `low` shifted down by `shift`, with the low bits of `high` above them. `shift` must not be zero.
     fn join_8(low: Register, high: Register, shift: usize) -> Register {
-        let (low, high) = (_mm256_srl_epi16(low, by(shift)), _mm256_sll_epi16(high, by(8 - shift)));
+        let (low, high) = (_mm256_srl_epi16(low, shift_count(shift)), _mm256_sll_epi16(high, shift_count(8 - shift)));
         let is_low = _mm256_set1_epi8((0xff_u8 >> shift) as i8);
         _mm256_or_si256(_mm256_and_si256(is_low, low), _mm256_andnot_si256(is_low, high))
     }
     fn join_16(low: Register, high: Register, shift: usize) -> Register {
-        _mm256_or_si256(_mm256_srl_epi16(low, by(shift)), _mm256_sll_epi16(high, by(16 - shift)))
+        _mm256_or_si256(_mm256_srl_epi16(low, shift_count(shift)), _mm256_sll_epi16(high, shift_count(16 - shift)))
     }
     fn join_32(low: Register, high: Register, shift: usize) -> Register {
-        _mm256_or_si256(_mm256_srl_epi32(low, by(shift)), _mm256_sll_epi32(high, by(32 - shift)))
+        _mm256_or_si256(_mm256_srl_epi32(low, shift_count(shift)), _mm256_sll_epi32(high, shift_count(32 - shift)))
     }
     fn join_64(low: Register, high: Register, shift: usize) -> Register {
-        _mm256_or_si256(_mm256_srl_epi64(low, by(shift)), _mm256_sll_epi64(high, by(64 - shift)))
+        _mm256_or_si256(_mm256_srl_epi64(low, shift_count(shift)), _mm256_sll_epi64(high, shift_count(64 - shift)))
     }
 
     /// Ordered integers of floating-point numbers. There are none of this width.

@@ -48,7 +48,7 @@ impl InstructionSet {
         Self::Portable
     }
 
-    /// Set in use. This machine supports it.
+    /// The set in use, which this machine supports.
     #[inline]
     pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {

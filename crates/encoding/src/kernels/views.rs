@@ -53,7 +53,7 @@ impl Views {
             append_views(views, heap, start..end, ends, |_| true)
         } else if str::from_utf8(values).is_ok() {
             append_views(views, heap, start..end, ends, |value| {
-                is_boundary(heap, value.start) && is_boundary(heap, value.end)
+                is_char_boundary(heap, value.start) && is_char_boundary(heap, value.end)
             })
         } else {
             append_views(views, heap, start..end, ends, |value| str::from_utf8(&heap[value]).is_ok())
@@ -135,7 +135,7 @@ fn append_views(
 
 /// Whether no character of valid UTF-8 spans this offset.
 #[inline(always)]
-fn is_boundary(heap: &[u8], at: usize) -> bool {
+fn is_char_boundary(heap: &[u8], at: usize) -> bool {
     heap.get(at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000)
 }
 

@@ -308,7 +308,7 @@ impl Delta {
             }
             let vector = vector_of(vector_rows[0]);
             if vector_rows.len() <= SUMMED_ROWS_MAX && are_sums_narrow {
-                with_lane!(self.steps.width(), L => self.append_few::<L, S, O>(vector, vector_rows, out));
+                with_lane!(self.steps.width(), L => self.append_few_rows::<L, S, O>(vector, vector_rows, out));
                 continue;
             }
             self.unpack_steps(vector, &mut numbers);
@@ -324,7 +324,7 @@ impl Delta {
 
     /// Appends the numbers of few rows of a vector. Sums up the packed steps in lanes that are narrower than the
     /// numbers, and then adds the base of all steps before each row.
-    fn append_few<L: Lane, S: Native, O: Native>(&self, vector: usize, rows: &[u32], out: &mut Vec<O>) {
+    fn append_few_rows<L: Lane, S: Native, O: Native>(&self, vector: usize, rows: &[u32], out: &mut Vec<O>) {
         let mut lanes = [L::default(); VECTOR_ROWS];
         self.steps.unpack_vector_lanes(vector, &mut lanes);
         let first = vector * VECTOR_ROWS;

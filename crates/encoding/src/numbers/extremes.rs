@@ -240,7 +240,7 @@ impl Packed {
 }
 
 impl Extreme {
-    /// The most extreme of some lanes, of which there must be at least one.
+    /// The most extreme of at least one lane.
     fn select<L: Lane>(self, lanes: &[L]) -> L {
         let more_extreme = |one: L, other: &L| match self {
             Self::Least => one.min(*other),

@@ -27,7 +27,8 @@ pub(crate) struct Patched {
     exceptions: Exceptions,
 }
 
-/// Bits of the parts of numbers of which `exceptions` are outside the window, without padding of the exceptions.
+/// Bits of the parts of numbers, if `exceptions` of them are outside the window. Padding of the exceptions is not
+/// included.
 pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, window: Window<N>, exceptions: usize) -> usize {
     window.bits(statistics.rows(), exceptions, statistics.plain_bytes)
 }

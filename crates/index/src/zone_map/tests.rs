@@ -66,7 +66,7 @@ fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate:
         let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
         let mut candidates = RowRanges::full(values.len() as u32);
         map.prune(&predicate, &mut candidates);
-        let certain = map.certain_rows(&predicate);
+        let certain = map.rows_certain_to_pass(&predicate);
         let mut by_zone = RowRanges::none();
         let mut start = 0;
         for zone in map.zones() {

@@ -61,7 +61,7 @@ pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
 
 /// Writes a number at a bit offset. Its bits must be zero before.
 #[inline(always)]
-pub(crate) fn put(bytes: &mut [u8], bit: usize, number: u64) {
+pub(crate) fn write_bits(bytes: &mut [u8], bit: usize, number: u64) {
     let (at, shift) = (bit / 8, bit % 8);
     let merged = word(bytes, at) | number << shift;
     bytes[at..at + 8].copy_from_slice(&merged.to_le_bytes());
@@ -70,10 +70,10 @@ pub(crate) fn put(bytes: &mut [u8], bit: usize, number: u64) {
 }
 
 /// Writes a number of up to 128 bits at a bit offset. Its bits must be zero before.
-pub(crate) fn put_wide(bytes: &mut [u8], bit: usize, number: u128) {
-    put(bytes, bit, number as u64);
+pub(crate) fn write_wide_bits(bytes: &mut [u8], bit: usize, number: u128) {
+    write_bits(bytes, bit, number as u64);
     if number > u128::from(u64::MAX) {
-        put(bytes, bit + 64, (number >> 64) as u64);
+        write_bits(bytes, bit + 64, (number >> 64) as u64);
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
             let mut bytes = vec![0; bits.div_ceil(8) + PADDING];
             let mut bit = 0;
             for (width, number) in &fields {
-                put_wide(&mut bytes, bit, *number);
+                write_wide_bits(&mut bytes, bit, *number);
                 bit += *width as usize;
             }
             bit = 0;

@@ -6,7 +6,7 @@ use taut_encoding::Choice;
 
 use super::PAGE_HEAD_BYTES;
 use super::arrangement::{Arrangement, Heap, PageGeometry, arrange, fill_pages};
-use super::bits::{PADDING, put, put_wide};
+use super::bits::{PADDING, write_bits, write_wide_bits};
 use super::field::{FIELD_BYTES, LENGTHS, NULLABLE, OVERFLOW};
 use super::plan::{DICTIONARY_BYTES_MAX, FieldPlan, Source, plan_field};
 use super::sharing::{PageDictionaries, Sharing};
@@ -95,7 +95,7 @@ fn build_page(
             for row in rows.clone() {
                 let tuple = (row - rows.start) * tuple_bits;
                 if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                    put(tuples, tuple + record.bit as usize, 1);
+                    write_bits(tuples, tuple + record.bit as usize, 1);
                 } else {
                     put_value(tuples, tuple + value_bit, row);
                 }
@@ -105,30 +105,32 @@ fn build_page(
             (Source::Numbers, Datums::Narrow(numbers)) => {
                 let base = record.base as i64;
                 if nulls.is_none() {
-                    put_all(tuples, &numbers[rows.clone()], value_bit, tuple_bits, |number| {
+                    write_field(tuples, &numbers[rows.clone()], value_bit, tuple_bits, |number| {
                         number.wrapping_sub(base) as u64
                     });
                 } else {
-                    fill(&mut |tuples, bit, row| put(tuples, bit, numbers[row].wrapping_sub(base) as u64));
+                    fill(&mut |tuples, bit, row| write_bits(tuples, bit, numbers[row].wrapping_sub(base) as u64));
                 }
             }
             (Source::Numbers, Datums::Wide(numbers)) => {
-                fill(&mut |tuples, bit, row| put_wide(tuples, bit, numbers[row].wrapping_sub(record.base) as u128));
+                fill(&mut |tuples, bit, row| {
+                    write_wide_bits(tuples, bit, numbers[row].wrapping_sub(record.base) as u128)
+                });
             }
             (Source::Codes(distinct), _) if nulls.is_none() => {
-                put_all(tuples, &distinct.codes[rows.clone()], value_bit, tuple_bits, u64::from);
+                write_field(tuples, &distinct.codes[rows.clone()], value_bit, tuple_bits, u64::from);
             }
             (Source::Codes(distinct), _) => {
-                fill(&mut |tuples, bit, row| put(tuples, bit, u64::from(distinct.codes[row])));
+                fill(&mut |tuples, bit, row| write_bits(tuples, bit, u64::from(distinct.codes[row])));
             }
             (Source::PageCodes { set, member }, _) => {
                 let (page_codes, piece_codes) = dictionaries.codes(*set, *member);
                 if nulls.is_none() {
-                    put_all(tuples, &piece_codes[rows.clone()], value_bit, tuple_bits, |code| {
+                    write_field(tuples, &piece_codes[rows.clone()], value_bit, tuple_bits, |code| {
                         page_codes[code as usize].into()
                     });
                 } else {
-                    fill(&mut |tuples, bit, row| put(tuples, bit, page_codes[piece_codes[row] as usize].into()));
+                    fill(&mut |tuples, bit, row| write_bits(tuples, bit, page_codes[piece_codes[row] as usize].into()));
                 }
             }
             (Source::Inline(_), _) => {
@@ -136,19 +138,19 @@ fn build_page(
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                        put(tuples, tuple + record.bit as usize, 1);
+                        write_bits(tuples, tuple + record.bit as usize, 1);
                     }
                     let number = match &heaps[ordinal] {
                         // The base is the least length, so the difference is not negative.
                         Some(heap) if record.flags & LENGTHS != 0 => heap.length(row) - record.base as usize,
                         _ => ends[ordinal].get(row - rows.start).copied().unwrap_or(0),
                     };
-                    put(tuples, tuple + value_bit, number as u64);
+                    write_bits(tuples, tuple + value_bit, number as u64);
                 }
                 if record.flags & OVERFLOW != 0 {
                     let overflow_rows = heaps[ordinal].iter().flat_map(|heap| &heap.overflow_rows);
                     for row in overflow_rows.map(|row| *row as usize).filter(|row| rows.contains(row)) {
-                        put(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
+                        write_bits(tuples, (row - rows.start) * tuple_bits + value_bit - 1, 1);
                     }
                 }
             }
@@ -188,10 +190,10 @@ fn heap_ends(heaps: &[Option<Heap>], rows: &Range<usize>) -> (Vec<Vec<usize>>, V
 
 /// Writes a field of consecutive tuples: at `first_bit` and every `stride` bits after it.
 #[inline(always)]
-fn put_all<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: usize, number: impl Fn(T) -> u64) {
+fn write_field<T: Copy>(tuples: &mut [u8], values: &[T], first_bit: usize, stride: usize, number: impl Fn(T) -> u64) {
     let mut bit = first_bit;
     for value in values {
-        put(tuples, bit, number(*value));
+        write_bits(tuples, bit, number(*value));
         bit += stride;
     }
 }

@@ -177,10 +177,10 @@ impl Writer<'_> {
         let is_valid = |row| !values.is_null(row);
         match &values.datums {
             Datums::Narrow(numbers) if values.nulls().is_none() => match width {
-                1 => put_all::<1>(bytes, &self.starts, at, &numbers[rows]),
-                2 => put_all::<2>(bytes, &self.starts, at, &numbers[rows]),
-                4 => put_all::<4>(bytes, &self.starts, at, &numbers[rows]),
-                _ => put_all::<8>(bytes, &self.starts, at, &numbers[rows]),
+                1 => write_numbers::<1>(bytes, &self.starts, at, &numbers[rows]),
+                2 => write_numbers::<2>(bytes, &self.starts, at, &numbers[rows]),
+                4 => write_numbers::<4>(bytes, &self.starts, at, &numbers[rows]),
+                _ => write_numbers::<8>(bytes, &self.starts, at, &numbers[rows]),
             },
             Datums::Narrow(numbers) => {
                 for (row, tuple) in rows.zip(&self.starts).filter(|(row, _)| is_valid(*row)) {
@@ -198,7 +198,7 @@ impl Writer<'_> {
 }
 
 /// Writes a number of `WIDTH` bytes at offset `at` of each tuple.
-fn put_all<const WIDTH: usize>(bytes: &mut [u8], tuples: &[usize], at: usize, numbers: &[i64]) {
+fn write_numbers<const WIDTH: usize>(bytes: &mut [u8], tuples: &[usize], at: usize, numbers: &[i64]) {
     for (tuple, number) in tuples.iter().zip(numbers) {
         bytes[tuple + at..tuple + at + WIDTH].copy_from_slice(&number.to_le_bytes()[..WIDTH]);
     }

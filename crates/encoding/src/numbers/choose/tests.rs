@@ -42,7 +42,7 @@ fn each_encoding_is_chosen_for_its_data() {
 }
 
 /// Ascending numbers with gaps.
-fn every_second(rows: usize) -> Vec<i64> {
+fn ascending_with_gaps(rows: usize) -> Vec<i64> {
     (0_i64..).filter(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40 & 1 != 0).take(rows).collect()
 }
 
@@ -56,7 +56,7 @@ fn encodings_that_use_order_are_chosen_for_ordered_data() {
     let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
     assert_eq!(choose(&values(&|row| row + 5_000_000)), Encoding::Bitmap);
-    assert_eq!(choose(&every_second(65_536)), Encoding::Bitmap);
+    assert_eq!(choose(&ascending_with_gaps(65_536)), Encoding::Bitmap);
     assert_eq!(choose(&values(&|row| 1_000_000 * row - hash(row).rem_euclid(999))), Encoding::Delta);
     assert_eq!(choose(&values(&|row| -7 * row)), Encoding::Delta);
     assert_eq!(choose(&values(&order_key)), Encoding::RunLengthDelta);
