@@ -24,7 +24,7 @@ const ROWS_EXPECTED_MAX: f64 = 2.0;
 /// Result of searching the indexes of some segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunedSegments {
-    /// Segments. Each has the kind of index that rules it out, or `None`.
+    /// The segments, each with the kind of index that rules it out, or `None`.
     segments: Vec<(usize, Option<IndexKind>)>,
     /// Number of segments whose indexes were searched.
     probed: usize,
@@ -113,7 +113,7 @@ impl Block {
         Ok(Some(IndexProbes { block: self, sections, predicates, probes }))
     }
 
-    /// Finds segments in which no row passes all of some column predicates, like [`IndexProbes::prune`].
+    /// Finds segments in which no row passes all column predicates, like [`IndexProbes::prune`].
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -194,7 +194,7 @@ impl IndexProbes<'_> {
             && zones.iter().any(|zone| !zone.is_ascending)
     }
 
-    /// Whether each of some segments may have a passing row, by its Bloom filter.
+    /// Returns for each segment whether it may have a passing row, by its Bloom filter.
     fn probe_filters(&self, probe: &IndexProbe, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
         let predicate = &self.predicates[probe.first].0.condition;
         let has_rows = |segment: &usize| {
@@ -205,7 +205,7 @@ impl IndexProbes<'_> {
         segments.iter().map(has_rows).collect()
     }
 
-    /// Whether each of some segments may have a passing row, by its tree.
+    /// Returns for each segment whether it may have a passing row, by its tree.
     fn probe_trees(&self, probe: &IndexProbe, segments: &[usize]) -> Result<Vec<bool>, BlockError> {
         let mut trees = Vec::with_capacity(segments.len());
         for segment in segments {

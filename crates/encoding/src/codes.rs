@@ -80,7 +80,7 @@ pub(crate) fn one_of(codes: impl Iterator<Item = i128>) -> DatumPredicate {
 }
 
 impl Codes {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width > 16 {
             return Err(CorruptChunk { at: 2, expected: "codes of at most 16 bits" });

@@ -106,7 +106,7 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
 }
 
 /// Distinct values of the rows that are not null, each given by the first row that has it. Returns `None` if there are
-/// more than `entries_max`. A null row gets the code of the row before it. At least one row must not be null.
+/// more than `entries_max`. A null row gets the code of the previous row. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
     let mut table = IndexTable::new();

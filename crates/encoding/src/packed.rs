@@ -33,10 +33,10 @@ const PREFETCHED_BYTES_PER_ROW: usize = 128;
 /// Rows that are read between two prefetches.
 const BATCH_ROWS: usize = 48;
 /// Distance in bytes from the rows that are read to the lines that are prefetched.
-const AHEAD_BYTES: usize = 2048;
+const PREFETCH_AHEAD_BYTES: usize = 2048;
 
-/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, the bits are much
-/// fewer than the bytes that are read.
+/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, writing the
+/// bits takes little time compared to reading the numbers.
 const PARTS_WIDTH_MAX: usize = 16;
 
 /// Maximum rows per vector that are read one by one. More rows cost as much as unpacking the vector. The limit is lower
@@ -217,7 +217,7 @@ impl Packed {
 
     fn append_lanes_at<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
         if positions.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
-            return self.append_single::<L, O>(positions, out);
+            return self.append_one_by_one::<L, O>(positions, out);
         }
         // Splitting positions at every sixteenth vector costs little. If sixteen vectors have few rows, these are read
         // one by one.
@@ -225,9 +225,9 @@ impl Packed {
             let end = (*first as usize / VECTOR_ROWS + DENSITY_VECTORS) * VECTOR_ROWS;
             let (group, rest) = positions.split_at(positions.partition_point(|row| (*row as usize) < end));
             if group.len() <= single_rows_max::<L>() * DENSITY_VECTORS {
-                self.append_single::<L, O>(group, out);
+                self.append_one_by_one::<L, O>(group, out);
             } else {
-                self.append_picked::<L, O>(group, out);
+                self.append_by_unpacking::<L, O>(group, out);
             }
             positions = rest;
         }
@@ -235,7 +235,7 @@ impl Packed {
 
     /// Reads the numbers one by one. If many cache lines of their vectors are needed, prefetches all lines in order,
     /// ahead of the rows, which is several times as fast.
-    fn append_single<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
+    fn append_one_by_one<L: Lane, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (base, width, packed) = (O::from_number(self.base), self.width, self.data.typed_data());
         let vector_bytes = packed_bytes(width);
@@ -245,8 +245,8 @@ impl Packed {
             return append_extracted(width, packed, positions, out, |lane: L| base.plus(lane.to_u64()));
         }
         let batch_bytes = bytes.len().div_ceil(positions.len().div_ceil(BATCH_ROWS)).next_multiple_of(LINE_BYTES);
-        prefetch(&bytes[..AHEAD_BYTES.min(bytes.len())]);
-        bytes = bytes.get(AHEAD_BYTES..).unwrap_or_default();
+        prefetch(&bytes[..PREFETCH_AHEAD_BYTES.min(bytes.len())]);
+        bytes = bytes.get(PREFETCH_AHEAD_BYTES..).unwrap_or_default();
         for positions in positions.chunks(BATCH_ROWS) {
             let (next, rest) = bytes.split_at(batch_bytes.min(bytes.len()));
             prefetch(next);
@@ -256,7 +256,7 @@ impl Packed {
     }
 
     /// Unpacks each vector, and picks the numbers from it.
-    fn append_picked<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
+    fn append_by_unpacking<L: Lane, O: Native>(&self, mut positions: &[u32], out: &mut Vec<O>) {
         let base = O::from_number(self.base);
         let mut lanes = [L::default(); VECTOR_ROWS];
         while let Some(first) = positions.first() {
@@ -276,7 +276,7 @@ impl Packed {
         self.base.wrapping_add(distance.into())
     }
 
-    /// Visits the numbers of a range, which must fit 16 bits, up to a vector at a time.
+    /// Visits the numbers of a range, at most a vector at a time. They must fit 16 bits.
     pub(crate) fn visit_codes(&self, rows: Range<usize>, mut visit: impl FnMut(&[u16])) {
         let mut codes = [0; VECTOR_ROWS];
         if self.width <= 8 {
@@ -292,7 +292,7 @@ impl Packed {
         }
     }
 
-    /// One bit per number of a vector: whether its distance is the greatest of the width. The width must not be zero.
+    /// One bit per number of a vector, set if its distance is the greatest of the width. The width must not be zero.
     pub(crate) fn mask_of_greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
             LanePredicate::<L>::equal_to(<L as Lane>::MAX.shr(<L as Lane>::BITS - self.width))
@@ -369,7 +369,7 @@ impl Packed {
         });
     }
 
-    /// Clears the rows of a range whose number is the index of a false flag, or of no flag.
+    /// Clears the rows of a range whose number is not the index of a true flag.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

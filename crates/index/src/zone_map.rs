@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! offset  size   field
-//! 0       4      rows_end   u32; the zone covers the rows from the end of the zone before
+//! 0       4      rows_end   u32; the zone covers the rows from the end of the previous zone
 //! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds,
 //!                         29 ascending
 //! 8       8|16   min        i64 | i128 | prefix of up to 16 bytes, then zeros

@@ -39,7 +39,7 @@ pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mu
 }
 
 impl BytesDictionary {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {
             return Err(CorruptChunk { at: 12, expected: "at least one entry" });

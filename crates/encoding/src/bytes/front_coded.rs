@@ -1,8 +1,8 @@
-//! Text and bytes without the prefixes that they share with the value before: encoding `front_coded`.
+//! Text and bytes without the prefixes that they share with the previous value: encoding `front_coded`.
 //!
 //! ```text
 //! part: ceil(rows / 16) * 4   u32 each: offset in the heap of each sixteenth value, which is stored whole
-//! part: packed                per row, bytes of the prefix that it shares with the value before; as in `packed.rs`
+//! part: packed                per row, bytes of the prefix shared with the previous value; as in `packed.rs`
 //! part: packed                per row, bytes of the suffix after the shared prefix, in the same width
 //! part: heap_bytes            the suffixes, end to end
 //!
@@ -11,8 +11,8 @@
 //!
 //! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
 //! numbered keys. One long value widens the stored lengths of all values. A value is rebuilt from the last whole one
-//! before it, in at most 16 steps. A range pays for these steps once. A null repeats the value before it, or is empty
-//! if it would be stored whole. It takes only the bytes of its lengths.
+//! before it, in at most 16 steps. A range pays for these steps once. A null repeats the previous value, or is empty
+//! if it would be stored whole, so its suffix takes no bytes.
 
 use std::ops::Range;
 
@@ -29,12 +29,12 @@ use crate::{Bitmap, VECTOR_ROWS};
 /// Distance between values that are stored whole.
 pub(crate) const RESTART_ROWS: usize = 16;
 
-/// Strings without the prefixes that they share with the one before.
+/// Strings without the prefixes that they share with the previous string.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontCoded {
     starts: ScalarBuffer<u32>,
-    shared: Packed,
-    suffix: Packed,
+    shared_lengths: Packed,
+    suffix_lengths: Packed,
     heap: Buffer,
     is_text: bool,
     rows: usize,
@@ -45,22 +45,23 @@ pub(crate) struct FrontCoded {
 /// Lengths of the shared prefix and of the rest of each value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
-    shared: Vec<i32>,
-    suffix: Vec<i32>,
+    shared_lengths: Vec<i32>,
+    suffix_lengths: Vec<i32>,
 }
 
 impl Lengths {
     /// Measures the values of these rows, as if these rows were a whole chunk.
     pub(crate) fn measure(array: &BinaryViewArray, rows: Range<usize>) -> Self {
-        let mut lengths = Self { shared: Vec::with_capacity(rows.len()), suffix: Vec::with_capacity(rows.len()) };
+        let mut lengths =
+            Self { shared_lengths: Vec::with_capacity(rows.len()), suffix_lengths: Vec::with_capacity(rows.len()) };
         let mut previous: &[u8] = &[];
         for (index, row) in rows.enumerate() {
             previous = if index.is_multiple_of(RESTART_ROWS) { &[] } else { previous };
             let value = if array.is_valid(row) { array.value(row) } else { previous };
             let shared = shared_bytes(previous, value);
             // Values of a chunk have less than 2 GiB.
-            lengths.shared.push(shared as i32);
-            lengths.suffix.push((value.len() - shared) as i32);
+            lengths.shared_lengths.push(shared as i32);
+            lengths.suffix_lengths.push((value.len() - shared) as i32);
             previous = value;
         }
         lengths
@@ -68,22 +69,22 @@ impl Lengths {
 
     /// Bytes that are not shared.
     pub(crate) fn suffix_bytes(&self) -> usize {
-        self.suffix.iter().map(|suffix| *suffix as usize).sum()
+        self.suffix_lengths.iter().map(|suffix| *suffix as usize).sum()
     }
 
     /// Bytes of the values, including those that are repeated for nulls.
     pub(crate) fn decoded_bytes(&self) -> usize {
-        self.shared.iter().chain(&self.suffix).map(|length| *length as usize).sum()
+        self.shared_lengths.iter().chain(&self.suffix_lengths).map(|length| *length as usize).sum()
     }
 
     fn width(&self) -> usize {
-        let longest = self.shared.iter().chain(&self.suffix).copied().max().unwrap_or(0);
+        let longest = self.shared_lengths.iter().chain(&self.suffix_lengths).copied().max().unwrap_or(0);
         packed::width_of(0, longest).unwrap_or(31)
     }
 
     /// Bytes of the parts for these lengths, without padding.
     pub(crate) fn encoded_bytes(&self) -> usize {
-        let rows = self.suffix.len();
+        let rows = self.suffix_lengths.len();
         let lengths = 2 * rows.next_multiple_of(VECTOR_ROWS) * self.width() / 8;
         4 * rows.div_ceil(RESTART_ROWS) + lengths + self.suffix_bytes()
     }
@@ -113,19 +114,19 @@ pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head,
             previous = &[];
         }
         let value = if array.is_valid(row) { array.value(row) } else { previous };
-        heap.extend_from_slice(&value[lengths.shared[row] as usize..]);
+        heap.extend_from_slice(&value[lengths.shared_lengths[row] as usize..]);
         previous = value;
     }
     (head.width, head.heap_bytes, head.decoded_bytes) = (lengths.width(), heap.len(), decoded_bytes);
     writer.push_part(starts.as_slice().to_byte_slice());
-    packed::write(&lengths.shared, 0, head.width, writer);
-    packed::write(&lengths.suffix, 0, head.width, writer);
+    packed::write(&lengths.shared_lengths, 0, head.width, writer);
+    packed::write(&lengths.suffix_lengths, 0, head.width, writer);
     writer.push_part(&heap);
     true
 }
 
 impl FrontCoded {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width > 31 {
             return Err(CorruptChunk { at: 2, expected: "lengths of at most 31 bits" });
@@ -134,11 +135,19 @@ impl FrontCoded {
             return Err(CorruptChunk { at: 40, expected: "at most 16 bytes of values per byte of the heap" });
         }
         let starts = parts.read_part(4 * head.rows.div_ceil(RESTART_ROWS), "starts of whole values")?;
-        let shared = Packed::parse(parts, 0, head.width, head.rows)?;
-        let suffix = Packed::parse(parts, 0, head.width, head.rows)?;
+        let shared_lengths = Packed::parse(parts, 0, head.width, head.rows)?;
+        let suffix_lengths = Packed::parse(parts, 0, head.width, head.rows)?;
         let heap = parts.read_part(head.heap_bytes, "bytes of values")?;
         let starts = ScalarBuffer::from(starts);
-        Ok(Self { starts, shared, suffix, heap, is_text, rows: head.rows, decoded_bytes: head.decoded_bytes })
+        Ok(Self {
+            starts,
+            shared_lengths,
+            suffix_lengths,
+            heap,
+            is_text,
+            rows: head.rows,
+            decoded_bytes: head.decoded_bytes,
+        })
     }
 
     /// Approximate decoded bytes of a row.
@@ -146,7 +155,7 @@ impl FrontCoded {
         self.decoded_bytes.div_ceil(self.rows.max(1))
     }
 
-    /// Strings of a range of rows, and whether all of them are good.
+    /// Strings of a range of rows, and whether all of them are valid.
     pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
         self.rebuild(rows)
     }
@@ -200,21 +209,30 @@ struct Cursor<'a> {
     strings: &'a FrontCoded,
     /// Vector whose lengths are unpacked.
     vector: Option<usize>,
-    shared: Vec<i32>,
-    suffix: Vec<i32>,
+    shared_lengths: Vec<i32>,
+    suffix_lengths: Vec<i32>,
     /// The row after the row of `value`.
-    next: usize,
-    /// Offset in the heap of the bytes of the next row.
-    at: usize,
+    next_row: usize,
+    /// Offset in the heap of the suffix of the next row.
+    heap_at: usize,
     value: Vec<u8>,
-    /// Whether all lengths were possible.
+    /// Whether all lengths that were read are possible.
     is_valid: bool,
 }
 
 impl<'a> Cursor<'a> {
     fn new(strings: &'a FrontCoded) -> Self {
-        let (shared, suffix) = (Vec::with_capacity(VECTOR_ROWS), Vec::with_capacity(VECTOR_ROWS));
-        Self { strings, vector: None, shared, suffix, next: 0, at: 0, value: vec![], is_valid: true }
+        let (shared_lengths, suffix_lengths) = (Vec::with_capacity(VECTOR_ROWS), Vec::with_capacity(VECTOR_ROWS));
+        Self {
+            strings,
+            vector: None,
+            shared_lengths,
+            suffix_lengths,
+            next_row: 0,
+            heap_at: 0,
+            value: vec![],
+            is_valid: true,
+        }
     }
 
     /// Value of a row, which must not be before the row of the last call.
@@ -225,12 +243,12 @@ impl<'a> Cursor<'a> {
             self.unpack(vector);
         }
         let restart = row - row % RESTART_ROWS;
-        if self.next <= restart {
-            self.next = restart;
-            self.at = self.strings.starts[restart / RESTART_ROWS] as usize;
+        if self.next_row <= restart {
+            self.next_row = restart;
+            self.heap_at = self.strings.starts[restart / RESTART_ROWS] as usize;
             self.value.clear();
         }
-        while self.next <= row {
+        while self.next_row <= row {
             self.replace_by_next();
         }
         &self.value
@@ -239,24 +257,24 @@ impl<'a> Cursor<'a> {
     fn unpack(&mut self, vector: usize) {
         let first = vector * VECTOR_ROWS;
         let rows = first..self.strings.rows.min(first + VECTOR_ROWS);
-        self.shared.clear();
-        self.suffix.clear();
-        self.strings.shared.append(rows.clone(), &mut self.shared);
-        self.strings.suffix.append(rows, &mut self.suffix);
+        self.shared_lengths.clear();
+        self.suffix_lengths.clear();
+        self.strings.shared_lengths.append(rows.clone(), &mut self.shared_lengths);
+        self.strings.suffix_lengths.append(rows, &mut self.suffix_lengths);
         self.vector = Some(vector);
     }
 
     /// Replaces the value of a row by the value of the next row, in the same vector.
     #[inline]
     fn replace_by_next(&mut self) {
-        let index = self.next % VECTOR_ROWS;
+        let index = self.next_row % VECTOR_ROWS;
         // `parse` admits lengths of at most 31 bits.
-        let (shared, suffix) = (self.shared[index] as usize, self.suffix[index] as usize);
-        let bytes = self.strings.heap.get(self.at..self.at + suffix);
+        let (shared, suffix) = (self.shared_lengths[index] as usize, self.suffix_lengths[index] as usize);
+        let bytes = self.strings.heap.get(self.heap_at..self.heap_at + suffix);
         self.is_valid &= bytes.is_some() && shared <= self.value.len();
         self.value.truncate(shared);
         self.value.extend_from_slice(bytes.unwrap_or_default());
-        self.at += suffix;
-        self.next += 1;
+        self.heap_at += suffix;
+        self.next_row += 1;
     }
 }

@@ -94,7 +94,7 @@ pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut
 }
 
 impl Fsst {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries > ESCAPE.into() {
             return Err(CorruptChunk { at: 12, expected: "at most 255 symbols" });
@@ -126,7 +126,7 @@ impl Fsst {
         self.row_bytes
     }
 
-    /// Compressed value of a row, from its end and the end of the row before, each relative to its vector.
+    /// Compressed value of a row, from its end and the end of the previous row, each relative to its vector.
     #[inline]
     fn compressed(&self, row: usize, end_before: u64, end: u64) -> &[u8] {
         let start = if row.is_multiple_of(VECTOR_ROWS) { 0 } else { end_before };

@@ -40,7 +40,7 @@ pub(crate) enum Bytes {
     Dictionary(BytesDictionary),
     /// Compressed by a table of frequent short strings.
     Fsst(Fsst),
-    /// Each string without the prefix that it shares with the one before.
+    /// Each string without the prefix that it shares with the previous string.
     FrontCoded(FrontCoded),
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn encode(
 }
 
 impl Bytes {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, is_text: bool, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         Ok(match head.encoding {
             Encoding::Constant => Self::Constant(Strings::parse(head, is_text, 1, parts)?),

@@ -1,7 +1,7 @@
 //! Strings of bytes, end to end: encodings `plain` and `constant`, and the entries of a dictionary.
 //!
 //! ```text
-//! part: count * 4    u32 each: the end of the value in the heap; it begins at the end of the value before
+//! part: count * 4    u32 each: the end of the value in the heap; it begins at the end of the previous value
 //! part: heap_bytes   the bytes of all values
 //! ```
 //!

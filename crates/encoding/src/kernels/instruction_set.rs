@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Instruction set for which loops are compiled. Each is faster than the one before it, and all give the same results.
+/// Instruction set for which loops are compiled. Each is faster than the previous one, and all give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum InstructionSet {

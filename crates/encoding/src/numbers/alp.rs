@@ -166,7 +166,7 @@ pub(crate) fn write<N: Native>(values: &[N], decimals: &Decimals, head: &mut Hea
 }
 
 impl Alp {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.exponent >= POWERS.len() || head.factor > head.exponent {
             return Err(CorruptChunk { at: 44, expected: "an exponent of at most 18, and a factor of at most that" });

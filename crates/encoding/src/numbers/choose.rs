@@ -2,7 +2,8 @@
 //!
 //! [`Statistics`] are collected once. Each encoding estimates its bytes from them, next to its `write`. [`estimate`]
 //! lists all estimates. Estimates that need more work, such as a pass over all steps, are made only if a sample
-//! promises enough. [`ChoiceScratch`] holds the results of that work for writing. The choice has two stages:
+//! suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that work for writing. The choice
+//! has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of them
@@ -26,9 +27,8 @@
 //!
 //! Steps that are exceptions cost less than the bits that they save.
 //!
-//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. The other
-//! encodings must save more, the faster the encoding that they replace decodes: see
-//! [`ValueEncoding::replacement_twelfths_max`].
+//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. The faster the
+//! replaced encoding decodes, the more the other encodings must save: see [`ValueEncoding::replacement_twelfths_max`].
 
 use taut_types::Encoding;
 
@@ -181,13 +181,13 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     choose_smallest(candidates, statistics, scratch).map_or(Encoding::RunLength, |(_, encoding)| encoding)
 }
 
-/// Chooses the encoding of fewest bits per row, weighed against the cost of decoding:
+/// Chooses the encoding with the fewest bits per row, weighed against the cost of decoding:
 ///
 /// - Packed numbers decode as fast as memory. They must save an eighth of plain numbers.
 /// - Runs and dictionaries must be half as large.
 /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One exception
-///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two products, which leaves them three
-///   quarters of the speed of packed numbers.
+///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two multiplications per number, so they
+///   decode at three quarters of the speed of packed numbers.
 /// - Marked exceptions decode at half the speed. With their decoding time counted as bits, they must save half of
 ///   packed numbers, and a fifth of others.
 ///
@@ -201,7 +201,7 @@ fn choose_by_values<N: Native>(
         return Encoding::Constant;
     }
     let (rows, plain_bits) = (statistics.rows(), statistics.plain_bits());
-    // Bits of a whole chunk. The last vector of packed numbers is padded, which decides if there are few rows.
+    // Bits of a whole chunk. The last vector of packed numbers is padded, which matters if there are few rows.
     let packed_bits = |width: usize| 8 * packed::bytes(rows, width);
     let packed_width = statistics.width().filter(|width| packed_bits(*width) * 8 <= rows * plain_bits * 7);
     let row_bits = packed_width.unwrap_or(plain_bits);
@@ -214,8 +214,8 @@ fn choose_by_values<N: Native>(
         let bits = find_windows(statistics, nesting, bits_max, scratch)?;
         Some((Encoding::Patched, bits))
     });
-    let dictionary_max = with_exceptions.map_or(usize::MAX, |(_, bits)| bits * 5 / 4);
-    if row_bits > 8 && is_dictionary_worthwhile(statistics, row_bits, dictionary_max, scratch) {
+    let dictionary_bits_max = with_exceptions.map_or(usize::MAX, |(_, bits)| bits * 5 / 4);
+    if row_bits > 8 && is_dictionary_worthwhile(statistics, row_bits, dictionary_bits_max, scratch) {
         return Encoding::Dictionary;
     }
     if let Some((encoding, _)) = with_exceptions {
@@ -295,7 +295,7 @@ fn choose_by_order<N: Native>(
     by_values: ValueEncoding,
     scratch: &mut ChoiceScratch<N>,
 ) -> Option<Encoding> {
-    // Differences are within 64 bits of each other. Wider ones are rare and not worth the search.
+    // All differences must fit 64 bits. Columns with wider differences are rare and not worth the search.
     let spread = statistics.spread().filter(|spread| *spread <= i64::MAX.into())?;
     choose_by_steps(statistics, spread, by_values, scratch).or_else(|| {
         let is_packed = matches!(by_values.encoding, Encoding::BitPacked | Encoding::FrameOfReference);

@@ -216,7 +216,7 @@ fn sum_from<N: Native>(number: N, numbers: &[N]) -> N {
 }
 
 impl Delta {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let firsts = Plain::parse(parts, head.plain_bytes, false, head.rows.div_ceil(VECTOR_ROWS))?;
         let steps = Packed::parse(parts, head.base, head.width, head.rows)?;

@@ -45,7 +45,7 @@ pub(crate) fn write<N: Native>(distinct: &Distinct<N>, head: &mut Head, writer: 
 }
 
 impl NumberDictionary {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.entries == 0 {
             return Err(CorruptChunk { at: 12, expected: "at least one entry" });

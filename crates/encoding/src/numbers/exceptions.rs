@@ -43,7 +43,7 @@ pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writ
 }
 
 impl Exceptions {
-    /// Reads the exceptions that the head announces.
+    /// Reads the exceptions that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let rows = ScalarBuffer::from(parts.read_part(2 * head.entries, "rows of exceptions")?);
         Ok(Self { rows, numbers: Plain::parse(parts, head.plain_bytes, false, head.entries)? })

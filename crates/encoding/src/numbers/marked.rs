@@ -31,8 +31,8 @@ const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
 /// Number of bits that cost as much as decoding an exception. Decoding an exception takes more than a nanosecond,
 /// decoding a packed number a fifth of one.
 const EXCEPTION_BITS: usize = 8;
-/// Bytes of an inner chunk in addition to its values: a head, and the padding of its parts.
-const FRAME_BYTES: usize = 4 * 64;
+/// Bytes of an inner chunk in addition to its values, for its head and the padding of its parts.
+const CHUNK_OVERHEAD_BYTES: usize = 4 * 64;
 
 /// Window of the packed numbers, and the cost of all numbers estimated from a sample.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +49,10 @@ impl<N: Native> MarkedPlan<N> {
     /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking saves nothing.
     pub(crate) fn from_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = LeastCost::find(sample, plain_bytes, depth.min(DEPTH_MAX));
-        let frames = 8 * FRAME_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
+        let overhead_bits = 8 * CHUNK_OVERHEAD_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
         // A sample misses some rare numbers.
-        let scale_up = |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + frames;
+        let scale_up =
+            |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + overhead_bits;
         Some(Self { window: least.window?, bits: scale_up(least.bits), cost: scale_up(least.cost) })
     }
 }
@@ -158,7 +159,7 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let corrupt = |at, expected| Err(CorruptChunk { at, expected });
         if nesting.depth == 0 {
@@ -241,9 +242,9 @@ impl Marked {
         let mark = O::from_number(self.packed.domain().1);
         let mut marks = (usize::MAX, [0; MASK_WORDS]);
         // Indexes into the positions, and ordinals of their exceptions. The ordinals ascend, because the positions do.
-        let (mut cells, mut ordinals) = (vec![], vec![]);
-        for (cell, position) in positions.iter().enumerate() {
-            if out[cell] != mark {
+        let (mut out_indexes, mut ordinals) = (vec![], vec![]);
+        for (out_index, position) in positions.iter().enumerate() {
+            if out[out_index] != mark {
                 continue;
             }
             let (vector, index) = (*position as usize / VECTOR_ROWS, *position as usize % VECTOR_ROWS);
@@ -255,14 +256,14 @@ impl Marked {
             let vector_exceptions = self.exceptions_of_vector(vector);
             let exception = vector_exceptions.start + count as usize;
             if exception < vector_exceptions.end {
-                cells.push(cell);
+                out_indexes.push(out_index);
                 // A chunk has at most 2^16 rows.
                 ordinals.push(exception as u32);
             }
         }
         let numbers: Vec<O> = self.exceptions.gather(&ordinals);
-        for (cell, number) in cells.into_iter().zip(numbers) {
-            out[cell] = number;
+        for (out_index, number) in out_indexes.into_iter().zip(numbers) {
+            out[out_index] = number;
         }
     }
 

@@ -196,7 +196,7 @@ pub(crate) fn encode<N: Native>(
 }
 
 impl Numbers {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let is_float = nesting.is_float;
         Ok(match head.encoding {

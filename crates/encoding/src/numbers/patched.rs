@@ -46,7 +46,7 @@ pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head,
 }
 
 impl Patched {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let packed = Packed::parse(parts, head.base, head.width, head.rows)?;
         Ok(Self { packed, exceptions: Exceptions::parse(head, parts)? })

@@ -82,7 +82,7 @@ pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head
 }
 
 impl RunLength {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.inner == Some(Encoding::RunLength) {
             let (ends, words) = RunWords::parse(head, parts)?;

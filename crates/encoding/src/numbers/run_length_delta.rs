@@ -156,7 +156,7 @@ fn fill_runs<O: Native>(
 }
 
 impl RunLengthDelta {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let run_bits = head.entries;
         if run_bits > RUN_BITS_MAX.min(head.width) {

@@ -44,7 +44,7 @@ pub(crate) fn write<N: Native>(values: &[N], min: N, head: &mut Head, writer: &m
 }
 
 impl TwoByteDelta {
-    /// Reads the parts that the head announces.
+    /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.width != WIDTH {
             return Err(CorruptChunk { at: 2, expected: "distances of 16 bits" });

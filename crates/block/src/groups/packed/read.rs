@@ -54,12 +54,12 @@ impl PackedPiece<'_> {
                 if is_sparse {
                     return Ok(());
                 }
-                let appended = self.append_all(ordinals, &pages, &mut outputs);
+                let appended = self.append_columns(ordinals, &pages, &mut outputs);
                 pages.clear();
                 appended
             })?;
             // If few rows of each page are read, it is faster to append column by column, each from all pages.
-            self.append_all(ordinals, &pages, &mut outputs)
+            self.append_columns(ordinals, &pages, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
@@ -70,7 +70,7 @@ impl PackedPiece<'_> {
         arrays.collect()
     }
 
-    fn append_all(
+    fn append_columns(
         &mut self,
         ordinals: &[usize],
         pages: &[(PackedPage, PageRows<'_>)],

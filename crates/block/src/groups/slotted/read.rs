@@ -38,13 +38,13 @@ impl SlottedPiece<'_> {
                 if is_sparse {
                     return Ok(());
                 }
-                let appended = self.append_all(ordinals, &pages, &tuples, &mut outputs);
+                let appended = self.append_columns(ordinals, &pages, &tuples, &mut outputs);
                 pages.clear();
                 tuples.clear();
                 appended
             })?;
             // If few rows of each page are read, copying column by column over all pages is faster.
-            self.append_all(ordinals, &pages, &tuples, &mut outputs)
+            self.append_columns(ordinals, &pages, &tuples, &mut outputs)
         });
         self.directory.page_ends = page_ends;
         result?;
@@ -76,7 +76,7 @@ impl SlottedPiece<'_> {
         Ok(page)
     }
 
-    fn append_all(
+    fn append_columns(
         &mut self,
         ordinals: &[usize],
         pages: &[(SlottedPage, Range<usize>)],
@@ -106,7 +106,7 @@ impl SlottedPiece<'_> {
                 vector.extend(tuples.iter().map(|tuple| read_wide_number(bytes, tuple + at)));
             }
             (Attribute::Fixed { at, width }, values) => {
-                with_numbers!(values, vector => extend(vector, bytes, tuples, at, width), else {});
+                with_numbers!(values, vector => append_attribute(vector, bytes, tuples, at, width), else {});
             }
             (Attribute::Variable { .. }, _) => self.append_text(ordinal, page, tuples, output)?,
         }
@@ -200,7 +200,7 @@ impl TupleLayout {
 }
 
 /// Appends to `vector` the attribute of `width` bytes at offset `at` of each tuple.
-fn extend<N: StoredNumber>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
+fn append_attribute<N: StoredNumber>(vector: &mut Vec<N>, bytes: &[u8], tuples: &[usize], at: usize, width: usize) {
     match width {
         1 => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 1)))),
         2 => vector.extend(tuples.iter().map(|tuple| N::from_stored(read_number(bytes, tuple + at, 2)))),
