@@ -512,7 +512,7 @@ impl TreeIndex {
     }
 }
 
-/// A predicate, and the codes that pass it if the index takes codes.
+/// A predicate, and the codes that pass it if the keys of the index hold codes.
 #[derive(Clone, Copy)]
 pub(crate) struct ProbePredicate<'a> {
     pub predicate: &'a DatumPredicate,

@@ -22,7 +22,7 @@ const UNDECAYED_ROWS_MAX: f64 = 1_048_576.0;
 /// The scan of a predicate begins with a new history. A history must not be reused for another predicate.
 #[derive(Clone, Debug, Default)]
 pub struct PredicateHistory {
-    columns: Vec<PredicateCounts>,
+    counts: Vec<PredicateCounts>,
 }
 
 /// Number of rows on which a column predicate ran, and the number that passed.
@@ -50,15 +50,15 @@ impl PredicateHistory {
     /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its
     /// ordinal.
     pub(crate) fn record(&mut self, predicate: usize, rows: usize, passed: usize) {
-        if self.columns.len() <= predicate {
-            self.columns.resize(predicate + 1, PredicateCounts::default());
+        if self.counts.len() <= predicate {
+            self.counts.resize(predicate + 1, PredicateCounts::default());
         }
-        self.columns[predicate].add(rows, passed);
+        self.counts[predicate].add(rows, passed);
     }
 
     /// Observed share of rows that passed a column predicate. Returns `None` if it ran on too few rows.
     pub(crate) fn observed_share(&self, predicate: usize) -> Option<f64> {
-        self.columns.get(predicate).and_then(|counts| counts.passing_share())
+        self.counts.get(predicate).and_then(|counts| counts.passing_share())
     }
 }
 

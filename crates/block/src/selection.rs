@@ -87,20 +87,21 @@ impl Selection {
             Self::Bits(bits) => bits.bitmap().len() as u32,
         };
         let start = if let Self::Range(rows) = self { rows.start.min(end) } else { 0 };
-        let mut found = vec![0; rows.len() as usize];
-        let count = rows.range(start..end).next_many(&mut found).len();
-        found.truncate(count);
+        // Only these of the rows can be selected.
+        let mut candidates = vec![0; rows.len() as usize];
+        let count = rows.range(start..end).next_many(&mut candidates).len();
+        candidates.truncate(count);
         match self {
-            Self::All(_) => found,
-            Self::Range(_) => found.iter().map(|row| row - start).collect(),
+            Self::All(_) => candidates,
+            Self::Range(_) => candidates.iter().map(|row| row - start).collect(),
             Self::Positions(positions) => {
                 // Setting a bit for each row costs less than searching for each row.
-                let mut found_bits = Bitmap::none(end as usize);
-                found.iter().for_each(|row| found_bits.set(*row as usize));
-                let ordinals = positions.iter().zip(0..).filter(|(row, _)| found_bits.get(**row as usize));
+                let mut candidate_bits = Bitmap::none(end as usize);
+                candidates.iter().for_each(|row| candidate_bits.set(*row as usize));
+                let ordinals = positions.iter().zip(0..).filter(|(row, _)| candidate_bits.get(**row as usize));
                 ordinals.map(|(_, ordinal)| ordinal).collect()
             }
-            Self::Bits(bits) => bits.bitmap().ordinals(&found),
+            Self::Bits(bits) => bits.bitmap().ordinals(&candidates),
         }
     }
 

@@ -147,7 +147,7 @@ impl<L: Lane> LanePredicate<L> {
     pub(crate) fn bounds(&self) -> Option<(L, L)> {
         match &self.kind {
             Kind::Range { low, span } if !self.negated && *span <= L::MAX.minus(*low) => {
-                // Lanes above `low`, less those that pass.
+                // Number of lanes above the range.
                 let above = L::MAX.minus(*low).minus(*span);
                 Some((*low, L::MAX.minus(above)))
             }

@@ -148,7 +148,7 @@ impl Fsst {
         self.compressed(row, end_before, self.ends.value(row) as u64)
     }
 
-    /// Strings of a range of rows, and whether all of them are good.
+    /// Strings of a range of rows, and whether all of them are valid.
     pub(crate) fn views(&self, rows: Range<usize>) -> (Views, bool) {
         let first = rows.start.saturating_sub(1);
         let mut ends: Vec<i64> = vec![];

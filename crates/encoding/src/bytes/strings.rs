@@ -75,7 +75,7 @@ impl Strings {
         self.heap.get(self.range(index)).unwrap_or_default()
     }
 
-    /// Strings of a range, and whether all of them are good.
+    /// Strings of a range, and whether all of them are valid.
     pub(crate) fn views(&self, range: Range<usize>) -> (Views, bool) {
         let mut views = Views::new(self.heap.clone(), self.is_text, range.len());
         let start = if range.is_empty() { 0 } else { self.start(range.start) };

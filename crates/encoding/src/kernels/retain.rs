@@ -83,7 +83,7 @@ pub(crate) trait Retain: Sized {
     /// that. Otherwise writes all cells.
     ///
     /// # Panics
-    /// If a row is past the vectors, or the numbers of cells and rows differ.
+    /// If a row is past the vectors, or there are not as many cells as rows.
     fn gather_lanes(_width: usize, _packed: &[Self], _rows: &[u32], _: &mut [MaybeUninit<Self>]) -> bool {
         false
     }
@@ -178,7 +178,7 @@ retain!(u32, words, gather_32);
 #[cfg(target_arch = "x86_64")]
 retain!(u64, doubles, gather_64);
 #[cfg(not(target_arch = "x86_64"))]
-mod others {
+mod portable {
     impl super::Retain for u8 {}
     impl super::Retain for u16 {}
     impl super::Retain for u32 {}
@@ -194,7 +194,10 @@ impl<'a, L> LaneSource<'a, L> {
     fn check(&self, vectors: usize) {
         match self {
             Self::Packed { width, packed } => {
-                assert!((1..=8 * size_of::<L>()).contains(width), "a number has its bits");
+                assert!(
+                    (1..=8 * size_of::<L>()).contains(width),
+                    "a packed number has at least one bit and fits a lane"
+                );
                 assert!(size_of_val(*packed) >= width * VECTOR_ROWS / 8 * vectors, "a packed vector is cut off");
             }
             Self::Plain(lanes) | Self::Floats(lanes) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! part: vectors * plain_bytes   the first number of each vector of 1,024 rows; floating point as ordered integers
-//! part: packed steps, as in `packed.rs`: number - number before - base; zero in the first row of a vector
+//! part: packed steps, as in `packed.rs`: number - previous number - base; zero in the first row of a vector
 //! parts: exceptions, as in `exceptions.rs`: steps that replace the packed ones; the head's `entries` counts them
 //! ```
 //!
@@ -104,7 +104,7 @@ pub(crate) struct DeltaPlan {
 }
 
 impl DeltaPlan {
-    /// Plan of fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
+    /// The plan with the fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
     pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
         let steps = Steps::between_neighbours(values, spread)?;
         let without_exceptions = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
@@ -128,9 +128,9 @@ impl DeltaPlan {
     }
 }
 
-/// Maximum steps in the sample that decides whether a plan is made.
+/// Maximum number of steps in the sample that decides whether a plan is made.
 const ESTIMATE_ROWS: usize = 256;
-/// Maximum steps in the sample that the window of a plan is found in.
+/// Maximum number of steps in the sample from which the window of a plan is found.
 const PLAN_ROWS: usize = 1024;
 
 /// Sample of at most `rows_max` evenly spaced steps, truncated to 64 bits.
@@ -153,8 +153,8 @@ pub(crate) fn width_of_steps(steps: impl Iterator<Item = i64>) -> Option<usize> 
     packed::width_of(min, max)
 }
 
-/// Bytes of the parts, with exceptions or without, from a sample of steps. A sample can only be narrower than all
-/// steps.
+/// Bytes of the parts, with exceptions or without, from a sample of steps. A sample needs at most as many
+/// bits per step as all steps.
 pub(crate) fn estimate_of_sample<N: Native>(
     sample: &[i64],
     statistics: &Statistics<'_, N>,

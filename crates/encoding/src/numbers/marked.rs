@@ -46,7 +46,8 @@ pub(crate) struct MarkedPlan<N> {
 }
 
 impl<N: Native> MarkedPlan<N> {
-    /// Plan of least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking saves nothing.
+    /// The plan with the least cost for `rows` numbers, from a sorted sample of them. Returns `None` if marking saves
+    /// nothing.
     pub(crate) fn from_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = LeastCost::find(sample, plain_bytes, depth.min(DEPTH_MAX));
         let overhead_bits = 8 * CHUNK_OVERHEAD_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);

@@ -57,9 +57,9 @@ struct SetMember {
     /// Piece code of each row. A null row has an arbitrary code, which may add an entry to its page that no row needs.
     piece_codes: Arc<Vec<u32>>,
     /// Bits per row without the set.
-    width_before: u32,
+    width_without_set: u32,
     /// Bits of all rows without the set.
-    bits_before: usize,
+    bits_without_set: usize,
 }
 
 /// The sets of a piece, and the values in each of its pages.
@@ -97,7 +97,7 @@ impl DictionarySet {
         // A page has at least one row, so its codes need room for one value of each column.
         let page_values = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
         set.width = width_of(page_values as u128 - 1);
-        let bits_before: usize = set.members.iter().map(|member| member.bits_before).sum();
+        let bits_before: usize = set.members.iter().map(|member| member.bits_without_set).sum();
         set.dictionary_bits = 8 * bytes;
         set.saved_bits =
             bits_before as i64 - (set.members.len() * rows * set.width as usize + set.dictionary_bits) as i64;
@@ -132,13 +132,13 @@ impl DictionarySet {
     }
 
     /// Upper bound of the bytes of the dictionary of a page that ends at `end`. Counts each entry by its distance from
-    /// the base, because the gap to the entry before it is not greater.
+    /// the base, because the gap to the previous entry is not greater.
     fn bytes_max(&self, end: usize, first_rows: &[u32]) -> usize {
         let values = self.values.iter().zip(first_rows).filter(|(_, row)| (**row as usize) < end);
         values.map(|(value, _)| distance_bytes(value.wrapping_sub(self.values[0]) as u64)).sum()
     }
 
-    /// Distance of each value from the one before it, for values given by ascending piece codes. The first is the
+    /// Distance of each value from the previous value, for values given by ascending piece codes. The first is the
     /// distance from the base.
     fn gaps(&self, piece_codes: &[u32]) -> impl Iterator<Item = u64> {
         let mut last = self.values[0];
@@ -184,8 +184,8 @@ fn candidates(columns: &[(&ColumnValues, Choice, &str)], plans: &[FieldPlan]) ->
             }
             None => continue,
         };
-        let bits_before = record.width as usize * values.rows() + 8 * plan.table.len();
-        let member = SetMember { ordinal, piece_codes: codes, width_before: record.width, bits_before };
+        let bits_without_set = record.width as usize * values.rows() + 8 * plan.table.len();
+        let member = SetMember { ordinal, piece_codes: codes, width_without_set: record.width, bits_without_set };
         candidates.push((column_values, member));
     }
     candidates
@@ -206,7 +206,7 @@ impl Sharing {
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
         // Row predicates and indexes can use a dictionary of the piece, but not dictionaries of pages. So page codes
         // must be shorter.
-        let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width_before);
+        let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width_without_set);
         // A set must save more than half a bit per row.
         let is_worthwhile =
             |set: &DictionarySet| set.saved_bits * 2 > rows as i64 && set.width <= WIDTH_MAX && is_shorter(set);

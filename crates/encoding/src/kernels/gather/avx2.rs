@@ -65,7 +65,7 @@ macro_rules! gather {
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;
-            assert!((1..=BITS).contains(&width), "a number has its bits");
+            assert!((1..=BITS).contains(&width), "a packed number has at least one bit and fits a lane");
             let vectors = packed.len() / (VECTOR_ROWS / BITS * width);
             let last = rows.iter().fold(0, |last, row| last.max(*row));
             assert!((last as usize) < vectors * VECTOR_ROWS, "a row of the vectors");

@@ -57,7 +57,7 @@ macro_rules! gather {
         /// rows differ.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
-            assert!((1..=$bits).contains(&width), "a number has its bits");
+            assert!((1..=$bits).contains(&width), "a packed number has at least one bit and fits a lane");
             let vectors = packed.len() / (VECTOR_ROWS / $bits * width);
             assert!(
                 rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32,
@@ -102,7 +102,7 @@ gather!(gather_32, u32, 32, _mm512_mask_storeu_epi32);
 /// Like [`gather_32`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], out: &mut [MaybeUninit<u64>]) {
-    assert!((1..=64).contains(&width), "a number has its bits");
+    assert!((1..=64).contains(&width), "a packed number has at least one bit and fits a lane");
     let vectors = packed.len() / (VECTOR_ROWS / 64 * width);
     assert!(rows.iter().fold(0, |last, row| last.max(*row)) < (vectors * VECTOR_ROWS) as u32, "a row of the vectors");
     assert_eq!(rows.len(), out.len(), "a cell for each row");
