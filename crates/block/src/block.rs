@@ -16,7 +16,7 @@ use crate::header::{DESCRIPTION, Header};
 use crate::segment::SegmentReader;
 use crate::selection::Rows;
 use crate::statistics::ColumnSummary;
-use crate::values::{ColumnValues, ExactBounds};
+use crate::values::{ColumnBounds, ColumnValues};
 use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexes};
 
 /// A block with a parsed header. Its methods read sections from a [`Sections`] on demand.
@@ -284,7 +284,7 @@ impl Block {
     /// at the first error.
     pub fn check(&self, sections: &dyn Sections) -> Result<(), BlockError> {
         self.description(sections)?;
-        let mut bounds = vec![ExactBounds::default(); self.columns()];
+        let mut bounds = vec![ColumnBounds::default(); self.columns()];
         let mut report = ScanReport::default();
         for segment in 0..self.segments() {
             for group in 0..self.header.groups() {

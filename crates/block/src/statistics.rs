@@ -27,7 +27,7 @@ use taut_types::{ColumnPredicate, ColumnStatistics, Datum, DistinctSketch, Logic
 
 use crate::bytes::{u32_at, u64_at};
 use crate::error::{Corrupt, corrupt_at};
-use crate::values::ExactBounds;
+use crate::values::ColumnBounds;
 
 const FIXED_BYTES: usize = 32;
 const SEGMENT_BYTES: usize = 16;
@@ -41,7 +41,7 @@ const IS_EXACT: u32 = 4;
 pub(crate) struct StatisticsBuilder {
     /// Zones and plain bytes of each segment.
     pub segments: Vec<(Vec<Zone>, u64)>,
-    pub bounds: ExactBounds,
+    pub bounds: ColumnBounds,
     pub sketch: DistinctSketch,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Datums {
 
 /// Bounds of a column over a whole block, as its statistics store them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ExactBounds {
+pub(crate) struct ColumnBounds {
     pub min: Option<Datum>,
     pub max: Option<Datum>,
     pub is_inexact: bool,
@@ -117,8 +117,8 @@ impl ColumnValues {
         }
     }
 
-    /// Zones that end at the rows `ends`. Extends `exact` to the values of all these rows.
-    pub fn zones(&self, ends: &[u32], exact: &mut ExactBounds) -> Vec<Zone> {
+    /// Zones that end at the rows `ends`. Extends `column_bounds` to the values of all these rows.
+    pub fn zones(&self, ends: &[u32], column_bounds: &mut ColumnBounds) -> Vec<Zone> {
         let mut start = 0;
         let mut zones = Vec::with_capacity(ends.len());
         for end in ends {
@@ -126,11 +126,11 @@ impl ColumnValues {
             let nulls = self.nulls().map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count() as u32);
             let bounds = match &self.datums {
                 Datums::Bytes(views) => bytes_bounds(views, rows).map(|(min, max)| {
-                    exact.extend_bytes(min, max);
+                    column_bounds.extend_bytes(min, max);
                     (Datum::Bytes(lower_prefix(min).into()), upper_prefix(max).map(Datum::Bytes))
                 }),
                 _ => self.number_bounds(rows).map(|(min, max)| {
-                    exact.extend_numbers(min, max);
+                    column_bounds.extend_numbers(min, max);
                     (Datum::Number(min), Some(Datum::Number(max)))
                 }),
             };
@@ -157,7 +157,7 @@ impl ColumnValues {
         }
     }
 
-    /// Inserts every value into a sketch. May skip a value that equals the one before it.
+    /// Inserts every value into a sketch. May skip a value that equals the previous one.
     pub fn sketch(&self, sketch: &mut DistinctSketch) {
         match &self.datums {
             Datums::Narrow(numbers) => {
@@ -181,7 +181,7 @@ impl ColumnValues {
     }
 }
 
-impl ExactBounds {
+impl ColumnBounds {
     fn extend_numbers(&mut self, min: i128, max: i128) {
         self.extend(Datum::Number(min), Datum::Number(max));
     }

@@ -24,17 +24,17 @@ pub(crate) trait NumberSource {
 }
 
 /// Numbers of a range of rows.
-pub(crate) struct Rows<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
+pub(crate) struct NumbersInRange<'a>(pub(crate) &'a Numbers, pub(crate) Range<usize>);
 /// Numbers of selected runs of rows.
-pub(crate) struct InRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
+pub(crate) struct NumbersInRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
 /// Numbers at ascending positions.
-pub(crate) struct Positions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
+pub(crate) struct NumbersAtPositions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
 /// Numbers of the rows of a bitmap. The last field is the number of selected rows.
-pub(crate) struct Selected<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
+pub(crate) struct SelectedNumbers<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
 /// The distinct numbers of a dictionary.
-pub(crate) struct Entries<'a>(pub(crate) &'a Numbers);
+pub(crate) struct DictionaryNumbers<'a>(pub(crate) &'a Numbers);
 
-impl NumberSource for Rows<'_> {
+impl NumberSource for NumbersInRange<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -44,7 +44,7 @@ impl NumberSource for Rows<'_> {
     }
 }
 
-impl NumberSource for InRuns<'_> {
+impl NumberSource for NumbersInRuns<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -54,7 +54,7 @@ impl NumberSource for InRuns<'_> {
     }
 }
 
-impl NumberSource for Positions<'_> {
+impl NumberSource for NumbersAtPositions<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -64,7 +64,7 @@ impl NumberSource for Positions<'_> {
     }
 }
 
-impl NumberSource for Selected<'_> {
+impl NumberSource for SelectedNumbers<'_> {
     fn len(&self) -> usize {
         self.2
     }
@@ -74,7 +74,7 @@ impl NumberSource for Selected<'_> {
     }
 }
 
-impl NumberSource for Entries<'_> {
+impl NumberSource for DictionaryNumbers<'_> {
     fn len(&self) -> usize {
         self.0.entry_count()
     }

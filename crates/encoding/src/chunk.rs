@@ -9,7 +9,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use taut_types::{ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 use crate::arrays::{
-    ArrayBuilder, Entries, InRuns, NumberSource, Positions, Rows, Selected, array_of, array_of_buffer,
+    ArrayBuilder, DictionaryNumbers, NumberSource, NumbersAtPositions, NumbersInRange, NumbersInRuns, SelectedNumbers,
+    array_of, array_of_buffer,
 };
 use crate::bytes::Bytes;
 use crate::codes::Codes;
@@ -22,9 +23,9 @@ pub use aggregate::NullableNumbers;
 
 /// An encoded column of a segment, ready to be read. Clones share the bytes.
 ///
-/// Parsing checks the frame and reads no rows. Rows are checked when they are read. Damaged bytes with a correct
-/// checksum can decode to wrong values, but never to values that break an invariant of Arrow. For example, text that is
-/// not UTF-8 decodes to the empty string. [`Chunk::check`] checks all rows.
+/// Parsing checks the head and the lengths of the parts, and reads no rows. Rows are checked when they are read.
+/// Damaged bytes with a correct checksum can decode to wrong values, but never to values that break an invariant of
+/// Arrow. For example, text that is not UTF-8 decodes to the empty string. [`Chunk::check`] checks all rows.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     logical: LogicalType,
@@ -46,7 +47,7 @@ enum ChunkValues {
 }
 
 impl Chunk {
-    /// Checks the frame of a chunk. Bytes that are not aligned to 16 are copied.
+    /// Checks the head of a chunk and the lengths of its parts. Bytes that are not aligned to 16 are copied.
     ///
     /// # Errors
     /// If the bytes are not a chunk of this type and number of rows.
@@ -120,7 +121,7 @@ impl Chunk {
             ChunkValues::Bytes(bytes) => bytes.views(rows).into_array(nulls),
             ChunkValues::Numbers(numbers) => match self.shared_buffer(numbers, &rows) {
                 Some(buffer) => array_of_buffer(self.logical, buffer, rows.len(), nulls),
-                None => array_of(self.logical, &Rows(numbers, rows), nulls),
+                None => array_of(self.logical, &NumbersInRange(numbers, rows), nulls),
             },
         }
     }
@@ -132,7 +133,7 @@ impl Chunk {
     pub fn append(&self, rows: Range<usize>, array: &mut ArrayBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = self.nulls_of(&rows);
-        self.append_from(array, rows.len(), nulls.as_ref(), |numbers| Rows(numbers, rows));
+        self.append_from(array, rows.len(), nulls.as_ref(), |numbers| NumbersInRange(numbers, rows));
     }
 
     fn append_from<'a, S: NumberSource>(
@@ -178,7 +179,7 @@ impl Chunk {
                 views.close_gaps(runs);
                 views.into_array(nulls)
             }
-            ChunkValues::Numbers(numbers) => array_of(self.logical, &InRuns(numbers, runs), nulls),
+            ChunkValues::Numbers(numbers) => array_of(self.logical, &NumbersInRuns(numbers, runs), nulls),
         }
     }
 
@@ -190,7 +191,7 @@ impl Chunk {
         let rows = runs.span();
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let nulls = runs.nulls(self.nulls_of(&rows));
-        self.append_from(array, runs.len(), nulls.as_ref(), |numbers| InRuns(numbers, runs));
+        self.append_from(array, runs.len(), nulls.as_ref(), |numbers| NumbersInRuns(numbers, runs));
     }
 
     /// Bytes of plain numbers that already have the layout of the Arrow type, without a copy.
@@ -209,7 +210,7 @@ impl Chunk {
         match &self.values {
             ChunkValues::Null => arrow_array::new_null_array(&self.logical.arrow(), positions.len()),
             ChunkValues::Bytes(bytes) => bytes.views_at(positions).into_array(nulls),
-            ChunkValues::Numbers(numbers) => array_of(self.logical, &Positions(numbers, positions), nulls),
+            ChunkValues::Numbers(numbers) => array_of(self.logical, &NumbersAtPositions(numbers, positions), nulls),
         }
     }
 
@@ -219,7 +220,7 @@ impl Chunk {
     /// If a position is not within the rows of the chunk, or the array has another type.
     pub fn append_at(&self, positions: &[u32], array: &mut ArrayBuilder) {
         let nulls = self.nulls_at(positions);
-        self.append_from(array, positions.len(), nulls.as_ref(), |numbers| Positions(numbers, positions));
+        self.append_from(array, positions.len(), nulls.as_ref(), |numbers| NumbersAtPositions(numbers, positions));
     }
 
     /// Validity of the rows at ascending positions. Returns `None` if all rows of the chunk are null or none is.
@@ -252,12 +253,12 @@ impl Chunk {
         true
     }
 
-    fn selection_source<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<Selected<'a>> {
+    fn selection_source<'a>(&'a self, selection: &'a Bitmap, selected: usize) -> Option<SelectedNumbers<'a>> {
         assert_eq!(selection.len(), self.rows, "a selection has one bit per row of the chunk");
         let (ChunkValues::Numbers(numbers), None) = (&self.values, &self.validity) else { return None };
         let value_bytes = self.logical.arrow().primitive_width().unwrap_or(1);
         let is_fast = numbers.is_select_fast(selected, self.rows, value_bytes);
-        is_fast.then_some(Selected(numbers, selection, selected))
+        is_fast.then_some(SelectedNumbers(numbers, selection, selected))
     }
 
     /// Clears the bits of rows in `rows` that fail the predicate. Bit `r` of `selection` is row `r` of the segment.
@@ -403,7 +404,7 @@ impl Chunk {
             ChunkValues::Null => Some(arrow_array::new_empty_array(&self.logical.arrow())),
             ChunkValues::Bytes(bytes) => Some(bytes.entries()?.into_array(None)),
             ChunkValues::Numbers(numbers) if !numbers.has_entries() => None,
-            ChunkValues::Numbers(numbers) => Some(array_of(self.logical, &Entries(numbers), None)),
+            ChunkValues::Numbers(numbers) => Some(array_of(self.logical, &DictionaryNumbers(numbers), None)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Frame of a chunk: a fixed head, then parts.
+//! Layout of a chunk: a fixed head, then parts.
 //!
 //! ```text
 //! offset  size  field
@@ -121,8 +121,8 @@ impl Head {
         let check = |is_valid, at, expected| if is_valid { Ok(()) } else { Err(corrupt(at, expected)) };
         check(head.width <= 64, 2, "a width of 0 to 64 bits")?;
         check(head.plain_bytes == plain_bytes, 3, "the plain width of the type")?;
-        let is_segment = head.rows == rows && (1..=CHUNK_ROWS_MAX).contains(&rows);
-        check(is_segment, 4, "the number of rows of the segment")?;
+        let is_row_count_valid = head.rows == rows && (1..=CHUNK_ROWS_MAX).contains(&rows);
+        check(is_row_count_valid, 4, "the number of rows of the segment")?;
         check(head.nulls <= head.rows, 8, "no more nulls than rows")?;
         check(head.entries <= CHUNK_ROWS_MAX, 12, "at most 65,536 entries")?;
         check(head.runs <= head.rows, 32, "no more runs than rows")?;

@@ -195,7 +195,7 @@ pub fn merge_similar_zones(zones: Vec<Zone>) -> Vec<Zone> {
 }
 
 impl ZoneMap {
-    /// Zone map of the given zones, which are in order of rows.
+    /// Creates a zone map from zones in order of rows.
     pub fn new(zones: Vec<Zone>) -> Self {
         let overall = zones.iter().cloned().reduce(Zone::merge);
         let follows = |pair: &[Zone]| match (&pair[0].bounds, &pair[1].bounds) {
@@ -295,7 +295,7 @@ impl ZoneMap {
     /// Appends the bytes of all zones.
     ///
     /// # Panics
-    /// If a bound has another form, or does not fit: bytes longer than 16, or a narrow number over 64 bits.
+    /// If a bound is not of this form, or does not fit: bytes longer than 16, or a narrow number over 64 bits.
     pub fn write(&self, form: ZoneForm, bytes: &mut Vec<u8>) {
         for zone in &self.zones {
             write_zone(zone, form, bytes);

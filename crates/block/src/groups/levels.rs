@@ -143,12 +143,12 @@ impl Levels {
             return Err(corrupt_at(LEVELS_AT + 4, "records of levels inside the head"));
         }
         let mut columns = vec![];
-        let mut level_of: Vec<Option<usize>> = vec![None; types.len()];
+        let mut level_of_column: Vec<Option<usize>> = vec![None; types.len()];
         for level in 0..count {
             let at = levels_at + level * RECORD_BYTES;
             let word = |field: usize| u32_at(head, at + 4 * field) as usize;
             let (ordinal, chunk_at, length) = (word(0), word(1), word(2));
-            let unassigned = level_of.get_mut(ordinal).filter(|other| other.is_none());
+            let unassigned = level_of_column.get_mut(ordinal).filter(|other| other.is_none());
             *unassigned.ok_or(corrupt_at(at, "a column of the group that is no other level"))? = Some(level);
             let is_inside = chunk_at >= records_end && chunk_at.is_multiple_of(64) && chunk_at + length <= head.len();
             if !is_inside || word(3) != 0 {
@@ -163,7 +163,7 @@ impl Levels {
             Some(level) => Some(ColumnStorageIndex::Column(level)),
             None => fields.next().map(ColumnStorageIndex::Field),
         };
-        Ok(Self::OfRows { columns, storage: level_of.into_iter().filter_map(storage_of).collect() })
+        Ok(Self::OfRows { columns, storage: level_of_column.into_iter().filter_map(storage_of).collect() })
     }
 
     /// Types of the columns that are fields. `types` has the types of all columns.

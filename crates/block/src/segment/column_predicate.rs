@@ -45,12 +45,12 @@ impl SegmentReader<'_> {
         if let Some(chunk) = piece.chunk(ordinal).filter(|_| rows == all) {
             let mut selection = Bitmap::none(0);
             chunk.select_passing(planned.predicate, &mut selection);
-            let left = self.finish_scan(planned, rows, &cached, &selection, report)?;
-            return Ok(Selection::from_counted_bitmap(selection, left));
+            let remaining = self.finish_scan(planned, rows, &cached, &selection, report)?;
+            return Ok(Selection::from_counted_bitmap(selection, remaining));
         }
         let mut selection = self.ranges_bitmap(&planned.uncertain);
-        let left = self.scan_column(planned, rows, &cached, &mut selection, report)?;
-        Ok(Selection::from_counted_bitmap(selection, left))
+        let remaining = self.scan_column(planned, rows, &cached, &mut selection, report)?;
+        Ok(Selection::from_counted_bitmap(selection, remaining))
     }
 
     /// Deselects the rows that fail a column predicate. `selected` is the number of selected rows. Returns the number
@@ -104,11 +104,11 @@ impl SegmentReader<'_> {
         let (mut positions, mut compared) = (vec![], 0);
         for rows in planned.uncertain.iter() {
             let rows = rows.start as usize..rows.end as usize;
-            let Some((found, found_compared)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows)
+            let Some((found, rows_compared)) = chunk.find_by_extremes(planned.predicate, (*extreme, extremes), rows)
             else {
                 return Ok(None);
             };
-            compared += found_compared as u64;
+            compared += rows_compared as u64;
             if positions.is_empty() { positions = found } else { positions.extend(found) }
         }
         report.count_column_scan(compared);
@@ -142,17 +142,17 @@ impl SegmentReader<'_> {
         report: &mut ScanReport,
     ) -> Result<usize, BlockError> {
         report.count_column_scan(planned.uncertain.rows());
-        let (sections, rows, left) = (self.sections, self.rows, selection.count());
+        let (sections, rows, remaining) = (self.sections, self.rows, selection.count());
         let (piece, _) = self.piece(planned.predicate.column)?;
         if let Some((extreme, DerivedLookup::Miss)) = cached
             && planned.uncertain.rows() as usize * 2 > rows
-            && left * ROWS_PER_MATCH_MIN <= selected
+            && remaining * ROWS_PER_MATCH_MIN <= selected
             && let Some(column) = piece.single_column()
             && let Some(extremes) = column.chunk.extremes(*extreme)
         {
             sections.cache_extremes(column.section, *extreme, extremes);
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     /// The extreme that a range predicate passes: [`Extreme::Greatest`] if it passes only the greatest numbers of the

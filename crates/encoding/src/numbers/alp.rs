@@ -2,10 +2,10 @@
 //! compression, 2023).
 //!
 //! ```text
-//! part: integers less `base` in `width` bits, as in `packed.rs`; base and integers lie within 2^51 of zero
+//! part: integers minus `base` in `width` bits, as in `packed.rs`; base and integers lie within 2^51 of zero
 //! parts: exceptions as ordered integers, as in `exceptions.rs`; the head's `entries` counts them
 //!
-//! value = integer * 10^factor * 10^-exponent, each product rounded to a double, at last to a real
+//! value = integer * 10^factor * 10^-exponent, each product rounded to a double; a real is rounded once more
 //! ```
 //!
 //! Most floating-point values were decimal numbers first: 1234.56 is the integer 123456 with exponent 2. But the double
@@ -14,7 +14,7 @@
 //! stored: 1234.56 is 123456 with exponent 14 and factor 12. A value that does not decode bit for bit is an exception:
 //! a NaN, an infinity, minus zero, or a value of many digits.
 //!
-//! Reals are computed as doubles, which leaves them hardly any exceptions. Values never fall as their integers grow, so
+//! Reals are computed as doubles, so hardly any of them are exceptions. Values never fall as their integers grow, so
 //! that a range of values is a range of integers.
 
 use std::ops::Range;
@@ -193,7 +193,7 @@ impl Alp {
         // `parse` has checked that integers are small.
         let (scale, base) = (self.scale, self.integers.base() as i64);
         let integer = move |distance: u64| base.wrapping_add(distance as i64);
-        // Decided once here, not for each value.
+        // The type is tested once here, not for each value.
         if scale.is_real {
             let ordered =
                 move |distance| O::from_number(f32_to_ordered(scale.to_double(integer(distance)) as f32).into());

@@ -1,4 +1,4 @@
-//! Runs of equal numbers, each as its length and the step from the run before: encoding `run_length_delta`.
+//! Runs of equal numbers, each as its length and the step from the previous run: encoding `run_length_delta`.
 //!
 //! ```text
 //! part: vectors * plain_bytes   the number of the first run of each vector of 1,024 words; floating point as ordered
@@ -6,13 +6,13 @@
 //! part: vectors * 2             u16 each: the row at which that run begins
 //! part: words, packed as in `packed.rs`:
 //!         bits 0 .. run_bits        rows of the run - 1
-//!         bits run_bits .. width    number - number of the run before - base; zero in the first word of a vector
+//!         bits run_bits .. width    number - number of the previous run - base; zero in the first word of a vector
 //! ```
 //!
-//! The head holds `width`, the run_bits in `entries`, the number of words in `runs`, and the least step in `base`. A
-//! run too long for its bits is continued by a word with the same number. The encoding is for ascending sequences with
-//! small steps and duplicates, which take less than a byte per run. It also holds numbers that do not ascend, but
-//! predicates then read every run. A row is found by summing up the runs before it in its vector of words.
+//! The head holds `width`, `run_bits` in the field `entries`, the number of words in `runs`, and the least step in
+//! `base`. A run too long for its bits is continued by a word with the same number. The encoding is for ascending
+//! sequences with small steps and duplicates, which take less than a byte per run. It also holds numbers that do not
+//! ascend, but predicates then read every run. A row is found by summing up the runs before it in its vector of words.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ pub(crate) struct RunLengthDelta {
     words: Packed,
 }
 
-/// Choice of how runs become words.
+/// How runs are stored as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunLengthDeltaPlan {
     steps: Steps,
@@ -60,8 +60,8 @@ pub(crate) struct RunLengthDeltaPlan {
 }
 
 impl RunLengthDeltaPlan {
-    /// Plan of fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few for a
-    /// word.
+    /// The plan with the fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few
+    /// for a word.
     pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let starts = run_starts(values);
         let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
@@ -160,7 +160,10 @@ impl RunLengthDelta {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let run_bits = head.entries;
         if run_bits > RUN_BITS_MAX.min(head.width) {
-            return Err(CorruptChunk { at: 12, expected: "no more bits of a run than 16, nor than of its word" });
+            return Err(CorruptChunk {
+                at: 12,
+                expected: "at most 16 bits for the length of a run, and no more than its word has",
+            });
         }
         if head.runs == 0 {
             return Err(CorruptChunk { at: 32, expected: "at least one run" });

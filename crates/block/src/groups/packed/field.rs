@@ -107,8 +107,8 @@ pub(crate) enum FieldValues {
 /// How the start of an inline value is found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InlineStart {
-    /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the one
-    /// before.
+    /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the
+    /// previous one.
     AfterPreceding(PrecedingEnd),
     /// The value begins at an anchor plus the lengths of the values between them.
     ByLengths(Lengths),

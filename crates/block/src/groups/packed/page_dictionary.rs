@@ -8,10 +8,10 @@
 //! after the head of a page (16 bytes), which contains the total length of the dictionaries:
 //! offset  size   field
 //! 0       S * 8  sets      for each set of the piece: count of entries u32, offset at which its entries end u32
-//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the entry before
-//!                          it, the first as its distance from the base of the fields. A distance is a LEB128 number:
-//!                          groups of seven bits, the lowest first; the highest bit of a byte is set if another group
-//!                          follows
+//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the previous
+//!                          entry, the first as its distance from the base of the fields. A distance is a LEB128
+//!                          number: groups of seven bits, the lowest first; the highest bit of a byte is set if
+//!                          another group follows
 //! ```
 
 use taut_encoding::Bitmap;
