@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_block::{BuildError, CorruptRows, rows};
-use taut_testkit::{Model, Nulls, Shape, TYPES, agree, array_of, keys, tables};
+use taut_testkit::{Model, Nulls, Shape, TYPES, agree, array_of, column_values, tables};
 use taut_types::{Column, ColumnIndex, LogicalType, Schema};
 
 const SEED: u64 = 31;
@@ -22,7 +22,8 @@ fn schema_of(columns: Vec<(LogicalType, bool)>) -> Arc<Schema> {
 /// Rows of every type, some of them null.
 fn all_types(rows: usize, shape: Shape, nulls: Nulls, random: &mut StdRng) -> (Arc<Schema>, RecordBatch) {
     let schema = schema_of(TYPES.iter().map(|logical| (*logical, nulls != Nulls::None)).collect());
-    let arrays = TYPES.iter().map(|logical| array_of(&keys(*logical, shape, nulls, rows, random), *logical)).collect();
+    let arrays =
+        TYPES.iter().map(|logical| array_of(&column_values(*logical, shape, nulls, rows, random), *logical)).collect();
     let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
     (schema, batch)
 }

@@ -215,7 +215,7 @@ impl MoverState {
 
     /// Whether the delta of some table may be so large that commits wait for it.
     pub fn may_be_overfull(&self, catalog: &Catalog) -> bool {
-        self.exceeds_hard_limit(catalog.pages())
+        self.exceeds_hard_limit(catalog.delta_rows_and_bytes())
     }
 
     fn exceeds_hard_limit(&self, (rows, bytes): (u64, u64)) -> bool {

@@ -223,13 +223,13 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let mut cached = self.has_long_definitions.lock();
         if let Some((definitions, has_long_definitions)) = *cached
-            && definitions == snapshot.definitions()
+            && definitions == snapshot.definitions_id()
         {
             return has_long_definitions;
         }
         let has_long_definitions = snapshot.views().any(|view| taut_sql::is_long(&view.sql))
             || snapshot.tables().any(|table| has_long_text(&table.constraints));
-        *cached = Some((snapshot.definitions(), has_long_definitions));
+        *cached = Some((snapshot.definitions_id(), has_long_definitions));
         has_long_definitions
     }
 
@@ -411,7 +411,7 @@ impl QuerySession {
             Statement::Engine { statement, .. } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
                 let is_other = |table: &&TableReference| table.table() != mutation.table;
-                mutation.named.iter().filter(is_other).cloned().collect()
+                mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
             Statement::CreateTable { source: TableSource::Query(query), .. } => {
                 let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));

@@ -88,7 +88,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::NameTaken { .. } => "42P07",
         CommitError::NoView { .. } => "42P01",
         CommitError::Referenced { .. } => "2BP01",
-        CommitError::NotSettled { .. } => "55000",
+        CommitError::MayHoldNulls { .. } => "55000",
         CommitError::OwnRows { .. } => "55006",
         CommitError::Constraints { .. } => "42830",
         CommitError::ReadOnly => "25006",

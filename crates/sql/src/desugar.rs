@@ -1,4 +1,4 @@
-//! Rewrite of syntax that the planner does not support into equivalent syntax.
+//! Rewrites syntax that the planner does not support into equivalent syntax.
 
 mod function_names;
 mod output_names;
@@ -13,8 +13,8 @@ use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
-pub(crate) use self::output_names::distinct_names;
-pub(crate) use self::values::values_with_queries;
+pub(crate) use self::output_names::make_names_distinct;
+pub(crate) use self::values::rewrite_values_with_queries;
 
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
 pub(crate) fn desugar(statement: &mut EngineStatement) {
@@ -30,51 +30,51 @@ pub(crate) fn desugar(statement: &mut EngineStatement) {
 #[derive(Default)]
 struct Desugar {
     /// Number of function calls around the visited expression.
-    functions: usize,
+    function_depth: usize,
 }
 
 impl VisitorMut for Desugar {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        values_with_queries(&mut query.body);
+        rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<()> {
-        row_values::replace_in_statement(statement);
+        row_values::rewrite_in_statement(statement);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        row_values::replace_in_select(select);
-        distinct_names(&mut select.projection);
+        row_values::rewrite_in_select(select);
+        make_names_distinct(&mut select.projection);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        self.functions += usize::from(matches!(expression, Expr::Function(_)));
+        self.function_depth += usize::from(matches!(expression, Expr::Function(_)));
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let Expr::Function(function) = expression {
-            self.functions -= 1;
-            if self.functions > 0 {
-                function_names::use_first_name(function);
+            self.function_depth -= 1;
+            if self.function_depth > 0 {
+                function_names::use_canonical_name(function);
             }
         }
-        floating_literal(expression);
-        distinct_from_first(expression);
-        row_values::replace(expression);
+        cast_exponent_literal(expression);
+        regroup_distinct_from(expression);
+        row_values::rewrite_comparison(expression);
         ControlFlow::Continue(())
     }
 }
 
 /// Turns a number with an exponent, such as `1e300`, into double precision, because a decimal has only 38 digits.
 /// Numbers without an exponent stay exact.
-fn floating_literal(expression: &mut Expr) {
+fn cast_exponent_literal(expression: &mut Expr) {
     if let Expr::Value(value) = expression
         && let Value::Number(number, _) = &value.value
         && number.contains(['e', 'E'])
@@ -90,12 +90,11 @@ fn floating_literal(expression: &mut Expr) {
     }
 }
 
-/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads all that follows `FROM` as
-/// the right operand. Inner expressions are visited first, so that a `NOT` or `AND` in front gets the regrouped
-/// expression as its operand, and must be regrouped too. Only this case leaves an `AND` or `OR` as a direct operand:
-/// elsewhere it would be in parentheses.
-fn distinct_from_first(expression: &mut Expr) {
-    let joins_less: fn(&BinaryOperator) -> bool = match expression {
+/// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads everything after `FROM` as
+/// the right operand. Inner expressions are visited first, so a `NOT` or `AND` in front gets the regrouped expression
+/// as its operand, and must be regrouped too. Elsewhere an `AND` or `OR` that is a direct operand is in parentheses.
+fn regroup_distinct_from(expression: &mut Expr) {
+    let binds_weaker: fn(&BinaryOperator) -> bool = match expression {
         Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
         _ => |op| matches!(op, BinaryOperator::And | BinaryOperator::Or),
     };
@@ -106,12 +105,12 @@ fn distinct_from_first(expression: &mut Expr) {
     else {
         return;
     };
-    if !matches!(operand.as_ref(), Expr::BinaryOp { op, .. } if joins_less(op)) {
+    if !matches!(operand.as_ref(), Expr::BinaryOp { op, .. } if binds_weaker(op)) {
         return;
     }
-    let mut whole = std::mem::replace(operand.as_mut(), Expr::value(Value::Null));
-    let mut first = &mut whole;
-    while matches!(first, Expr::BinaryOp { op, .. } if joins_less(op))
+    let mut root = std::mem::replace(operand.as_mut(), Expr::value(Value::Null));
+    let mut first = &mut root;
+    while matches!(first, Expr::BinaryOp { op, .. } if binds_weaker(op))
         && let Expr::BinaryOp { left, .. } = first
     {
         first = left;
@@ -122,7 +121,7 @@ fn distinct_from_first(expression: &mut Expr) {
         // In parentheses, because the text may be printed and parsed again.
         *first = Expr::Nested(Box::new(first.clone()));
     }
-    *expression = whole;
+    *expression = root;
 }
 
 #[cfg(test)]
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_replaced_where_the_planner_does_not_know_them() {
+    fn unsupported_syntax_is_replaced() {
         for (text, expected) in [
             ("SELECT a, b, t.a, u.a", "SELECT a, b, t.a AS \"a_1\", u.a AS \"a_2\""),
             ("SELECT t.a, u.a", "SELECT t.a, u.a"),

@@ -90,12 +90,12 @@ pub enum SqlError {
         name: String,
     },
     /// Values that do not match the parameters of a statement.
-    #[error("the statement has {wanted} parameters, {given} values are given{}", without_value(.missing))]
+    #[error("the statement has {expected} parameters, {found} values are given{}", without_value(.missing))]
     Parameters {
         /// Number of parameters of the statement.
-        wanted: usize,
+        expected: usize,
         /// Number of values given.
-        given: usize,
+        found: usize,
         /// Names of parameters without a value.
         missing: String,
     },

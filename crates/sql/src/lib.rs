@@ -59,7 +59,7 @@ pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{
-    ACTION, Action, Conflict, ConflictTarget, Listed, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
+    ACTION, Action, Conflict, ConflictTarget, ListedRows, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
     TargetColumn, WRITTEN, assignment_function,
 };
 pub use names::Names;

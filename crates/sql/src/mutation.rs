@@ -1,4 +1,4 @@
-//! Rewrite of statements that change rows into queries that compute the changes.
+//! Rewrites statements that change rows into queries that compute the changes.
 //!
 //! `UPDATE`, `DELETE`, `MERGE` and `INSERT ... ON CONFLICT` become a `SELECT`. It returns the hidden id and the new
 //! values of every row to change. The planner treats it like any other query, so subqueries, joins and limits work as
@@ -10,9 +10,9 @@
 
 mod assign;
 mod delete;
+mod do_nothing;
 mod insert;
 mod merge;
-mod nothing;
 mod qualify;
 mod target;
 #[cfg(test)]
@@ -26,15 +26,15 @@ use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::resolve::resolve_table_references;
 use datafusion_sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
 
-use crate::desugar::distinct_names;
+use crate::desugar::make_names_distinct;
 use crate::error::{Result, SqlError};
 use crate::listed_values::lists_values;
 use crate::syntax;
 
 use self::target::Target;
 
-pub use self::insert::{Conflict, ConflictTarget, Listed};
-pub(crate) use self::nothing::with_nothing;
+pub(crate) use self::do_nothing::replace_do_nothing;
+pub use self::insert::{Conflict, ConflictTarget, ListedRows};
 pub use self::target::{TargetColumn, assignment_function};
 
 /// Relation of the rows that a statement may change, with their ids.
@@ -109,7 +109,7 @@ pub struct Mutation {
     pub returning: Option<Vec<SelectItem>>,
     /// Tables that the statement names, the changed one included. Empty for an `INSERT` of listed values that has
     /// neither `ON CONFLICT` nor `RETURNING`.
-    pub named: Vec<TableReference>,
+    pub named_tables: Vec<TableReference>,
     with: Option<With>,
     parts: Parts,
 }
@@ -143,14 +143,26 @@ pub struct Outputs {
     pub columns: Range<usize>,
 }
 
+/// Columns that a query of changes returns before the columns of the table.
+#[derive(Clone, Copy, Debug)]
+enum HiddenColumns {
+    /// All rows are inserted.
+    None,
+    /// [`ROW`].
+    Row,
+    /// [`ROW`] and [`ACTION`].
+    RowAndAction,
+}
+
 impl Outputs {
-    fn new(has_row: bool, has_action: bool, columns: usize) -> Self {
-        let first = usize::from(has_row) + usize::from(has_action);
-        Self {
-            row: has_row.then_some(0),
-            action: has_action.then_some(usize::from(has_row)),
-            columns: first..first + columns,
-        }
+    /// Meaning of `hidden` columns followed by `columns` columns of the table.
+    fn new(hidden: HiddenColumns, columns: usize) -> Self {
+        let (row, action, first) = match hidden {
+            HiddenColumns::None => (None, None, 0),
+            HiddenColumns::Row => (Some(0), None, 1),
+            HiddenColumns::RowAndAction => (Some(0), Some(1), 2),
+        };
+        Self { row, action, columns: first..first + columns }
     }
 }
 
@@ -170,39 +182,47 @@ fn named_tables(ast: &Ast) -> Vec<TableReference> {
 
 impl Mutation {
     /// Whether a statement changes rows in a way that DataFusion does not plan.
-    pub(crate) fn is(ast: &Ast) -> bool {
+    pub(crate) fn is_mutation(ast: &Ast) -> bool {
         match ast {
             Ast::Update(_) | Ast::Delete(_) | Ast::Merge(_) => true,
-            Ast::Insert(insert) => insert::is_ours(insert),
-            Ast::Query(query) => body_of(query).is_some(),
+            Ast::Insert(insert) => insert::needs_mutation(insert),
+            Ast::Query(query) => mutation_after_with(query).is_some(),
             _ => false,
         }
     }
 
-    /// Converts a statement for which [`Mutation::is`] holds.
+    /// Converts a statement for which [`Mutation::is_mutation`] holds.
     ///
     /// # Errors
     /// If the statement has parts that are not supported.
-    pub(crate) fn of(ast: Ast) -> Result<Self> {
-        let named = named_tables(&ast);
-        Ok(Self { named, ..Self::without_names(ast)? })
+    pub(crate) fn from_ast(ast: Ast) -> Result<Self> {
+        let named_tables = named_tables(&ast);
+        Ok(Self { named_tables, ..Self::without_named_tables(ast)? })
     }
 
-    fn without_names(ast: Ast) -> Result<Self> {
+    fn without_named_tables(ast: Ast) -> Result<Self> {
         let (kind, (target, parts, returning)) = match ast {
-            Ast::Insert(insert) => (MutationKind::Insert, insert::parts(insert)?),
-            Ast::Update(update) => (MutationKind::Update, update::parts(update)?),
-            Ast::Delete(delete) => (MutationKind::Delete, delete::parts(delete)?),
-            Ast::Merge(merge) => (MutationKind::Merge, merge::parts(merge)?),
-            Ast::Query(query) if body_of(&query).is_some() => {
+            Ast::Insert(insert) => (MutationKind::Insert, insert::split(insert)?),
+            Ast::Update(update) => (MutationKind::Update, update::split(update)?),
+            Ast::Delete(delete) => (MutationKind::Delete, delete::split(delete)?),
+            Ast::Merge(merge) => (MutationKind::Merge, merge::split(merge)?),
+            Ast::Query(query) if mutation_after_with(&query).is_some() => {
                 let with = query.with.clone();
                 check_with(with.as_ref())?;
-                let Some(body) = body_of(&query) else { return Err(no_mutation()) };
-                return Ok(Self { with, ..Self::without_names(body.clone())? });
+                let Some(body) = mutation_after_with(&query) else { return Err(unsupported_statement()) };
+                return Ok(Self { with, ..Self::without_named_tables(body.clone())? });
             }
-            _ => return Err(no_mutation()),
+            _ => return Err(unsupported_statement()),
         };
-        Ok(Self { table: target.table, alias: target.alias, kind, returning, named: Vec::new(), with: None, parts })
+        Ok(Self {
+            table: target.table,
+            alias: target.alias,
+            kind,
+            returning,
+            named_tables: Vec::new(),
+            with: None,
+            parts,
+        })
     }
 
     /// The `ON CONFLICT` clause, if there is one.
@@ -214,9 +234,9 @@ impl Mutation {
     }
 
     /// Rows of an `INSERT ... VALUES`. `None` if the statement gets its rows in another way.
-    pub fn listed(&self) -> Option<Listed<'_>> {
+    pub fn listed_rows(&self) -> Option<ListedRows<'_>> {
         match &self.parts {
-            Parts::Insert(insert) => insert.listed(),
+            Parts::Insert(insert) => insert.listed_rows(),
             _ => None,
         }
     }
@@ -226,7 +246,7 @@ impl Mutation {
     ///
     /// # Errors
     /// If [`Mutation::query`] fails on the same names or values.
-    pub fn on_conflict(&self, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Self>> {
+    pub fn conflict_update(&self, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Self>> {
         let (Parts::Insert(insert), None) = (&self.parts, &self.with) else { return Ok(None) };
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
         let update = insert.update(&target, columns, key)?;
@@ -237,10 +257,10 @@ impl Mutation {
     ///
     /// # Errors
     /// If [`Mutation::query`] fails on the same names or values.
-    pub fn assigned(&self, columns: &[TargetColumn<'_>]) -> Result<Option<Vec<usize>>> {
+    pub fn assigned_columns(&self, columns: &[TargetColumn<'_>]) -> Result<Option<Vec<usize>>> {
         let target = Target { table: self.table.clone(), alias: self.alias.clone() };
         match &self.parts {
-            Parts::Update(update) => update.assigned(&target, columns).map(Some),
+            Parts::Update(update) => update.assigned_columns(&target, columns).map(Some),
             _ => Ok(None),
         }
     }
@@ -269,28 +289,28 @@ impl Mutation {
     /// Other tables of the statement are not visible in it: their columns cannot be returned.
     pub fn returning_query(&self) -> Option<Box<Query>> {
         let mut items = self.returning.clone()?;
-        distinct_names(&mut items);
-        let mut query = syntax::select(items, vec![syntax::alone(syntax::table(WRITTEN, &self.alias))], None);
+        make_names_distinct(&mut items);
+        let mut query = syntax::select(items, vec![syntax::without_joins(syntax::table(WRITTEN, &self.alias))], None);
         query.with = self.with.clone();
         Some(query)
     }
 }
 
 /// Returns the statement that changes rows after `WITH`, if the query has one.
-fn body_of(query: &Query) -> Option<&Ast> {
+fn mutation_after_with(query: &Query) -> Option<&Ast> {
     match query.body.as_ref() {
         SetExpr::Insert(ast) | SetExpr::Update(ast) | SetExpr::Delete(ast) | SetExpr::Merge(ast) => Some(ast),
         _ => None,
     }
 }
 
-fn no_mutation() -> SqlError {
+fn unsupported_statement() -> SqlError {
     SqlError::unsupported("a statement that changes rows in another way", "INSERT, UPDATE, DELETE and MERGE are")
 }
 
-/// Refuses `WITH` queries that change rows.
+/// Returns an error if a `WITH` query changes rows.
 fn check_with(with: Option<&With>) -> Result<()> {
-    match with.iter().flat_map(|with| &with.cte_tables).find(|table| body_of(&table.query).is_some()) {
+    match with.iter().flat_map(|with| &with.cte_tables).find(|table| mutation_after_with(&table.query).is_some()) {
         Some(table) => Err(SqlError::unsupported(
             format!("a statement that changes rows as WITH {}", table.alias.name),
             "WITH names queries",
@@ -299,9 +319,9 @@ fn check_with(with: Option<&With>) -> Result<()> {
     }
 }
 
-/// Refuses a statement that has one of these parts. The error names the first.
-fn refuse(parts: &[(bool, &str)], allowed: &str) -> Result<()> {
-    match parts.iter().find(|(given, _)| *given) {
+/// Returns an error if a statement has one of these parts. The error names the first one.
+fn reject_parts(parts: &[(bool, &str)], allowed: &str) -> Result<()> {
+    match parts.iter().find(|(is_given, _)| *is_given) {
         Some((_, what)) => Err(SqlError::unsupported(*what, allowed)),
         None => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! The columns that a query can refer to: those whose names are words of its text.
 //!
-//! Every step of planning handles the whole schema of a table, so that a query of three columns pays for all columns of
-//! the table. Columns whose name is not a word of the text are therefore left out of the tables for planning. Syntax
+//! Every step of planning handles the whole schema of a table, so a query of three columns pays for all columns of the
+//! table. Columns whose name is not a word of the text are therefore left out of the tables for planning. Syntax
 //! that refers to columns without naming them (`*`, `NATURAL`, lists of column aliases) keeps all of them.
 
 use std::collections::HashSet;
@@ -25,8 +25,11 @@ const ALL_COLUMNS: [&str; 5] = ["natural", "table", "information_schema", "pivot
 impl Names {
     /// Words of a statement with these tokens. `None` if the statement may refer to columns whose names are not among
     /// the words.
-    pub(crate) fn of<'a>(statement: &EngineStatement, tokens: impl Iterator<Item = &'a Token>) -> Option<Self> {
-        if !is_query(statement) {
+    pub(crate) fn of_statement<'a>(
+        statement: &EngineStatement,
+        tokens: impl Iterator<Item = &'a Token>,
+    ) -> Option<Self> {
+        if !names_all_its_columns(statement) {
             return None;
         }
         let mut words = HashSet::new();
@@ -40,8 +43,8 @@ impl Names {
             }
             after_period = *token == Token::Period;
         }
-        let names_all = ALL_COLUMNS.iter().any(|word| words.contains(*word));
-        (!names_all).then_some(Self(words))
+        let may_refer_to_any = ALL_COLUMNS.iter().any(|word| words.contains(*word));
+        (!may_refer_to_any).then_some(Self(words))
     }
 
     /// Whether the query may refer to a column of this name.
@@ -54,28 +57,28 @@ impl Names {
 }
 
 /// Whether a statement is a query or mutation that names each column that it reads.
-fn is_query(statement: &EngineStatement) -> bool {
+fn names_all_its_columns(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
-            Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
+            Ast::Query(query) => query.visit(&mut UnnamedColumns).is_continue(),
             // The columns that it writes need not be named, because the changed table keeps all its columns in
             // planning.
-            ast if Mutation::is(ast) => ast.visit(&mut NamesAll).is_continue(),
+            ast if Mutation::is_mutation(ast) => ast.visit(&mut UnnamedColumns).is_continue(),
             Ast::Prepare { statement, .. } => match statement.as_ref() {
-                Ast::Query(query) => query.visit(&mut NamesAll).is_continue(),
+                Ast::Query(query) => query.visit(&mut UnnamedColumns).is_continue(),
                 _ => false,
             },
             _ => false,
         },
-        EngineStatement::Explain(explain) => is_query(&explain.statement),
+        EngineStatement::Explain(explain) => names_all_its_columns(&explain.statement),
         _ => false,
     }
 }
 
-/// Stops at syntax that refers to columns without naming them.
-struct NamesAll;
+/// Visitor that stops at syntax that refers to columns without naming them.
+struct UnnamedColumns;
 
-impl Visitor for NamesAll {
+impl Visitor for UnnamedColumns {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -86,8 +89,9 @@ impl Visitor for NamesAll {
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
-        let all = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-        if select.projection.iter().any(all) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let is_wildcard =
+            |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+        if select.projection.iter().any(is_wildcard) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
@@ -114,22 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn words_are_names_whatever_their_case_and_place() {
-        let some = names("SELECT A, count(*), t.b * 2 FROM t JOIN u USING (k) WHERE \"D d\" > 'e' ORDER BY f").unwrap();
+    fn words_match_in_any_case_and_position() {
+        let words =
+            names("SELECT A, count(*), t.b * 2 FROM t JOIN u USING (k) WHERE \"D d\" > 'e' ORDER BY f").unwrap();
         for name in ["a", "A", "b", "k", "D d", "d D", "f"] {
-            assert!(some.contains(name), "{name}");
+            assert!(words.contains(name), "{name}");
         }
         for name in ["e", "d", "g", "É"] {
-            assert!(!some.contains(name), "{name}");
+            assert!(!words.contains(name), "{name}");
         }
         assert!(names("SELECT 1; EXPLAIN ANALYZE SELECT \"É\" FROM t").unwrap().contains("É"));
-        let some = names("EXPLAIN UPDATE t SET a = u.b FROM u WHERE t.c = u.c RETURNING *").unwrap();
-        assert!(some.contains("c") && !some.contains("d"));
+        let words = names("EXPLAIN UPDATE t SET a = u.b FROM u WHERE t.c = u.c RETURNING *").unwrap();
+        assert!(words.contains("c") && !words.contains("d"));
         assert!(!names("SELECT x FROM t; SELECT y FROM t").unwrap().contains("x"), "words of the statement before");
     }
 
     #[test]
-    fn what_stands_for_columns_keeps_them_all() {
+    fn columns_that_wildcards_expand_to_are_kept() {
         for sql in [
             "SELECT * FROM t",
             "SELECT a, t.* FROM t",

@@ -73,28 +73,28 @@ impl Parameters {
         self.len() == 0
     }
 
-    /// Replaces the named parameters of a statement with numbered ones. Returns the new statement and the values by
-    /// position. The reason: the planner does not support names in the rows of an INSERT. Returns `None` if the values
-    /// are positional, or if the planner supports names in this statement.
+    /// Replaces the named parameters of a statement with numbered ones, because the planner does not support names in
+    /// the rows of an INSERT. Returns the new statement and the values by position. Returns `None` if the values are
+    /// positional, or if the planner supports names in this statement.
     ///
     /// # Errors
     /// If a parameter has no value, or a value has no parameter of the statement.
-    pub fn numbered(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
+    pub fn to_positional(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
         // The planner supports names in EXPLAIN and COPY.
         let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
-        self.check(&names_in(statement))?;
-        Ok(self.numbered_part(statement))
+        self.check(&parameter_names(statement))?;
+        Ok(self.part_to_positional(statement))
     }
 
-    /// Like [`Parameters::numbered`], but for a part of a statement. The part may leave out parameters, so nothing is
-    /// checked.
-    pub fn numbered_part(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
+    /// Replaces named parameters like [`Parameters::to_positional`], in a part of a statement. The part may not use all
+    /// parameters, so they are not checked.
+    pub fn part_to_positional(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
         let Self::Named(named) = self else { return None };
         let EngineStatement::Statement(ast) = statement else { return None };
         let mut ast = ast.clone();
         let mut names: Vec<String> = Vec::new();
-        each_name(&mut ast, |name| {
-            let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
+        visit_parameter_names(&mut ast, |name| {
+            let index = names.iter().position(|other| other == name).unwrap_or_else(|| {
                 names.push(name.clone());
                 names.len() - 1
             });
@@ -110,42 +110,42 @@ impl Parameters {
     /// # Errors
     /// If a parameter of a part has no value, or a value has no parameter in any part.
     pub fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
-        self.check(&parts.iter().flat_map(|part| names_in(part)).collect())
+        self.check(&parts.iter().flat_map(|part| parameter_names(part)).collect())
     }
 
-    /// Checks that these are values for exactly the parameters in `wanted`, whose names include the `$`.
+    /// Checks that these are values for exactly the parameters in `expected`, whose names include the `$`.
     ///
     /// # Errors
     /// If a parameter has no value, or a value has no parameter.
-    pub fn check(&self, wanted: &BTreeSet<String>) -> Result<()> {
-        let given = |parameter: &&String| {
+    pub fn check(&self, expected: &BTreeSet<String>) -> Result<()> {
+        let has_value = |parameter: &&String| {
             let name = parameter.strip_prefix('$').unwrap_or(parameter);
             match self {
                 Self::Positional(values) => name.parse().is_ok_and(|index| (1..=values.len()).contains(&index)),
                 Self::Named(values) => values.contains_key(name),
             }
         };
-        let missing: Vec<_> = wanted.iter().filter(|parameter| !given(parameter)).map(String::as_str).collect();
-        if !missing.is_empty() || wanted.len() != self.len() {
+        let missing: Vec<_> = expected.iter().filter(|parameter| !has_value(parameter)).map(String::as_str).collect();
+        if !missing.is_empty() || expected.len() != self.len() {
             let missing = missing.join(", ");
-            return Err(SqlError::Parameters { wanted: wanted.len(), given: self.len(), missing });
+            return Err(SqlError::Parameters { expected: expected.len(), found: self.len(), missing });
         }
         Ok(())
     }
 }
 
 /// Names of the parameters of a statement, each with its `$`.
-fn names_in(statement: &EngineStatement) -> BTreeSet<String> {
+fn parameter_names(statement: &EngineStatement) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     if let EngineStatement::Statement(ast) = statement {
-        each_name(&mut ast.clone(), |name| {
+        visit_parameter_names(&mut ast.clone(), |name| {
             names.insert(name.clone());
         });
     }
     names
 }
 
-fn each_name(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
+fn visit_parameter_names(ast: &mut ast::Statement, mut visit: impl FnMut(&mut String)) {
     let _: ControlFlow<()> = visit_expressions_mut(ast, |expression| {
         if let Expr::Value(value) = expression
             && let ast::Value::Placeholder(name) = &mut value.value
@@ -165,7 +165,7 @@ pub fn parameter_index(name: &str) -> Option<usize> {
 pub fn literal(expression: &Expr) -> Option<Value> {
     match expression {
         Expr::Value(value) => match &value.value {
-            ast::Value::Number(number, _) => number_of(number),
+            ast::Value::Number(number, _) => parse_number(number),
             ast::Value::SingleQuotedString(text) => Some(Value::Text(text.clone())),
             ast::Value::Boolean(value) => Some(Value::Boolean(*value)),
             ast::Value::Null => Some(Value::Null),
@@ -183,7 +183,7 @@ pub fn literal(expression: &Expr) -> Option<Value> {
 }
 
 /// Parses a number. Returns `None` if it has an exponent or too many digits.
-fn number_of(text: &str) -> Option<Value> {
+fn parse_number(text: &str) -> Option<Value> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some(Value::Integer(text.parse().ok()?));
     };
@@ -202,7 +202,7 @@ pub fn parameter(expression: &Expr) -> Option<usize> {
 }
 
 /// Replaces each `?` that is a parameter with `$1`, `$2` and so on. Numbering restarts with each statement.
-pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
+pub(crate) fn number_question_marks(sql: &str) -> Cow<'_, str> {
     if !sql.contains('?') {
         return Cow::Borrowed(sql);
     }
@@ -210,27 +210,27 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
     let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
         return Cow::Borrowed(sql);
     };
-    let mut marks = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
-    let mut next = marks.next();
-    let (mut index, mut number) = (Location { line: 1, column: 1 }, 0);
+    let mut tokens_to_replace = tokens.iter().filter(|token| matches!(token.token, Token::Question | Token::SemiColon));
+    let mut next = tokens_to_replace.next();
+    let (mut location, mut number) = (Location { line: 1, column: 1 }, 0);
     let mut text = String::with_capacity(sql.len() + 8);
     for character in sql.chars() {
-        match next.filter(|mark| mark.span.start == index).map(|mark| &mark.token) {
+        match next.filter(|mark| mark.span.start == location).map(|mark| &mark.token) {
             Some(Token::Question) => {
                 number += 1;
                 text.push_str(&format!("${number}"));
-                next = marks.next();
+                next = tokens_to_replace.next();
             }
             Some(_) => {
                 number = 0;
                 text.push(character);
-                next = marks.next();
+                next = tokens_to_replace.next();
             }
             None => text.push(character),
         }
         match character {
-            '\n' => index = Location { line: index.line + 1, column: 1 },
-            _ => index.column += 1,
+            '\n' => location = Location { line: location.line + 1, column: 1 },
+            _ => location.column += 1,
         }
     }
     Cow::Owned(text)
@@ -238,7 +238,7 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::numbered;
+    use super::number_question_marks;
 
     #[test]
     fn question_marks_are_numbered_where_they_are_parameters() {
@@ -251,7 +251,7 @@ mod tests {
             ("SELECT '?", "SELECT '?"),
         ];
         for (text, expected) in cases {
-            assert_eq!(numbered(text), expected);
+            assert_eq!(number_question_marks(text), expected);
         }
     }
 }

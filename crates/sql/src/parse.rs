@@ -28,9 +28,9 @@ use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
-use crate::mutation::{Mutation, with_nothing};
+use crate::mutation::{Mutation, replace_do_nothing};
 use crate::names::Names;
-use crate::parameters::{Parameters, literal, numbered};
+use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
@@ -39,12 +39,12 @@ pub use self::timeout::format_timeout;
 /// Parses the statements of a text, separated by semicolons.
 ///
 /// # Errors
-/// If a statement is invalid or not supported. The error is that of the first such statement.
+/// If a statement is invalid or not supported. The first such statement determines the error.
 pub fn parse(sql: &str) -> Result<Vec<Statement>> {
-    let sql = &*numbered(sql);
+    let sql = &*number_question_marks(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
-    if let Some(tokens) = with_nothing(sql) {
+    if let Some(tokens) = replace_do_nothing(sql) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
     let mut statements = Vec::new();
@@ -53,7 +53,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         if parser.parser.peek_token().token == Token::EOF {
             return Ok(statements);
         }
-        if let Some(statement) = unknown_to_parser(&mut parser.parser)? {
+        if let Some(statement) = parse_extension(&mut parser.parser)? {
             check_end(&parser.parser)?;
             statements.push(statement);
             continue;
@@ -63,7 +63,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
         let mut parsed = if is_copy {
             EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
-        } else if let Some(abort) = transaction::abort(&mut parser.parser)? {
+        } else if let Some(abort) = transaction::parse_abort(&mut parser.parser)? {
             EngineStatement::Statement(Box::new(abort))
         } else {
             parser.parse_statement()?
@@ -71,15 +71,15 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         subqueries::check(&parsed)?;
         desugar(&mut parsed);
         check_end(&parser.parser)?;
-        let tokens = (start..parser.parser.index()).map(|at| &parser.parser.token_at(at).token);
-        let names = Names::of(&parsed, tokens).map(Arc::new);
-        statements.push(classify(parsed, names, is_long(sql))?);
+        let tokens = (start..parser.parser.index()).map(|index| &parser.parser.token_at(index).token);
+        let names = Names::of_statement(&parsed, tokens).map(Arc::new);
+        statements.push(to_statement(parsed, names, is_long(sql))?);
     }
 }
 
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
 /// for other statements and consumes none of their tokens.
-fn unknown_to_parser(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
+fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     for parse in [backup::backup, maintenance::maintenance, settings::settings] {
         if let Some(statement) = parse(parser)? {
             return Ok(Some(statement));
@@ -88,7 +88,7 @@ fn unknown_to_parser(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     Ok(None)
 }
 
-/// Parses an expression, such as that of a default or a check. Ignores what follows it.
+/// Parses an expression, such as a default or the condition of a check. Ignores what follows it.
 ///
 /// # Errors
 /// If the text does not begin with an expression.
@@ -96,16 +96,17 @@ pub fn parse_expression(sql: &str) -> Result<Expr> {
     Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }
 
-/// Consumes the next token if it is this unquoted word, in any case. The word need not be a keyword of the parser.
-fn takes_word(parser: &mut Parser<'_>, wanted: &str) -> bool {
-    let is_wanted = matches!(
+/// Consumes the next token if it is this unquoted word, in any case. Returns whether it did. The word need not be a
+/// keyword of the parser.
+fn consume_word(parser: &mut Parser<'_>, expected: &str) -> bool {
+    let is_expected = matches!(
         &parser.peek_token_ref().token,
-        Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted)
+        Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected)
     );
-    if is_wanted {
+    if is_expected {
         parser.next_token();
     }
-    is_wanted
+    is_expected
 }
 
 /// Checks that a statement ends here.
@@ -122,16 +123,16 @@ fn check_end(parser: &Parser<'_>) -> Result<()> {
     })
 }
 
-fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
     let statement = match statement {
-        EngineStatement::Statement(ast) if Mutation::is(&ast) => return mutation(*ast, None, names, is_long),
+        EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => return mutation(*ast, None, names, is_long),
         EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
-            let (name, ast) = prepare::mutation(*ast)?;
+            let (name, ast) = prepare::split(*ast)?;
             let mutation = Box::new(mutation(ast, None, names, is_long)?);
             return Ok(Statement::Prepare { name, mutation });
         }
         EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
-            EngineStatement::Statement(ast) if Mutation::is(&ast) => {
+            EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => {
                 return mutation(*ast, Some(options), names, is_long);
             }
             other => EngineStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
@@ -154,8 +155,11 @@ fn classify(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool
     };
     match ast {
         Ast::Query(query) if !query.locks.is_empty() => {
-            let what = format!("SELECT ... {}", query.locks[0]);
-            Err(SqlError::unsupported(what, "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows"))
+            let feature = format!("SELECT ... {}", query.locks[0]);
+            Err(SqlError::unsupported(
+                feature,
+                "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows",
+            ))
         }
         Ast::CreateTable(create) => ddl::create_table(create),
         Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
@@ -221,7 +225,7 @@ fn mutation(
     is_long: bool,
 ) -> Result<Statement> {
     Ok(Statement::Mutation {
-        mutation: Arc::new(Mutation::of(ast)?),
+        mutation: Arc::new(Mutation::from_ast(ast)?),
         explain,
         names,
         is_long,
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_statements_are_taken_with_their_options() {
+    fn storage_statements_keep_their_options() {
         let Statement::CreateTable { name, options, source: TableSource::Columns { columns, .. }, .. } =
             one("create table \"T t\" (a int not null, b varchar) \
              with (layout = row, sort_by = 'a, b desc', block_size=131072);")
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what_is_allowed() {
+    fn errors_have_a_position_and_what_is_allowed() {
         let cases = [
             ("select (1\nfrom x", "syntax error at or near \"from\"; expected: )."),
             ("select (1", "syntax error at end of input; expected: )."),

@@ -160,7 +160,7 @@ impl IsolationLevel {
     }
 
     /// Level with this name, ignoring case. `snapshot` and `read uncommitted` are also names.
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
             "repeatable read" | "snapshot" => Some(Self::Snapshot),

@@ -25,7 +25,7 @@ pub enum Statement {
     CreateTable {
         /// Name of the table.
         name: String,
-        /// Whether an existing table is left alone.
+        /// Whether an existing table is kept without an error.
         if_not_exists: bool,
         /// Source of the columns.
         source: TableSource,
@@ -99,7 +99,7 @@ pub enum Statement {
         /// Names of the tables; empty for all.
         names: Vec<String>,
     },
-    /// `SET` or `RESET` of a setting, but for those of transactions, which are [`Statement::SetTransaction`].
+    /// `SET` or `RESET` of a setting. Settings of transactions are [`Statement::SetTransaction`] instead.
     Set(SettingValue),
     /// `SHOW` of a setting.
     Show(Setting),
@@ -194,12 +194,12 @@ pub enum Statement {
     },
 }
 
-/// What kind of statement a statement is. It decides when the statement is refused, and whether a time limit ends it.
+/// Class of a statement. It decides when the statement is rejected, and whether a time limit ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementClass {
-    /// Changes definitions, or rows of a whole table. It has a command name. Refused in read-only transactions.
+    /// Changes definitions, or rows of a whole table. It has a command name. Rejected in read-only transactions.
     Definition(&'static str),
-    /// Changes how the database is stored but not its contents. It has a command name. Refused by a database that is
+    /// Changes how the database is stored but not its contents. It has a command name. Rejected by a database that is
     /// open read-only.
     Maintenance(&'static str),
     /// Begins or ends a transaction, or sets its modes. No time limit ends it, except `COMMIT`.
@@ -246,7 +246,7 @@ impl Statement {
         }
     }
 
-    /// Whether values for parameters can be given with the statement.
+    /// Whether the statement can have parameters.
     pub fn takes_parameters(&self) -> bool {
         matches!(
             self,
@@ -291,7 +291,7 @@ pub struct NewIndex {
     pub kind: IndexKind,
     /// Names of the columns, in order.
     pub columns: Vec<String>,
-    /// Whether an existing index is left alone.
+    /// Whether an existing index is kept without an error.
     pub if_not_exists: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Builds and recognizes nodes of syntax trees. Quotes all names that it builds, so that no planner folds their case.
+//! Builds and recognizes nodes of syntax trees. All names in built nodes are quoted, so that no planner folds their
+//! case.
 
 use std::ops::ControlFlow;
 
@@ -9,6 +10,7 @@ use datafusion_sql::sqlparser::ast::{
     SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, Visit, Visitor,
 };
 
+/// An identifier in double quotes.
 pub fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
@@ -33,16 +35,18 @@ pub fn call(function: &str, value: Expr) -> Expr {
     })
 }
 
+/// An integer literal.
 pub fn integer(number: u8) -> Expr {
     Expr::value(Value::Number(number.to_string(), false))
 }
 
+/// The literal `NULL`.
 pub fn null() -> Expr {
     Expr::value(Value::Null)
 }
 
-/// The condition `FALSE`, which no row meets.
-pub fn never() -> Expr {
+/// The literal `FALSE`.
+pub fn false_literal() -> Expr {
     Expr::value(Value::Boolean(false))
 }
 
@@ -60,21 +64,21 @@ pub fn equal(left: Expr, right: Expr) -> Expr {
 
 /// The conjunction of the conditions. `None` if there are no conditions.
 pub fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
-    combined(conditions, &BinaryOperator::And)
+    combine(conditions, &BinaryOperator::And)
 }
 
 /// The disjunction of the conditions. `None` if there are no conditions.
 pub fn any_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
-    combined(conditions, &BinaryOperator::Or)
+    combine(conditions, &BinaryOperator::Or)
 }
 
-fn combined(conditions: impl IntoIterator<Item = Expr>, op: &BinaryOperator) -> Option<Expr> {
-    let both = |left, right| Expr::BinaryOp { left: Box::new(left), op: op.clone(), right: Box::new(right) };
-    conditions.into_iter().reduce(both)
+fn combine(conditions: impl IntoIterator<Item = Expr>, op: &BinaryOperator) -> Option<Expr> {
+    let combine_two = |left, right| Expr::BinaryOp { left: Box::new(left), op: op.clone(), right: Box::new(right) };
+    conditions.into_iter().reduce(combine_two)
 }
 
 /// Wraps an expression in parentheses if it needs them as an operand of another expression.
-pub fn nested(expression: Expr) -> Expr {
+pub fn parenthesized(expression: Expr) -> Expr {
     match expression {
         Expr::BinaryOp { .. } | Expr::UnaryOp { .. } | Expr::Between { .. } | Expr::InList { .. } => {
             Expr::Nested(Box::new(expression))
@@ -98,7 +102,7 @@ pub fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
 }
 
 /// An output column with an alias.
-pub fn item(expr: Expr, name: &str) -> SelectItem {
+pub fn aliased(expr: Expr, name: &str) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: quoted(name) }
 }
 
@@ -124,20 +128,21 @@ pub fn table(name: &str, alias: &str) -> TableFactor {
 }
 
 /// The rows of a query as a relation. `columns` renames its columns unless it is empty.
-pub fn derived(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFactor {
+pub fn derived_table(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFactor {
     TableFactor::Derived { lateral: false, subquery, alias: Some(alias_of(alias, columns)), sample: None }
 }
 
 /// An item of a `FROM` clause: a relation without joins.
-pub fn alone(relation: TableFactor) -> TableWithJoins {
+pub fn without_joins(relation: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: Vec::new() }
 }
 
 /// An item of a `FROM` clause: a relation joined with another.
-pub fn joined(relation: TableFactor, join_operator: JoinOperator, other: TableFactor) -> TableWithJoins {
+pub fn with_join(relation: TableFactor, join_operator: JoinOperator, other: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: vec![Join { relation: other, global: false, join_operator }] }
 }
 
+/// `SELECT projection FROM from WHERE selection`.
 pub fn select(projection: Vec<SelectItem>, from: Vec<TableWithJoins>, selection: Option<Expr>) -> Box<Query> {
     query(SetExpr::Select(Box::new(Select {
         select_token: AttachedToken::empty(),
@@ -190,13 +195,13 @@ pub fn is_default(expression: &Expr) -> bool {
 
 /// Whether an expression contains a query.
 pub fn has_query(expression: &Expr) -> bool {
-    struct Found;
-    impl Visitor for Found {
+    struct QueryFinder;
+    impl Visitor for QueryFinder {
         type Break = ();
 
         fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
             ControlFlow::Break(())
         }
     }
-    expression.visit(&mut Found).is_break()
+    expression.visit(&mut QueryFinder).is_break()
 }

@@ -20,13 +20,13 @@
 //! ```
 
 mod commits;
+mod create;
 mod directory;
 mod error;
 mod history;
 mod manifest;
 mod overlap;
 mod restore;
-mod take;
 mod time;
 mod verify;
 
@@ -49,8 +49,8 @@ const COPY_BYTES: u64 = 4 << 20;
 /// Options of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupOptions {
-    /// Whether commits are archived from this backup on, so that the database can be restored to points in time between
-    /// it and the next one. The database then keeps its log files and replaced blocks until the next backup, or until
+    /// Whether commits are archived from this backup on. The database can then be restored to any point in time between
+    /// it and the next backup. The database keeps its log files and replaced blocks until the next backup, or until
     /// [`Store::stop_log_retention`].
     pub log: bool,
     /// Number of newest backups to keep, this one included. `None` keeps all.
@@ -60,7 +60,7 @@ pub struct BackupOptions {
 /// Progress of a backup or restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// Bytes of blocks that are done: copied or already there.
+    /// Bytes of blocks that are copied, or that an earlier backup already has.
     pub done_bytes: u64,
     /// Total bytes of blocks.
     pub total_bytes: u64,
@@ -120,7 +120,7 @@ pub struct BackupInfo {
     pub bytes: u64,
     /// Bytes that were written for the backup, without its manifest.
     pub written_bytes: u64,
-    /// Number of the backup from which on the log is complete, so that every point in time in between can be restored.
+    /// Number of the backup since which the log is complete. Every point in time between the two can be restored.
     pub log_since: Option<u64>,
 }
 
@@ -157,7 +157,7 @@ pub fn is_backup_directory(path: impl AsRef<Path>) -> bool {
     directory::is_backup_directory_on(&FileDisk::new(path))
 }
 
-/// The backups in a directory, locked against changes by others.
+/// The backups in a directory. The directory is locked, so no other process changes it.
 #[derive(Debug)]
 pub struct Backups {
     directory: BackupDirectory,
@@ -201,7 +201,7 @@ impl Backups {
 
     /// Numbers of the backups that cannot be restored because their manifests are damaged, each with its error.
     pub fn damaged(&self) -> Vec<(u64, BackupError)> {
-        let damage = |number: &u64| Some((*number, self.directory.damage_of(*number)?));
+        let damage = |number: &u64| Some((*number, self.directory.damaged_manifest_error(*number)?));
         self.directory.damaged.keys().filter_map(damage).collect()
     }
 

@@ -19,19 +19,19 @@ use crate::files::{READERS, block_name};
 use crate::{BlockEntry, BlockId};
 use taut_block::{Block, BlockError, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum};
 
-/// The file of a block. If a version of the catalog no longer references the block, the file is removed when the last
-/// holder of this object is dropped.
+/// The file of a block. Once a version of the catalog no longer references the block, dropping the last reference to
+/// this object removes the file.
 #[derive(Debug)]
 pub struct BlockFile {
     directory: Arc<Directory>,
     entry: BlockEntry,
     opened: OnceLock<OpenedBlock>,
-    /// The first version of the catalog that does not reference the block, or [`NAMED`].
+    /// The first version of the catalog that does not reference the block, or [`REFERENCED`].
     removed_in: AtomicU64,
 }
 
 /// Marks a block that the newest version references.
-const NAMED: u64 = u64::MAX;
+const REFERENCED: u64 = u64::MAX;
 
 /// The cached state of an opened block.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ struct OpenedBlock {
 
 impl BlockFile {
     pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
-        Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(NAMED) }
+        Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(REFERENCED) }
     }
 
     /// The catalog's entry for the block.
@@ -55,8 +55,8 @@ impl BlockFile {
         self.entry.id
     }
 
-    /// Opens the block for one scan. Its reads are counted in `counters`. The header is read by the first call and
-    /// kept.
+    /// Opens the block for one scan. Its reads are counted in `counters`. The first call reads the header and keeps it
+    /// in memory.
     ///
     /// # Errors
     /// If the header cannot be read, or differs from the one that was written.
@@ -64,26 +64,26 @@ impl BlockFile {
         let opened = match self.opened.get() {
             Some(opened) => opened,
             None => {
-                let block = self.read_header(counters).map_err(|error| self.name_table(error))?;
+                let block = self.read_header(counters).map_err(|error| self.add_table_name(error))?;
                 let block = Arc::new(block);
                 self.opened.get_or_init(|| {
-                    let sections = self.directory.cache.add(block.section_count());
+                    let sections = self.directory.cache.register(block.section_count());
                     OpenedBlock { block, sections }
                 })
             }
         };
         let OpenedBlock { block, sections } = opened.clone();
-        let cached = Some(sections);
-        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cached, brings_in: true })
+        let cache_slots = Some(sections);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cache_slots, fills_cache: true })
     }
 
-    /// Like [`BlockFile::open`], for a caller that reads the block once and then replaces it. Sections in the cache are
-    /// used, but no section is added to the cache.
+    /// Opens the block like [`BlockFile::open`], for a caller that reads it once and then replaces it. Sections in the
+    /// cache are used, but no section is added to the cache.
     ///
     /// # Errors
     /// If the header cannot be read, or differs from the one that was written.
     pub fn open_once(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
-        Ok(OpenBlock { brings_in: false, ..self.open(counters)? })
+        Ok(OpenBlock { fills_cache: false, ..self.open(counters)? })
     }
 
     /// Opens the block from its file. Bypasses the cache, the parsed header and the open file.
@@ -91,7 +91,7 @@ impl BlockFile {
         let counters = Arc::default();
         self.directory.close_block(self.id());
         let block = Arc::new(self.read_header(&counters)?);
-        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cache_slots: None, fills_cache: false })
     }
 
     /// Opens the block from a damaged file. The header must be intact. Sections may be damaged or lie beyond the end of
@@ -99,21 +99,21 @@ impl BlockFile {
     pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory.close_block(self.id());
-        let block = Arc::new(self.read_header_of(&counters, None)?);
-        Ok(OpenBlock { file: Arc::clone(self), block, counters, cached: None, brings_in: false })
+        let block = Arc::new(self.read_and_verify_header(&counters, None)?);
+        Ok(OpenBlock { file: Arc::clone(self), block, counters, cache_slots: None, fills_cache: false })
     }
 
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
-        self.read_header_of(counters, Some(self.entry.file_bytes))
+        self.read_and_verify_header(counters, Some(self.entry.file_bytes))
     }
 
     /// Reads and verifies the header. Checks the length of the file only if `file_length` is given.
-    fn read_header_of(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
+    fn read_and_verify_header(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
         let error = |operation, source| self.directory.error(operation, &block_name(id), source);
         let path = || self.directory.disk.path(&block_name(id));
         let file = self.directory.open_block(id).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => self.missing(),
+            io::ErrorKind::NotFound => self.missing_file_error(),
             _ => error("open", source).into(),
         })?;
         let found = file.length().map_err(|source| error("measure", source))?;
@@ -149,7 +149,7 @@ impl BlockFile {
     }
 
     /// The error of a block file that does not exist.
-    fn missing(&self) -> ReadError {
+    fn missing_file_error(&self) -> ReadError {
         let disk = &*self.directory.disk;
         let path = disk.path(&block_name(self.id()));
         match self.directory.reader().is_some_and(|reader| reader.is_removed(disk)) {
@@ -159,8 +159,8 @@ impl BlockFile {
     }
 
     /// Adds the table, and advice, to the error of a missing or damaged block.
-    fn name_table(&self, error: ReadError) -> ReadError {
-        match error.is_damage().then(|| self.directory.table_of(self.id())).flatten() {
+    fn add_table_name(&self, error: ReadError) -> ReadError {
+        match error.is_damage().then(|| self.directory.table_name_of(self.id())).flatten() {
             Some(table) => ReadError::Table { table, error: Box::new(error) },
             None => error,
         }
@@ -175,17 +175,17 @@ impl BlockFile {
 
     /// Revokes [`BlockFile::remove_at_version`]: the file stays when the last holder is dropped.
     pub(crate) fn cancel_removal(&self) {
-        self.removed_in.store(NAMED, Ordering::Release);
+        self.removed_in.store(REFERENCED, Ordering::Release);
     }
 }
 
 impl Drop for BlockFile {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.get() {
-            self.directory.cache.remove(&opened.sections);
+            self.directory.cache.unregister(&opened.sections);
         }
         match self.removed_in.load(Ordering::Acquire) {
-            NAMED => {}
+            REFERENCED => {}
             version => self.directory.remove_block(self.entry.id, version),
         }
     }
@@ -201,8 +201,8 @@ pub struct NewBlock {
 }
 
 impl NewBlock {
-    /// Sets the partition that contains all rows of the block. If the partitioning of the table is another at commit,
-    /// the block counts as unpartitioned.
+    /// Sets the partition that contains all rows of the block. If the table has another partitioning at commit, the
+    /// block counts as unpartitioned.
     #[must_use]
     pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
@@ -226,9 +226,9 @@ pub struct OpenBlock {
     block: Arc<Block>,
     counters: Arc<ReadCounters>,
     /// The cache slots of the block. `None` if the cache is bypassed.
-    cached: Option<Arc<CachedSections>>,
+    cache_slots: Option<Arc<CachedSections>>,
     /// Whether sections that are read from the file are cached.
-    brings_in: bool,
+    fills_cache: bool,
 }
 
 impl OpenBlock {
@@ -249,18 +249,18 @@ impl OpenBlock {
 
     /// Adds table, file and offset to an error of the block.
     pub fn locate(&self, error: BlockError) -> ReadError {
-        self.file.name_table(self.locate_in_file(error))
+        self.file.add_table_name(self.locate_in_file(error))
     }
 
     /// Adds file and offset to an error of the block.
     pub(crate) fn locate_in_file(&self, error: BlockError) -> ReadError {
         if let BlockError::Section(SectionError::Io { source, .. }) = &error
             && source.kind() == io::ErrorKind::NotFound
-            && let missing @ ReadError::Unregistered { .. } = self.file.missing()
+            && let missing @ ReadError::Unregistered { .. } = self.file.missing_file_error()
         {
             return missing;
         }
-        let (section, inside) = match &error {
+        let (section, offset_in_section) = match &error {
             BlockError::Section(SectionError::Io { section, .. } | SectionError::Corrupt { section, .. }) => {
                 (Some(*section), 0)
             }
@@ -268,7 +268,7 @@ impl OpenBlock {
             _ => (None, 0),
         };
         let section = section.and_then(|section| self.section_entry(section));
-        let at = section.map(|section| section.offset.saturating_add(inside));
+        let at = section.map(|section| section.offset.saturating_add(offset_in_section));
         ReadError::Block { path: self.path(), at, source: error }
     }
 
@@ -293,7 +293,7 @@ impl OpenBlock {
 
 impl Sections for OpenBlock {
     fn section(&self, index: u32) -> Result<Buffer, SectionError> {
-        if let Some(buffer) = self.cached.as_ref().and_then(|cached| cached.get(index)) {
+        if let Some(buffer) = self.cache_slots.as_ref().and_then(|cache_slots| cache_slots.get(index)) {
             self.counters.count_cache(buffer.len());
             return Ok(buffer);
         }
@@ -302,19 +302,19 @@ impl Sections for OpenBlock {
         let buffer = self.read(entry.offset, entry.length);
         let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
         entry.verify(index, &buffer)?;
-        Ok(match &self.cached {
-            Some(cached) if self.brings_in => self.file.directory.cache.insert(cached, index, buffer),
+        Ok(match &self.cache_slots {
+            Some(cache_slots) if self.fills_cache => self.file.directory.cache.insert(cache_slots, index, buffer),
             _ => buffer,
         })
     }
 
     fn extremes(&self, index: u32, extreme: Extreme) -> DerivedLookup {
-        self.cached.as_ref().map_or(DerivedLookup::Bypass, |cached| cached.extremes(index, extreme))
+        self.cache_slots.as_ref().map_or(DerivedLookup::Bypass, |cache_slots| cache_slots.extremes(index, extreme))
     }
 
     fn cache_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
-        if let Some(cached) = &self.cached {
-            self.file.directory.cache.keep_extremes(cached, index, extreme, extremes);
+        if let Some(cache_slots) = &self.cache_slots {
+            self.file.directory.cache.insert_extremes(cache_slots, index, extreme, extremes);
         }
     }
 }

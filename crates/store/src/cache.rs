@@ -10,9 +10,9 @@
 //! An open block has a slot for each section. A lookup takes the index of the section and an uncontended lock. Extremes
 //! of a section are kept beside it, within the same limit, and are evicted with it.
 //!
-//! The ring is a clock (second chance): the hand spares a section once if it was read since the hand last passed it.
-//! Room is reserved before a section is inserted, so the limit holds at every moment. An evicted section that readers
-//! still hold is no longer counted. A section larger than the limit is never inserted.
+//! The ring is a now_in_micros (second chance): the hand spares a section once if it was read since the hand last
+//! passed it. Room is reserved before a section is inserted, so the limit holds at every moment. An evicted section
+//! that readers still hold is no longer counted. A section larger than the limit is never inserted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,8 +47,8 @@ pub(crate) struct CachedSections {
     was_read: Box<[AtomicBool]>,
     /// Extremes of sections in slots. Lock order: a slot before this.
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
-    /// Number of slots with a section, so that the hand skips an empty block.
-    held: AtomicUsize,
+    /// Number of slots that hold a section. The hand skips a block without any.
+    cached_count: AtomicUsize,
 }
 
 /// Current contents of a cache.
@@ -77,19 +77,19 @@ impl Cache {
         }
     }
 
-    /// Registers a block with `sections` sections, until [`Cache::remove`].
-    pub(crate) fn add(&self, sections: u32) -> Arc<CachedSections> {
+    /// Registers a block with `sections` sections, until [`Cache::unregister`].
+    pub(crate) fn register(&self, sections: u32) -> Arc<CachedSections> {
         let sections = Arc::new(CachedSections::new(sections as usize));
         self.ring.lock().blocks.push(Arc::clone(&sections));
         sections
     }
 
-    /// Evicts all sections of a block and their extremes.
-    pub(crate) fn remove(&self, sections: &Arc<CachedSections>) {
+    /// Unregisters a block, and evicts all its sections and their extremes.
+    pub(crate) fn unregister(&self, sections: &Arc<CachedSections>) {
         let ring = &mut *self.ring.lock();
         if let Some(index) = ring.blocks.iter().position(|other| Arc::ptr_eq(other, sections)) {
             ring.blocks.swap_remove(index);
-            let freed = (0..sections.slots.len()).filter_map(|section| sections.take(section)).sum();
+            let freed = (0..sections.slots.len()).filter_map(|section| sections.evict(section)).sum();
             self.used.fetch_sub(freed, Ordering::Relaxed);
         }
     }
@@ -101,21 +101,21 @@ impl Cache {
             return buffer;
         }
         let slot = &mut *sections.slots[section as usize].lock();
-        if let Some(held) = slot {
+        if let Some(existing) = slot {
             self.used.fetch_sub(buffer.len(), Ordering::Relaxed);
-            return held.clone();
+            return existing.clone();
         }
-        sections.held.fetch_add(1, Ordering::Relaxed);
+        sections.cached_count.fetch_add(1, Ordering::Relaxed);
         slot.insert(buffer).clone()
     }
 
     /// Inserts the extremes of a section that is cached.
-    pub(crate) fn keep_extremes(&self, sections: &CachedSections, section: u32, extreme: Extreme, extremes: Buffer) {
+    pub(crate) fn insert_extremes(&self, sections: &CachedSections, section: u32, extreme: Extreme, extremes: Buffer) {
         if !self.reserve(extremes.len()) {
             return;
         }
         let bytes = extremes.len();
-        // Locked until they are in place: they must not outlive their section.
+        // The slot stays locked until the extremes are inserted: they must not outlive their section.
         let slot = sections.slots[section as usize].lock();
         let unused = match *slot {
             Some(_) => sections.extremes.lock().insert((section, extreme), extremes).map_or(0, |others| others.len()),
@@ -127,7 +127,7 @@ impl Cache {
     /// Current contents of the cache.
     pub fn statistics(&self) -> CacheStatistics {
         let mut sum = CacheStatistics { limit: self.limit, ..CacheStatistics::default() };
-        // While the ring is locked, nothing is evicted that was counted.
+        // While the ring is locked, no section that was counted is evicted.
         for block in &self.ring.lock().blocks {
             for slot in &block.slots {
                 let bytes = slot.lock().as_ref().map(Buffer::len);
@@ -146,7 +146,7 @@ impl Cache {
         }
         self.used.fetch_add(bytes, Ordering::Relaxed);
         while self.used.load(Ordering::Relaxed) > self.limit {
-            let Some(freed) = self.ring.lock().throw_one_out() else {
+            let Some(freed) = self.ring.lock().evict_one() else {
                 // All room is reserved by threads that have not inserted their sections yet.
                 self.used.fetch_sub(bytes, Ordering::Relaxed);
                 return false;
@@ -160,7 +160,7 @@ impl Cache {
 impl Ring {
     /// Moves the hand to a section that was not read since it last passed, and evicts it. Returns the bytes freed, or
     /// `None` if no block holds a section.
-    fn throw_one_out(&mut self) -> Option<usize> {
+    fn evict_one(&mut self) -> Option<usize> {
         // Two rounds from the middle of a block, plus the steps from the last block to the first: all sections may have
         // been read when the first round begins.
         for _ in 0..2 * self.blocks.len() + 3 {
@@ -168,10 +168,11 @@ impl Ring {
                 self.hand = (0, 0);
                 continue;
             };
-            let is_empty = block.held.load(Ordering::Relaxed) == 0;
-            let mut left = if is_empty { 0..0 } else { self.hand.1..block.slots.len() };
-            let freed = left.find_map(|section| if block.spare(section) { None } else { block.take(section) });
-            self.hand.1 = left.start;
+            let is_empty = block.cached_count.load(Ordering::Relaxed) == 0;
+            let mut remaining_slots = if is_empty { 0..0 } else { self.hand.1..block.slots.len() };
+            let freed = remaining_slots
+                .find_map(|section| if block.take_read_flag(section) { None } else { block.evict(section) });
+            self.hand.1 = remaining_slots.start;
             if freed.is_some() {
                 return freed;
             }
@@ -187,7 +188,7 @@ impl CachedSections {
             slots: (0..sections).map(|_| Mutex::default()).collect(),
             was_read: (0..sections).map(|_| AtomicBool::default()).collect(),
             extremes: Mutex::default(),
-            held: AtomicUsize::new(0),
+            cached_count: AtomicUsize::new(0),
         }
     }
 
@@ -195,14 +196,15 @@ impl CachedSections {
     pub(crate) fn get(&self, section: u32) -> Option<Buffer> {
         let section = section as usize;
         let buffer = self.slots.get(section)?.lock().clone()?;
-        // Only stored if it changes, so that other processors keep their copies of the cache line.
+        // Stores only a change, so that other processors keep their copies of the cache line.
         if !self.was_read[section].load(Ordering::Relaxed) {
             self.was_read[section].store(true, Ordering::Relaxed);
         }
         Some(buffer)
     }
 
-    /// The extremes of a section, if they are cached. `Missed` if not, but the section was read from the cache before.
+    /// The extremes of a section, if they are cached. `Miss` if only the section was read from the cache before, else
+    /// `Bypass`.
     pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> DerivedLookup {
         if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
             return DerivedLookup::Hit(extremes.clone());
@@ -213,16 +215,16 @@ impl CachedSections {
         }
     }
 
-    /// Whether a section was read since the last call. Resets the flag.
-    fn spare(&self, section: usize) -> bool {
+    /// Clears the flag that a section was read. Returns its previous value.
+    fn take_read_flag(&self, section: usize) -> bool {
         self.was_read[section].load(Ordering::Relaxed) && self.was_read[section].swap(false, Ordering::Relaxed)
     }
 
     /// Empties a slot. Returns the bytes freed.
-    fn take(&self, section: usize) -> Option<usize> {
+    fn evict(&self, section: usize) -> Option<usize> {
         let slot = &mut *self.slots[section].lock();
         let buffer = slot.take()?;
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.cached_count.fetch_sub(1, Ordering::Relaxed);
         let extremes = &mut *self.extremes.lock();
         let mut bytes = buffer.len();
         for extreme in [Extreme::Least, Extreme::Greatest] {
@@ -246,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_it_was_given_and_never_more_than_its_limit() {
+    fn returns_inserted_sections_and_stays_within_its_limit() {
         let cache = Cache::new(10_000);
-        let blocks: Vec<_> = (0..37).map(|_| cache.add(11)).collect();
+        let blocks: Vec<_> = (0..37).map(|_| cache.register(11)).collect();
         let mut hits = 0;
         for round in 0..2_000_u32 {
             // Every third access goes to one of a few blocks. The others go through all blocks in turn.
@@ -267,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn a_section_larger_than_the_limit_passes_by() {
+    fn a_section_larger_than_the_limit_is_not_cached() {
         let cache = Cache::new(100);
-        let block = cache.add(3);
+        let block = cache.register(3);
         cache.insert(&block, 0, buffer(60, 1));
         assert_eq!(cache.insert(&block, 1, buffer(101, 2)).len(), 101);
         assert!(block.get(1).is_none() && block.get(0).is_some());
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn a_section_read_again_outlives_those_read_once() {
         let cache = Cache::new(3_200);
-        let blocks: Vec<_> = (0..1_000).map(|_| cache.add(1)).collect();
+        let blocks: Vec<_> = (0..1_000).map(|_| cache.register(1)).collect();
         cache.insert(&blocks[0], 0, buffer(50, 0));
         for (number, block) in blocks.iter().enumerate().skip(1) {
             assert!(blocks[0].get(0).is_some(), "thrown out by block {number}");
@@ -291,20 +293,20 @@ mod tests {
     #[test]
     fn all_sections_may_have_been_read() {
         let cache = Cache::new(100);
-        let blocks = [cache.add(2), cache.add(0), cache.add(2)];
+        let blocks = [cache.register(2), cache.register(0), cache.register(2)];
         for block in [&blocks[0], &blocks[2]] {
             (0..2).for_each(|section| drop(cache.insert(block, section, buffer(25, 0))));
             (0..2).for_each(|section| assert!(block.get(section).is_some()));
         }
         cache.ring.lock().hand = (2, 1);
-        assert_eq!(cache.insert(&cache.add(1), 0, buffer(100, 0)).len(), 100);
+        assert_eq!(cache.insert(&cache.register(1), 0, buffer(100, 0)).len(), 100);
         assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (100, 1, 100));
     }
 
     #[test]
-    fn the_hand_comes_around_to_what_lies_behind_it() {
+    fn the_clock_hand_returns_to_sections_behind_it() {
         let cache = Cache::new(100);
-        let block = cache.add(3);
+        let block = cache.register(3);
         for section in [0, 1, 2, 0, 1] {
             cache.insert(&block, section, buffer(50, 0));
         }
@@ -314,41 +316,41 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_goes_gives_its_room_back() {
+    fn a_removed_block_frees_its_bytes() {
         let cache = Cache::new(100);
-        let (first, second) = (cache.add(2), cache.add(1));
+        let (first, second) = (cache.register(2), cache.register(1));
         (0..2).for_each(|section| drop(cache.insert(&first, section, buffer(30, 0))));
         cache.insert(&second, 0, buffer(30, 0));
-        cache.remove(&first);
-        cache.remove(&first);
+        cache.unregister(&first);
+        cache.unregister(&first);
         assert!(first.get(0).is_none() && second.get(0).is_some());
         assert_eq!((cache.statistics().bytes, used(&cache)), (30, 30));
-        cache.remove(&second);
+        cache.unregister(&second);
         assert_eq!((cache.statistics().bytes, used(&cache)), (0, 0));
-        assert!(cache.ring.lock().throw_one_out().is_none());
+        assert!(cache.ring.lock().evict_one().is_none());
     }
 
     #[test]
     fn extremes_are_kept_beside_sections_that_are_read_again() {
         let cache = Cache::new(100);
-        let block = cache.add(4);
+        let block = cache.register(4);
         let extremes = || block.extremes(0, Extreme::Least);
         assert!(matches!(extremes(), DerivedLookup::Bypass));
-        cache.keep_extremes(&block, 0, Extreme::Least, buffer(20, 7));
+        cache.insert_extremes(&block, 0, Extreme::Least, buffer(20, 7));
         assert_eq!(used(&cache), 0, "there is no section that they would be beside");
         cache.insert(&block, 0, buffer(30, 0));
         assert!(matches!(extremes(), DerivedLookup::Bypass));
         block.get(0);
         assert!(matches!(extremes(), DerivedLookup::Miss));
         for bytes in [10, 20] {
-            cache.keep_extremes(&block, 0, Extreme::Least, buffer(bytes, 7));
+            cache.insert_extremes(&block, 0, Extreme::Least, buffer(bytes, 7));
         }
         assert!(matches!(extremes(), DerivedLookup::Hit(found) if found.as_slice() == [7; 20]));
         assert!(matches!(block.extremes(0, Extreme::Greatest), DerivedLookup::Miss));
         assert_eq!((cache.statistics().bytes, cache.statistics().sections, used(&cache)), (50, 1, 50));
         // Extremes count towards the limit, and are evicted with their section.
         (1..4).for_each(|section| drop(cache.insert(&block, section, buffer(30, 0))));
-        cache.insert(&cache.add(1), 0, buffer(90, 0));
+        cache.insert(&cache.register(1), 0, buffer(90, 0));
         assert!(matches!(extremes(), DerivedLookup::Bypass));
         assert_eq!((cache.statistics().bytes, used(&cache)), (90, 90));
     }
@@ -356,7 +358,7 @@ mod tests {
     #[test]
     fn the_limit_holds_with_many_threads() {
         let cache = Cache::new(4_000);
-        let blocks: Vec<_> = (0..101).map(|_| cache.add(1)).collect();
+        let blocks: Vec<_> = (0..101).map(|_| cache.register(1)).collect();
         std::thread::scope(|scope| {
             for thread in 0..4_usize {
                 let (cache, blocks) = (&cache, &blocks);
@@ -368,22 +370,22 @@ mod tests {
                         let found = found.unwrap_or_else(|| cache.insert(block, 0, buffer(100, number as u8)));
                         assert_eq!(found[0], number as u8);
                         if round % 10 == 0 {
-                            cache.keep_extremes(block, 0, Extreme::Least, buffer(10, 0));
+                            cache.insert_extremes(block, 0, Extreme::Least, buffer(10, 0));
                         }
                         if round % 50 == 0 {
                             assert!(cache.statistics().bytes <= 4_000);
                         }
                         if round % 500 == 0 {
-                            let passing = cache.add(3);
-                            cache.insert(&passing, 1, buffer(100, 0));
-                            cache.remove(&passing);
+                            let short_lived = cache.register(3);
+                            cache.insert(&short_lived, 1, buffer(100, 0));
+                            cache.unregister(&short_lived);
                         }
                     }
                 });
             }
         });
         assert_eq!(cache.statistics().bytes, used(&cache));
-        blocks.iter().for_each(|block| cache.remove(block));
+        blocks.iter().for_each(|block| cache.unregister(block));
         assert_eq!((cache.statistics().bytes, used(&cache)), (0, 0));
     }
 }

@@ -60,10 +60,10 @@ pub struct Catalog {
     pub(crate) version: u64,
     /// Timelines of the commits up to this version.
     pub(crate) timelines: Timelines,
-    /// Identifies the meaning of all names; see [`Catalog::definitions()`]. Not stored.
-    pub(crate) definitions: u64,
+    /// Identifies the meaning of all names; see [`Catalog::definitions_id()`]. Not stored.
+    pub(crate) definitions_id: u64,
     /// Row relocations that follow this version. Not stored.
-    pub(crate) moves: RelocationsSince,
+    pub(crate) relocations: RelocationsSince,
     pub(crate) tables: Tables,
     /// By name. Versions of a catalog share what they have in common.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
@@ -93,8 +93,8 @@ pub struct Table {
     pub constraints: Arc<Constraints>,
     /// Rows in no block, and deleted rows.
     pub delta: Delta,
-    /// Counts the commits that changed rows, without those that only relocated them. Not stored.
-    pub(crate) contents: u64,
+    /// Number of commits that changed rows, without commits that only relocated rows. Not stored.
+    pub(crate) content_version: u64,
     /// Built on first use.
     pub(crate) sparse_index: Arc<OnceLock<SparseIndex>>,
 }
@@ -171,15 +171,15 @@ impl Catalog {
             database,
             version: 0,
             timelines: Timelines::default(),
-            definitions: 0,
-            moves: RelocationsSince::default(),
+            definitions_id: 0,
+            relocations: RelocationsSince::default(),
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
         }
     }
 
     /// Permanent id of the database, drawn at random when it was created.
-    pub fn database(&self) -> u64 {
+    pub fn database_id(&self) -> u64 {
         self.database
     }
 
@@ -190,18 +190,18 @@ impl Catalog {
 
     /// Identifies the meaning of all names. Catalogs with the same value have the same tables with the same columns,
     /// and the same views. A plan made on one of them is valid on the others, with other rows.
-    pub fn definitions(&self) -> u64 {
-        self.definitions
+    pub fn definitions_id(&self) -> u64 {
+        self.definitions_id
     }
 
-    /// Whether all names mean the same in both catalogs.
+    /// Whether both catalogs have the same tables with the same columns and constraints, and the same views.
     pub(crate) fn has_same_definitions(&self, other: &Self) -> bool {
-        let same = |(mine, theirs): (&Arc<Table>, &Arc<Table>)| {
-            Arc::ptr_eq(mine, theirs)
-                || mine.id == theirs.id
-                    && mine.name == theirs.name
-                    && mine.schema == theirs.schema
-                    && mine.constraints == theirs.constraints
+        let same = |(own, other): (&Arc<Table>, &Arc<Table>)| {
+            Arc::ptr_eq(own, other)
+                || own.id == other.id
+                    && own.name == other.name
+                    && own.schema == other.schema
+                    && own.constraints == other.constraints
         };
         self.tables.len() == other.tables.len()
             && self.tables.iter().zip(other.tables.iter()).all(same)
@@ -220,8 +220,8 @@ impl Catalog {
 
     /// Delta rows of all tables together, deleted ones included, and their approximate bytes. This is an upper bound
     /// for each table.
-    pub fn pages(&self) -> (u64, u64) {
-        self.tables.pages()
+    pub fn delta_rows_and_bytes(&self) -> (u64, u64) {
+        self.tables.delta_rows_and_bytes()
     }
 
     /// All tables, ordered by name.
@@ -259,7 +259,7 @@ impl Table {
             partitions: None,
             constraints: Arc::default(),
             delta: Delta::default(),
-            contents: 0,
+            content_version: 0,
             sparse_index: Arc::default(),
         }
     }
@@ -267,7 +267,7 @@ impl Table {
     /// The table restricted to the blocks at the ascending indexes `indexes`, and to its first `pages` pages, for
     /// reading. Blocks of one run stay in one run.
     #[must_use]
-    pub fn part(&self, indexes: &[usize], pages: usize) -> Self {
+    pub fn restricted_to(&self, indexes: &[usize], pages: usize) -> Self {
         let blocks: Vec<_> = indexes.iter().filter_map(|index| self.blocks.get(*index)).map(Arc::clone).collect();
         let run_of = |at: usize| self.runs.partition_point(|start| *start <= indexes[at]);
         let runs = (0..blocks.len()).filter(|at| *at == 0 || run_of(at - 1) != run_of(*at)).collect();
@@ -276,19 +276,19 @@ impl Table {
             Arc::new(TablePartitions { of_blocks, partitioning: partitions.partitioning.clone() })
         });
         let mut delta = self.delta.clone();
-        delta.keep_deleted(&blocks);
+        delta.forget_blocks_except(&blocks);
         delta.set_keys([]);
-        let left_out: Vec<ContainerId> = delta.pages().iter().skip(pages).map(DeltaPage::id).collect();
-        delta.remove_pages(|page| left_out.contains(&page));
+        let excluded_pages: Vec<ContainerId> = delta.pages().iter().skip(pages).map(DeltaPage::id).collect();
+        delta.remove_pages(|page| excluded_pages.contains(&page));
         let (blocks, runs) = (Arc::new(blocks), Arc::new(runs));
         Self { blocks, runs, partitions, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 
-    /// Two parts of the table: the given blocks without pages, and all the rest.
-    pub fn divided(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
+    /// Splits the table in two: the given blocks without pages, and all the rest.
+    pub fn split_by_blocks(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
         let is_chosen = |index: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*index].id());
         let (chosen, rest): (Vec<usize>, Vec<usize>) = (0..self.blocks.len()).partition(is_chosen);
-        (self.part(&chosen, 0), self.part(&rest, usize::MAX))
+        (self.restricted_to(&chosen, 0), self.restricted_to(&rest, usize::MAX))
     }
 
     /// Opens a segment of one of the table's blocks. Deleted rows are excluded from its selections.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::Store;
 use crate::catalog::file::write_catalog;
 use crate::error::CommitError;
-use crate::retention::remove_before;
+use crate::retention::remove_files_before;
 use crate::store::Inner;
 
 impl Store {
@@ -51,9 +51,9 @@ impl Inner {
         };
         write_catalog(&self.directory, &catalog, number)?;
         // A backup that begins meanwhile waits for the checkpoint before it requests log files.
-        let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.from);
-        remove_before(&self.directory, number, retained)?;
-        self.directory.remove_released();
+        let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.first_log);
+        remove_files_before(&self.directory, number, retained)?;
+        self.directory.remove_released_files();
         Ok(())
     }
 

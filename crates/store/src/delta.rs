@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A delta is a value: a commit makes a new one that shares all unchanged parts. So a reader needs no timestamps, and
-//! memory that no snapshot references any more is freed without a search (docs/adr/0016-versions-are-values.md).
+//! memory is freed as soon as no snapshot references it (docs/adr/0016-versions-are-values.md).
 //!
-//! The papers keep recent writes as rows (Erling 2012, Chasseur 2013 section 3.1). Here they are Arrow columns, like
-//! all data in memory. Only the log has them as rows.
+//! Recent writes are Arrow columns, like all data in memory, and rows only in the log. Erling (2012) and Chasseur
+//! (2013, section 3.1) keep them as rows.
 
 mod keys;
-mod marks;
 mod page;
+mod row_sets;
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -32,15 +32,15 @@ use taut_types::Schema;
 use crate::{BlockFile, BlockId};
 
 pub(crate) use keys::KeyEntries;
-pub(crate) use marks::meets;
-pub use marks::{DeletedRows, RowSet};
 use page::OpenPage;
+pub(crate) use row_sets::intersects;
+pub use row_sets::{DeletedRows, RowSet};
 
 /// Maximum rows of a delta page. A page counts as one segment in a row id.
 pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 /// Maximum rows of an open page.
 const OPEN_ROWS_MAX: usize = 4_096;
-/// Minimum number of rows inserted at once that get a page of their own.
+/// Minimum number of rows, inserted at once, that get a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
 /// Buffer bytes of a column that is nearly empty.
 const SMALL_BUFFERS: usize = 1_024;
@@ -102,8 +102,8 @@ pub struct Delta {
     page_rows: u64,
     page_bytes: usize,
     /// Deleted rows of pages, and of blocks.
-    deleted_of_pages: u64,
-    deleted_of_blocks: u64,
+    deleted_page_rows: u64,
+    deleted_block_rows: u64,
     /// For each indexed key, entries of all live rows of pages, and of some deleted ones.
     keys: Arc<Vec<KeyEntries>>,
 }
@@ -182,8 +182,8 @@ impl DeltaPage {
         RecordBatch::try_new(schema.arrow(), self.columns(&all))
     }
 
-    /// Number of rows of the page, including those that this snapshot does not see.
-    fn rows_there(&self) -> usize {
+    /// Number of rows of the page, including rows that this snapshot does not see.
+    fn rows_in_any_snapshot(&self) -> usize {
         match &self.content {
             PageContent::Closed(batch) => batch.num_rows(),
             PageContent::Open(page) => page.rows(),
@@ -192,7 +192,7 @@ impl DeltaPage {
 
     fn bytes(&self) -> usize {
         match &self.content {
-            PageContent::Closed(batch) => bytes_of(batch),
+            PageContent::Closed(batch) => approximate_bytes(batch),
             PageContent::Open(page) => page.bytes(),
         }
     }
@@ -231,12 +231,12 @@ impl Delta {
 
     /// Live rows of all pages.
     pub fn rows(&self) -> u64 {
-        self.page_rows - self.deleted_of_pages
+        self.page_rows - self.deleted_page_rows
     }
 
     /// Deleted rows of blocks.
     pub fn deleted_block_rows(&self) -> u64 {
-        self.deleted_of_blocks
+        self.deleted_block_rows
     }
 
     /// Rows of all pages, deleted ones included.
@@ -268,7 +268,7 @@ impl Delta {
 
     /// An empty delta with the same indexed keys.
     #[must_use]
-    pub fn emptied(&self) -> Self {
+    pub fn without_rows(&self) -> Self {
         let mut empty = Self::default();
         empty.set_keys(self.keys());
         empty
@@ -281,31 +281,31 @@ impl Delta {
 
     /// Whether a row is deleted.
     pub(crate) fn is_deleted(&self, row: RowId) -> bool {
-        is_in(&self.deleted, row)
+        contains_row(&self.deleted, row)
     }
 
     /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
     /// may grow, or to a new page without an id yet.
     pub(crate) fn append_position(&self, rows: usize, may_grow: impl FnOnce(ContainerId) -> bool) -> AppendPosition {
-        let own = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
+        let new_page = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
-            return own;
+            return new_page;
         }
-        let Some(last) = self.pages.last() else { return own };
+        let Some(last) = self.pages.last() else { return new_page };
         let rows_max = match last.content {
             PageContent::Closed(_) => OWN_PAGE_ROWS,
             PageContent::Open(_) => OPEN_ROWS_MAX,
         };
-        match last.rows_there() == last.rows() && last.rows() < rows_max && may_grow(last.id) {
+        match last.rows_in_any_snapshot() == last.rows() && last.rows() < rows_max && may_grow(last.id) {
             true => {
                 AppendPosition { page: Some(last.id), first: last.rows, rows: rows.min(OPEN_ROWS_MAX - last.rows()) }
             }
-            false => own,
+            false => new_page,
         }
     }
 
     /// Adds a page of another version of this delta.
-    pub(crate) fn adopt(&mut self, page: &DeltaPage) {
+    pub(crate) fn add_page(&mut self, page: &DeltaPage) {
         self.page_rows += u64::from(page.rows);
         self.page_bytes += page.bytes();
         Arc::make_mut(&mut self.pages).push(page.clone());
@@ -344,15 +344,15 @@ impl Delta {
                 last.rows += count;
             }
             _ => {
-                let is_known = pages.iter().any(|known| known.id == page);
-                if first != 0 || is_known || rows.num_rows() > PAGE_ROWS_MAX {
+                let exists = pages.iter().any(|existing| existing.id == page);
+                if first != 0 || exists || rows.num_rows() > PAGE_ROWS_MAX {
                     return Err(Misplaced);
                 }
                 // Growable columns are made only when more rows are appended, because most pages of transactions hold
                 // the rows of one statement. The exception: a few rows may be slices of much larger buffers.
-                let slack = SMALL_BUFFERS * rows.num_columns();
+                let allowance = SMALL_BUFFERS * rows.num_columns();
                 let is_small = rows.num_rows() < OWN_PAGE_ROWS;
-                let content = if is_small && rows.get_array_memory_size() > 2 * bytes_of(rows) + slack {
+                let content = if is_small && rows.get_array_memory_size() > 2 * approximate_bytes(rows) + allowance {
                     let open = OpenPage::new(schema);
                     open.append_at(0, rows);
                     PageContent::Open(Arc::new(open))
@@ -363,7 +363,7 @@ impl Delta {
             }
         }
         self.page_rows += u64::from(count);
-        self.page_bytes += bytes_of(rows);
+        self.page_bytes += approximate_bytes(rows);
         self.add_to_keys(page, first, |columns| {
             columns.iter().map(|column| Arc::clone(rows.column(*column))).collect()
         });
@@ -375,11 +375,11 @@ impl Delta {
         if self.keys.is_empty() {
             return;
         }
-        let (deleted, has_deleted) = (&self.deleted, self.deleted_of_pages > 0);
+        let (deleted, has_deleted) = (&self.deleted, self.deleted_page_rows > 0);
         for key in Arc::make_mut(&mut self.keys) {
             // A page has at most 65,536 rows.
             let first = RowId::new(page, 0, first as u16);
-            key.add(&columns(key.columns()), first, |row| has_deleted && is_in(deleted, row));
+            key.add(&columns(key.columns()), first, |row| has_deleted && contains_row(deleted, row));
         }
     }
 
@@ -390,25 +390,25 @@ impl Delta {
         deleted.add(segment, rows);
         let added = deleted.count() - before;
         match self.is_page(container) {
-            true => self.deleted_of_pages += added,
-            false => self.deleted_of_blocks += added,
+            true => self.deleted_page_rows += added,
+            false => self.deleted_block_rows += added,
         }
         self.deleted.insert_mut(container, Arc::new(deleted));
     }
 
-    /// Forgets the deleted rows of a block that is no longer in the table.
+    /// Removes the deleted rows of a block that is no longer in the table.
     pub(crate) fn forget_block(&mut self, container: ContainerId) {
         if let Some(deleted) = self.deleted.get(&container) {
-            self.deleted_of_blocks -= deleted.count();
+            self.deleted_block_rows -= deleted.count();
             self.deleted.remove_mut(&container);
         }
     }
 
-    /// Forgets the deleted rows of all blocks except `blocks`.
-    pub(crate) fn keep_deleted(&mut self, blocks: &[Arc<BlockFile>]) {
-        let kept: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
+    /// Removes the deleted rows of all blocks except `blocks`.
+    pub(crate) fn forget_blocks_except(&mut self, blocks: &[Arc<BlockFile>]) {
+        let kept_blocks: HashSet<u64> = blocks.iter().map(|block| block.id().0).collect();
         let is_forgotten =
-            |container: &ContainerId| !kept.contains(&u64::from(container.0)) && !self.is_page(*container);
+            |container: &ContainerId| !kept_blocks.contains(&u64::from(container.0)) && !self.is_page(*container);
         let forgotten: Vec<ContainerId> = self.deleted.keys().copied().filter(is_forgotten).collect();
         forgotten.into_iter().for_each(|container| self.forget_block(container));
     }
@@ -424,7 +424,7 @@ impl Delta {
             self.page_rows -= page.rows as u64;
             self.page_bytes = self.page_bytes.saturating_sub(page.bytes());
             if let Some(deleted) = self.deleted.get(&page.id) {
-                self.deleted_of_pages -= deleted.count();
+                self.deleted_page_rows -= deleted.count();
                 self.deleted.remove_mut(&page.id);
             }
         }
@@ -445,21 +445,21 @@ impl Delta {
     }
 }
 
-fn is_in(deleted: &HashTrieMapSync<ContainerId, Arc<DeletedRows>>, row: RowId) -> bool {
-    let of_segment = deleted.get(&row.container()).and_then(|deleted| deleted.segment(row.segment().into()));
-    of_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
+fn contains_row(deleted: &HashTrieMapSync<ContainerId, Arc<DeletedRows>>, row: RowId) -> bool {
+    let deleted_in_segment = deleted.get(&row.container()).and_then(|deleted| deleted.segment(row.segment().into()));
+    deleted_in_segment.is_some_and(|deleted| deleted.contains(row.row().into()))
 }
 
 /// Approximate bytes of some rows.
-fn bytes_of(rows: &RecordBatch) -> usize {
-    let of_values = |column: &ArrayRef| match column.data_type() {
+fn approximate_bytes(rows: &RecordBatch) -> usize {
+    let value_bytes = |column: &ArrayRef| match column.data_type() {
         DataType::Utf8View => column.len() * VIEW_BYTES + column.as_string_view().total_buffer_bytes_used(),
         DataType::BinaryView => column.len() * VIEW_BYTES + column.as_binary_view().total_buffer_bytes_used(),
         DataType::Boolean => column.len().div_ceil(8),
         fixed => column.len() * fixed.primitive_width().unwrap_or(0),
     };
-    let of_nulls = |column: &ArrayRef| column.nulls().map_or(0, |nulls| nulls.len().div_ceil(8));
-    rows.columns().iter().map(|column| of_values(column) + of_nulls(column)).sum()
+    let null_bytes = |column: &ArrayRef| column.nulls().map_or(0, |nulls| nulls.len().div_ceil(8));
+    rows.columns().iter().map(|column| value_bytes(column) + null_bytes(column)).sum()
 }
 
 /// Page of a delta, and position in it, at which rows are appended.
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_do_not_see_what_comes_after_them() {
+    fn versions_do_not_see_later_changes() {
         let (mut delta, mut next) = (Delta::default(), 0);
         let mut versions = vec![delta.clone()];
         for number in 0..6_000 {

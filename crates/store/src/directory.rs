@@ -22,13 +22,13 @@ pub(crate) struct Directory {
     pub cache: Cache,
     files: Mutex<VecDeque<(BlockId, Arc<dyn ReadFile>)>>,
     next_block: AtomicU64,
-    /// Pages with smaller ids do not grow any more.
-    growing_from: AtomicU64,
+    /// Smallest id of a page that may grow.
+    first_growing_page: AtomicU64,
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
-    /// Block ids that other files already use as names.
-    taken: OnceLock<HashSet<BlockId>>,
+    /// Block ids that other files already have as names. They are never allocated.
+    reserved_ids: OnceLock<HashSet<BlockId>>,
     /// The newest snapshot of the store, if there is one yet.
     newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
@@ -48,11 +48,11 @@ impl Directory {
             cache,
             files: Mutex::default(),
             next_block: AtomicU64::new(1),
-            growing_from: AtomicU64::new(0),
+            first_growing_page: AtomicU64::new(0),
             next_table: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
             next_definitions: AtomicU64::new(1),
-            taken: OnceLock::new(),
+            reserved_ids: OnceLock::new(),
             newest: OnceLock::new(),
             lock,
             reader: None,
@@ -71,11 +71,12 @@ impl Directory {
         self.reader.as_ref()
     }
 
-    /// Removes files whose readers are gone. If a removal fails, the next opening of the database removes the file.
-    pub fn remove_released(&self) {
-        // Another directory at this path has readers and blocks of its own.
+    /// Removes the block files that no reader needs any more. If a removal fails, the next opening of the database
+    /// removes the file.
+    pub fn remove_released_files(&self) {
+        // If another directory is now at this path, its readers and blocks do not belong to this database.
         if self.check_lock().is_ok() {
-            self.removals.collect(&*self.disk);
+            self.removals.remove_unneeded(&*self.disk);
         }
     }
 
@@ -97,13 +98,13 @@ impl Directory {
     }
 
     /// Reserves the ids of blocks, pages and tables below the given ones.
-    pub fn reserve(&self, (next_block, next_table): (u64, u64)) {
+    pub fn reserve_ids_below(&self, (next_block, next_table): (u64, u64)) {
         self.next_block.fetch_max(next_block, Ordering::Relaxed);
         self.next_table.fetch_max(next_table, Ordering::Relaxed);
     }
 
     /// Ids of the next block or page, and of the next table.
-    pub fn next_numbers(&self) -> (u64, u64) {
+    pub fn next_ids(&self) -> (u64, u64) {
         (self.next_block.load(Ordering::Relaxed), self.next_table.load(Ordering::Relaxed))
     }
 
@@ -119,12 +120,12 @@ impl Directory {
 
     /// Stops all existing pages from growing: rows are appended to newer pages from now on.
     pub fn close_pages(&self) {
-        self.growing_from.fetch_max(self.next_block.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.first_growing_page.fetch_max(self.next_block.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Whether rows may be appended to a page.
     pub fn may_grow(&self, page: ContainerId) -> bool {
-        u64::from(page.0) >= self.growing_from.load(Ordering::Relaxed)
+        u64::from(page.0) >= self.first_growing_page.load(Ordering::Relaxed)
     }
 
     /// Allocates a transaction id, unique since the database was opened.
@@ -132,8 +133,8 @@ impl Directory {
         self.next_transaction.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Allocates a value for [`Catalog::definitions()`], unique since the database was opened.
-    pub fn allocate_definitions(&self) -> u64 {
+    /// Allocates a value for [`Catalog::definitions_id()`], unique since the database was opened.
+    pub fn allocate_definitions_id(&self) -> u64 {
         self.next_definitions.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -141,16 +142,16 @@ impl Directory {
     pub fn allocate_block(&self) -> BlockId {
         loop {
             let block = BlockId(self.next_block.fetch_add(1, Ordering::Relaxed));
-            if !self.taken.get().is_some_and(|taken| taken.contains(&block)) {
+            if !self.reserved_ids.get().is_some_and(|reserved_ids| reserved_ids.contains(&block)) {
                 return block;
             }
         }
     }
 
     /// Reserves block ids that other files already use as names, so that no new block replaces them.
-    pub fn reserve_names(&self, taken: HashSet<BlockId>) {
+    pub fn reserve_block_ids(&self, reserved_ids: HashSet<BlockId>) {
         // Only opening calls this, once, so nothing is set yet.
-        let _ = self.taken.set(taken);
+        let _ = self.reserved_ids.set(reserved_ids);
     }
 
     /// Stores a reference to the newest snapshot, to name tables in errors.
@@ -160,7 +161,7 @@ impl Directory {
     }
 
     /// Name of the table that a block belongs to in the newest snapshot.
-    pub fn table_of(&self, block: BlockId) -> Option<String> {
+    pub fn table_name_of(&self, block: BlockId) -> Option<String> {
         let newest = Arc::clone(&self.newest.get()?.upgrade()?.read());
         let table = newest.tables().find(|table| table.blocks.iter().any(|other| other.id() == block))?;
         Some(table.name.clone())
@@ -180,19 +181,19 @@ impl Directory {
         Ok(file)
     }
 
-    /// Closes the file of a block, so that the next read opens the file that has its name by then.
+    /// Closes the file of a block. The next read opens the file of that name again.
     pub fn close_block(&self, block: BlockId) {
         self.files.lock().retain(|(open, _)| *open != block);
     }
 
-    /// Removes the file of a block that this process no longer references, and that no version of the database from
-    /// `version` on references. The file stays while another process reads an earlier version. If a removal fails, the
-    /// next opening of the database removes the file. A process that only reads does not remove the file. It announces
-    /// that it no longer needs it.
+    /// Removes the file of a block that this process no longer references. No version of the database from `version` on
+    /// references it. The file stays while another process reads an earlier version. If a removal fails, the next
+    /// opening of the database removes the file. A read-only process does not remove the file, but announces that it no
+    /// longer needs it.
     pub fn remove_block(&self, block: BlockId, version: u64) {
         self.close_block(block);
         match &self.reader {
-            Some(reader) => reader.release(),
+            Some(reader) => reader.announce_release(),
             // Another directory at this path may have a block of the same number.
             None if self.check_lock().is_ok() => self.removals.remove(&*self.disk, block, version),
             None => {}

@@ -3,8 +3,8 @@
 //! Names are relative to the database directory and joined by `/`. The empty name is that directory itself.
 //!
 //! An implementation gives these guarantees, and no others:
-//! - the content of a file and its length survive a crash once [`WriteFile::sync`] returned;
-//! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory returned;
+//! - the content of a file and its length survive a crash once [`WriteFile::sync`] has returned;
+//! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory has returned;
 //! - before that, any part of these changes may survive, in any order; but after a rename over a name, that name is
 //!   either the old file or the new one.
 
@@ -58,18 +58,18 @@ pub trait Disk: Debug + Send + Sync {
     /// If the file system returns an error: `NotFound` or `NotADirectory` if the directory does not exist.
     fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>>;
 
-    /// Creates a directory. An existing one is no error.
+    /// Creates a directory, if it does not exist.
     ///
     /// # Errors
     /// If the file system returns an error.
     fn create_directory(&self, name: &str) -> io::Result<()>;
 
-    /// Creates the database directory with an empty file in it, and makes both durable. A directory that exists at the
-    /// path is never without the file, whenever the process is killed, if the disk supports that.
+    /// Creates the database directory with an empty file in it, and makes both durable. If the disk supports it, this
+    /// is atomic: even if the process is killed, the directory never exists at the path without the file.
     ///
     /// # Errors
     /// If the file system returns an error.
-    fn create_root_with(&self, name: &str) -> io::Result<()> {
+    fn create_root_with_file(&self, name: &str) -> io::Result<()> {
         self.create_directory("")?;
         self.create(name)?.sync()?;
         self.sync_directory("")
@@ -92,7 +92,7 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     /// If the file system returns an error: `Unsupported` if a lock requires writing.
-    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock_without_writing(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -110,8 +110,9 @@ pub trait Disk: Debug + Send + Sync {
         self.lock(name)
     }
 
-    /// Creates a file that represents a live reader. It counts as live until the guard is dropped or its process ends
-    /// in any way. Returns `None` if the name is taken. The directory of the file is created if it is missing.
+    /// Creates a file that represents a live reader. The reader counts as live until the guard is dropped or its
+    /// process ends for any reason. Returns `None` if the name is taken. The directory of the file is created if it is
+    /// missing.
     ///
     /// # Errors
     /// If the file system returns an error: `Unsupported` if readers cannot be registered.
@@ -124,7 +125,7 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     /// If the file system returns an error. It is then unknown whether the reader is live.
-    fn registered(&self, _name: &str) -> io::Result<Option<Vec<u8>>> {
+    fn read_registration(&self, _name: &str) -> io::Result<Option<Vec<u8>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -187,7 +188,7 @@ pub trait ReadFile: Debug + Send + Sync {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
-/// Guard of a lock, which is held until it is dropped.
+/// Guard of a lock. Dropping it releases the lock.
 pub trait Lock: Debug + Send + Sync {
     /// Whether the database directory is still the one that was locked.
     ///
@@ -198,7 +199,7 @@ pub trait Lock: Debug + Send + Sync {
     }
 }
 
-/// A lock that excludes nobody.
+/// A lock that excludes no other process.
 #[derive(Debug)]
 pub(crate) struct NoLock;
 
@@ -206,7 +207,7 @@ impl Lock for NoLock {}
 
 /// The file of a live reader. Dropping it removes the file.
 pub trait Registration: Debug + Send + Sync {
-    /// Replaces the content with one of the same length. A concurrent reader may see parts of both.
+    /// Replaces the content of the file with content of the same length. A concurrent reader may see parts of both.
     ///
     /// # Errors
     /// If the file system returns an error. The content may then be parts of both.
@@ -248,9 +249,9 @@ pub(crate) fn read_file(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// All disks must agree, which the tests of the log assume.
+    /// The tests of the log assume that all disks agree on this.
     #[test]
-    fn writes_go_on_in_an_extended_file_where_they_ended() {
+    fn writes_to_an_extended_file_continue_after_the_last_write() {
         let directory = tempfile::tempdir().unwrap();
         let simulated = SimulatedDisk::new();
         simulated.create_directory("").unwrap();
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn power_loss_keeps_any_of_writes_and_lengths() {
+    fn power_loss_keeps_any_part_of_writes_and_lengths() {
         let disk = SimulatedDisk::new();
         disk.create_directory("").unwrap();
         let mut file = disk.create("file").unwrap();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use twox_hash::XxHash3_64;
 
-const LINE_MAX: usize = 96;
+const FIRST_LINE_MAX: usize = 96;
 
 /// Encodes a file.
 ///
@@ -17,7 +17,7 @@ const LINE_MAX: usize = 96;
 /// If the value cannot be encoded as JSON.
 pub(crate) fn to_bytes((magic, version): (&str, u64), value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let json = serde_json::to_vec(value)?;
-    let mut bytes = line(magic, version, &json).into_bytes();
+    let mut bytes = first_line(magic, version, &json).into_bytes();
     bytes.extend_from_slice(&json);
     Ok(bytes)
 }
@@ -27,9 +27,9 @@ pub(crate) fn to_bytes((magic, version): (&str, u64), value: &impl Serialize) ->
 /// # Errors
 /// If the bytes are invalid: what was expected.
 pub(crate) fn parse<T: DeserializeOwned>((magic, version): (&str, u64), bytes: &[u8]) -> Result<T, String> {
-    let end = bytes.iter().take(LINE_MAX).position(|byte| *byte == b'\n').ok_or("a first line")?;
+    let end = bytes.iter().take(FIRST_LINE_MAX).position(|byte| *byte == b'\n').ok_or("a first line")?;
     let (first, json) = (&bytes[..=end], &bytes[end + 1..]);
-    if first != line(magic, version, json).as_bytes() {
+    if first != first_line(magic, version, json).as_bytes() {
         let found =
             std::str::from_utf8(first).ok().and_then(|text| text.strip_prefix(magic)?.trim_start().split_once(' '));
         return Err(match found.and_then(|(found, _)| found.parse::<u64>().ok()) {
@@ -42,7 +42,7 @@ pub(crate) fn parse<T: DeserializeOwned>((magic, version): (&str, u64), bytes: &
     serde_json::from_slice(json).map_err(|error| format!("content that makes sense: {error}"))
 }
 
-fn line(magic: &str, version: u64, json: &[u8]) -> String {
+fn first_line(magic: &str, version: u64, json: &[u8]) -> String {
     format!("{magic} {version} bytes={} xxh3={:016x}\n", json.len(), XxHash3_64::oneshot(json))
 }
 

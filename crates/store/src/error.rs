@@ -69,7 +69,7 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
     },
-    /// Another process has the database open, or this process still does.
+    /// Another process, or this one, has the database open.
     #[error("database {} is in use by {}; it can be opened read-only", path.display(), holder_text(holder.as_ref()))]
     Locked {
         /// The directory.
@@ -103,7 +103,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// The first catalog of a database, or the log file after recovery, could not be written.
+    /// The first catalog of a database, or the log file that follows recovery, could not be written.
     #[error("the database cannot be opened for writing: {0}")]
     Begin(Box<CommitError>),
     /// The delta file, to which the catalog refers, is missing. It holds the rows that are in no block.
@@ -253,7 +253,7 @@ pub enum CommitError {
     },
     /// A column cannot become NOT NULL while deleted rows, or rows in no block, may hold nulls.
     #[error("table {table:?} has deleted rows, or rows in no block")]
-    NotSettled {
+    MayHoldNulls {
         /// The table.
         table: String,
     },
@@ -348,8 +348,7 @@ pub enum CommitError {
     #[error("the commit did not happen: {0}")]
     Log(#[source] LogFailed),
     /// The log could neither be written nor restarted. The change is not visible. If the database is opened again, the
-    /// change may or may not be there. The next commit that succeeds settles the question: the change then never
-    /// happened.
+    /// change may or may not be there. Once a later commit succeeds, the change never happened.
     #[error("the commit may or may not survive: {cause}")]
     Uncertain {
         /// The first failure.

@@ -44,8 +44,8 @@ pub(crate) fn block_name(block: BlockId) -> String {
     format!("{BLOCKS}/{block}{BLOCK_SUFFIX}")
 }
 
-/// The block of a file name in `blocks`. `None` if [`block_name`] does not produce that name.
-pub(crate) fn block_of(name: &str) -> Option<BlockId> {
+/// The block of a file, from its name in `blocks`. `None` if [`block_name`] does not produce that name.
+pub(crate) fn parse_block_name(name: &str) -> Option<BlockId> {
     let block = BlockId(u64::from_str_radix(name.strip_suffix(BLOCK_SUFFIX)?, 16).ok()?);
     (block_name(block).strip_prefix(BLOCKS)?.strip_prefix('/')? == name).then_some(block)
 }
@@ -55,7 +55,7 @@ pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{LOG_SUFFIX}")
 }
 
-/// Name of a log file after the next one was begun. It asserts that the next one exists.
+/// Name of a log file after the next one was begun. The name asserts that the next file exists.
 pub(crate) fn closed_log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
 }
@@ -70,25 +70,26 @@ pub(crate) fn delta_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{DELTA_SUFFIX}")
 }
 
-/// The number of a delta file name in `log`. `None` if [`delta_name`] does not produce that name.
-pub(crate) fn delta_of(name: &str) -> Option<u64> {
+/// The number of a delta file, from its name in `log`. `None` if [`delta_name`] does not produce that name.
+pub(crate) fn parse_delta_name(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(DELTA_SUFFIX)?, 16).ok()?;
     (delta_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a log file name in `log`. `None` if neither [`log_name`] nor [`closed_log_name`] produces that name.
-pub(crate) fn log_of(name: &str) -> Option<u64> {
-    open_log_of(name).or_else(|| closed_log_of(name))
+/// The number of a log file, from its name in `log`. `None` if neither [`log_name`] nor [`closed_log_name`] produces
+/// that name.
+pub(crate) fn parse_log_name(name: &str) -> Option<u64> {
+    parse_open_log_name(name).or_else(|| parse_closed_log_name(name))
 }
 
-/// The number of an open log file name in `log`. `None` if [`log_name`] does not produce that name.
-pub(crate) fn open_log_of(name: &str) -> Option<u64> {
+/// The number of an open log file, from its name in `log`. `None` if [`log_name`] does not produce that name.
+pub(crate) fn parse_open_log_name(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(LOG_SUFFIX)?, 16).ok()?;
     (log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// The number of a closed log file name in `log`. `None` if [`closed_log_name`] does not produce that name.
-pub(crate) fn closed_log_of(name: &str) -> Option<u64> {
+/// The number of a closed log file, from its name in `log`. `None` if [`closed_log_name`] does not produce that name.
+pub(crate) fn parse_closed_log_name(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(CLOSED_LOG_SUFFIX)?, 16).ok()?;
     (closed_log_name(number).strip_prefix(LOG)?.strip_prefix('/')? == name).then_some(number)
 }
@@ -105,23 +106,25 @@ pub(crate) fn is_reader_name(name: &str) -> bool {
     numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
 }
 
-/// Whether a file name in `log` is one that this program gives.
+/// Whether this program gives a file in `log` that name.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
     let path = format!("{LOG}/{name}");
-    let is_of_log = open_log_of(finished).is_some() || closed_log_of(name).is_some() || delta_of(name).is_some();
-    is_of_log || path == RETAINED || path == RETAINED_NEW
+    let is_log_file = parse_open_log_name(finished).is_some()
+        || parse_closed_log_name(name).is_some()
+        || parse_delta_name(name).is_some();
+    is_log_file || path == RETAINED || path == RETAINED_NEW
 }
 
-/// Whether an entry of one of the directories of a database has a name that this program gives.
-pub(crate) fn is_own_name(directory: &str, entry: &DirectoryEntry) -> bool {
+/// Whether this program gives an entry of a directory of the database that name.
+pub(crate) fn is_database_file_name(directory: &str, entry: &DirectoryEntry) -> bool {
     let name = entry.name.as_str();
     match directory {
         ROOT if entry.is_directory => [BLOCKS, LOG, READERS].contains(&name),
         ROOT => [CATALOG, CATALOG_NEW, INCOMPLETE, LOCK].contains(&name),
         LOG => !entry.is_directory && is_log_name(name),
         READERS => !entry.is_directory && is_reader_name(name),
-        _ => !entry.is_directory && block_of(name).is_some(),
+        _ => !entry.is_directory && parse_block_name(name).is_some(),
     }
 }
 
@@ -146,19 +149,19 @@ pub(crate) fn write_file_on<T>(
     const BUFFER_BYTES: usize = 1 << 20;
     let failed = |operation| move |source| file_error(disk, operation, name, source);
     let mut file = disk.create(name).map_err(failed("create"))?;
-    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, Written(&mut *file));
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, DiskWriter(&mut *file));
     let written = content(&mut buffered).and_then(|value| buffered.flush().map(|()| value));
-    // What is still buffered after a failure must not be written by the drop.
+    // After a failure, dropping the writer must not write the rest of its buffer.
     drop(buffered.into_parts());
     let value = written.map_err(failed("write"))?;
     file.sync().map_err(failed("sync"))?;
     Ok(value)
 }
 
-/// A file of a disk as a [`Write`].
-struct Written<'a>(&'a mut dyn WriteFile);
+/// Writes to a file of a disk as [`Write`] requires.
+struct DiskWriter<'a>(&'a mut dyn WriteFile);
 
-impl Write for Written<'_> {
+impl Write for DiskWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_all(bytes)?;
         Ok(bytes.len())
@@ -174,18 +177,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_blocks_are_taken_for_blocks() {
+    fn only_valid_names_are_names_of_blocks() {
         let name = block_name(BlockId(42));
         assert_eq!(name, "blocks/000000000000002a.block");
-        assert_eq!(block_of("000000000000002a.block"), Some(BlockId(42)));
+        assert_eq!(parse_block_name("000000000000002a.block"), Some(BlockId(42)));
         for other in ["000000000000002A.block", "2a.block", "+00000000000002a.block", "000000000000002a.block.old", ""]
         {
-            assert_eq!(block_of(other), None, "{other}");
+            assert_eq!(parse_block_name(other), None, "{other}");
         }
     }
 
     #[test]
-    fn only_names_of_readers_are_taken_for_readers() {
+    fn only_valid_names_are_names_of_readers() {
         assert_eq!(reader_name(4711, 2), "readers/4711-2");
         assert!(is_reader_name("4711-2"));
         for other in ["4711", "4711-", "-2", "04711-2", "4711-+2", "4711-2.old", ""] {
@@ -194,19 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_log_files_are_taken_for_log_files() {
+    fn only_valid_names_are_names_of_log_files() {
         assert_eq!(log_name(42), "log/000000000000002a.log");
-        assert_eq!(log_of("000000000000002a.log"), Some(42));
-        assert_eq!(log_of("ffffffffffffffff.log"), Some(u64::MAX));
+        assert_eq!(parse_log_name("000000000000002a.log"), Some(42));
+        assert_eq!(parse_log_name("ffffffffffffffff.log"), Some(u64::MAX));
         assert_eq!(
-            (log_of("000000000000002a.closed.log"), closed_log_name(42)),
+            (parse_log_name("000000000000002a.closed.log"), closed_log_name(42)),
             (Some(42), "log/000000000000002a.closed.log".into())
         );
-        assert_eq!((closed_log_of("000000000000002a.log"), open_log_of("000000000000002a.closed.log")), (None, None));
-        assert_eq!(delta_of(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
+        assert_eq!(
+            (parse_closed_log_name("000000000000002a.log"), parse_open_log_name("000000000000002a.closed.log")),
+            (None, None)
+        );
+        assert_eq!(parse_delta_name(delta_name(42).strip_prefix("log/").unwrap()), Some(42));
         let new = new_log_name(42);
         for other in ["000000000000002A.log", "2a.log", "+00000000000002a.log", &new["log/".len()..], ""] {
-            assert_eq!(log_of(other), None, "{other}");
+            assert_eq!(parse_log_name(other), None, "{other}");
         }
     }
 }

@@ -6,9 +6,9 @@
 //!   incomplete                     removed                    <- from here on it is a database
 //! ```
 //!
-//! A process that is killed in between leaves the file `incomplete`, and so an error for everyone who opens the
-//! directory. Without that file, a directory that has no catalog yet would open as an empty database. The next repair
-//! or restore to the directory removes the remains and begins again.
+//! A process that is killed in between leaves the file `incomplete`, so that opening the directory fails. Without that
+//! file, a directory that has no catalog yet would open as an empty database. The next repair or restore to the
+//! directory removes the remains and starts again.
 
 use std::fs;
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk, Lock};
 use crate::error::{FileError, OpenError};
 use crate::files::{
-    BLOCKS, CATALOG, INCOMPLETE, LOCK, LOG, READERS, ROOT, file_error, is_own_name, list, write_file_on,
+    BLOCKS, CATALOG, INCOMPLETE, LOCK, LOG, READERS, ROOT, file_error, is_database_file_name, list, write_file_on,
 };
 use crate::root::check_root;
 
-/// Why a new database is not begun.
-pub(crate) enum NotBegun {
+/// Reason why writing a new database did not start.
+pub(crate) enum NotStarted {
     /// The directory holds a database or something else, or another process uses it.
     Exists,
     /// A file cannot be read or written.
     File(FileError),
 }
 
-impl From<FileError> for NotBegun {
+impl From<FileError> for NotStarted {
     fn from(error: FileError) -> Self {
         Self::File(error)
     }
@@ -58,58 +58,58 @@ impl TargetPath {
 }
 
 /// Begins a new database in a directory that is empty, does not exist, or is incomplete. Locks the directory, and
-/// removes the remains of the repair or restore that did not finish.
-pub(crate) fn begin(disk: &dyn Disk) -> Result<Box<dyn Lock>, NotBegun> {
-    mark(disk)?;
+/// removes the remains of an unfinished repair or restore.
+pub(crate) fn begin(disk: &dyn Disk) -> Result<Box<dyn Lock>, NotStarted> {
+    create_incomplete_file(disk)?;
     let lock = disk.lock(LOCK).map_err(|source| file_error(disk, "lock", LOCK, source))?;
-    let lock = lock.ok_or(NotBegun::Exists)?;
+    let lock = lock.ok_or(NotStarted::Exists)?;
     // Another process may have completed the database before this one had the lock.
     if !is_incomplete(disk)? || has_foreign_files(disk)? {
-        return Err(NotBegun::Exists);
+        return Err(NotStarted::Exists);
     }
     remove_files(disk)?;
     Ok(lock)
 }
 
 /// A directory in which a new database can begin.
-enum Free {
+enum TargetState {
     Missing,
     Empty,
     Incomplete,
 }
 
-fn check_is_free(disk: &dyn Disk) -> Result<Free, NotBegun> {
+fn check_target(disk: &dyn Disk) -> Result<TargetState, NotStarted> {
     match check_root(disk, true) {
-        Ok(false) => Ok(Free::Missing),
-        Ok(true) if has(disk, CATALOG)? => Err(NotBegun::Exists),
-        Ok(true) => Ok(Free::Empty),
-        Err(OpenError::Incomplete { .. }) => Ok(Free::Incomplete),
-        Err(OpenError::File(error)) => Err(NotBegun::File(error)),
-        Err(_) => Err(NotBegun::Exists),
+        Ok(false) => Ok(TargetState::Missing),
+        Ok(true) if has_entry(disk, CATALOG)? => Err(NotStarted::Exists),
+        Ok(true) => Ok(TargetState::Empty),
+        Err(OpenError::Incomplete { .. }) => Ok(TargetState::Incomplete),
+        Err(OpenError::File(error)) => Err(NotStarted::File(error)),
+        Err(_) => Err(NotStarted::Exists),
     }
 }
 
 /// Creates the file `incomplete`, and the directory if it does not exist.
-fn mark(disk: &dyn Disk) -> Result<(), NotBegun> {
-    match check_is_free(disk)? {
-        Free::Incomplete => Ok(()),
-        Free::Missing => {
-            let created = disk.create_root_with(INCOMPLETE);
+fn create_incomplete_file(disk: &dyn Disk) -> Result<(), NotStarted> {
+    match check_target(disk)? {
+        TargetState::Incomplete => Ok(()),
+        TargetState::Missing => {
+            let created = disk.create_root_with_file(INCOMPLETE);
             Ok(created.map_err(|source| file_error(disk, "create", ROOT, source))?)
         }
-        Free::Empty => {
+        TargetState::Empty => {
             // Without this lock, a process that creates a database here at the same time would find the file in it.
-            let lock = disk.lock_to_read(LOCK).map_err(|source| file_error(disk, "lock", ROOT, source))?;
-            let _lock = lock.ok_or(NotBegun::Exists)?;
-            match check_is_free(disk)? {
-                Free::Incomplete => Ok(()),
-                _ => Ok(write_mark(disk)?),
+            let lock = disk.lock_without_writing(LOCK).map_err(|source| file_error(disk, "lock", ROOT, source))?;
+            let _lock = lock.ok_or(NotStarted::Exists)?;
+            match check_target(disk)? {
+                TargetState::Incomplete => Ok(()),
+                _ => Ok(write_incomplete_file(disk)?),
             }
         }
     }
 }
 
-fn write_mark(disk: &dyn Disk) -> Result<(), FileError> {
+fn write_incomplete_file(disk: &dyn Disk) -> Result<(), FileError> {
     write_file_on(disk, INCOMPLETE, |_| Ok(()))?;
     disk.sync_directory(ROOT).map_err(|source| file_error(disk, "sync", ROOT, source))
 }
@@ -121,11 +121,11 @@ pub(crate) fn complete(directory: &Directory) -> Result<(), FileError> {
 }
 
 /// Removes the files of a new database that was not completed, except the lock and the file `incomplete`. Files that
-/// cannot be removed stay, without being a database.
+/// cannot be removed stay, but the directory does not open as a database.
 pub(crate) fn abandon(disk: &dyn Disk) {
     // The removal of the file may be what failed, after it had taken effect. A database without some of its files must
     // not open.
-    if is_incomplete(disk).is_ok_and(|is_there| is_there) || write_mark(disk).is_ok() {
+    if is_incomplete(disk).is_ok_and(|exists| exists) || write_incomplete_file(disk).is_ok() {
         let _ = remove_files(disk);
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn abandon(disk: &dyn Disk) {
 /// again. Does nothing if another process uses the directory by now.
 pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
     let disk = FileDisk::new(path);
-    let is_abandoned = || is_incomplete(&disk).is_ok_and(|is_there| is_there);
+    let is_abandoned = || is_incomplete(&disk).is_ok_and(|exists| exists);
     if before == TargetPath::Other || !is_abandoned() {
         return;
     }
@@ -150,7 +150,7 @@ pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
     let _ = fs::remove_file(path.join(LOCK));
     match before {
         TargetPath::Missing if list(&disk, ROOT).is_ok_and(|entries| entries.len() == 1) => {
-            disk.remove_root_with(INCOMPLETE)
+            disk.remove_root_with_file(INCOMPLETE)
         }
         TargetPath::Missing | TargetPath::Other => {}
         // If this fails, the directory does not open, and the error says why.
@@ -158,17 +158,17 @@ pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
     }
 }
 
-fn has(disk: &dyn Disk, name: &str) -> Result<bool, FileError> {
+fn has_entry(disk: &dyn Disk, name: &str) -> Result<bool, FileError> {
     Ok(list(disk, ROOT)?.iter().any(|entry| entry.name == name))
 }
 
 fn is_incomplete(disk: &dyn Disk) -> Result<bool, FileError> {
-    has(disk, INCOMPLETE)
+    has_entry(disk, INCOMPLETE)
 }
 
 fn has_foreign_files(disk: &dyn Disk) -> Result<bool, FileError> {
     for directory in [ROOT, BLOCKS, LOG, READERS] {
-        if list(disk, directory)?.iter().any(|entry| !is_own_name(directory, entry)) {
+        if list(disk, directory)?.iter().any(|entry| !is_database_file_name(directory, entry)) {
             return Ok(true);
         }
     }
@@ -180,8 +180,8 @@ fn remove_files(disk: &dyn Disk) -> Result<(), FileError> {
     for directory in [ROOT, BLOCKS, LOG] {
         let mut is_changed = false;
         for entry in list(disk, directory)? {
-            let stays = directory == ROOT && [LOCK, INCOMPLETE].contains(&entry.name.as_str());
-            if entry.is_directory || stays || !is_own_name(directory, &entry) {
+            let is_kept = directory == ROOT && [LOCK, INCOMPLETE].contains(&entry.name.as_str());
+            if entry.is_directory || is_kept || !is_database_file_name(directory, &entry) {
                 continue;
             }
             let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };

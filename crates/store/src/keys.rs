@@ -20,14 +20,14 @@ use twox_hash::XxHash3_64;
 /// # Panics
 /// If the columns differ in length, or one has a type that no column of a table has.
 pub fn key_hashes(columns: &[ArrayRef]) -> Vec<Option<u64>> {
-    let values = KeyValues::of(columns);
+    let values = KeyValues::from_columns(columns);
     (0..values.len()).map(|row| values.hash(row)).collect()
 }
 
 /// The keys of some rows, one key per row.
 #[derive(Debug)]
 pub(crate) struct KeyValues {
-    columns: Vec<Values>,
+    columns: Vec<ColumnValues>,
     /// Rows with a null in any column.
     nulls: Option<NullBuffer>,
     hashes: Vec<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct KeyValues {
 
 /// The values of one column.
 #[derive(Debug)]
-enum Values {
+enum ColumnValues {
     Narrow(ScalarBuffer<i64>),
     Wide(ScalarBuffer<i128>),
     Bytes(BinaryViewArray),
@@ -43,10 +43,10 @@ enum Values {
 
 impl KeyValues {
     /// Keys of the rows of some columns. Panics as [`key_hashes`] does.
-    pub fn of(columns: &[ArrayRef]) -> Self {
+    pub fn from_columns(columns: &[ArrayRef]) -> Self {
         let nulls = columns.iter().fold(None, |all, column| NullBuffer::union(all.as_ref(), column.nulls()));
         let mut hashes = vec![SEED; columns.first().map_or(0, |column| column.len())];
-        let columns: Vec<Values> = columns.iter().map(Values::of).collect();
+        let columns: Vec<ColumnValues> = columns.iter().map(ColumnValues::of).collect();
         columns.iter().for_each(|values| values.hash(&mut hashes));
         Self { columns, nulls, hashes }
     }
@@ -66,18 +66,18 @@ impl KeyValues {
     pub fn equals(&self, row: usize, other: &Self, other_row: usize) -> bool {
         let mut columns = self.columns.iter().zip(&other.columns);
         columns.all(|columns| match columns {
-            (Values::Narrow(left), Values::Narrow(right)) => left[row] == right[other_row],
-            (Values::Wide(left), Values::Wide(right)) => left[row] == right[other_row],
-            (Values::Bytes(left), Values::Bytes(right)) => left.value(row) == right.value(other_row),
+            (ColumnValues::Narrow(left), ColumnValues::Narrow(right)) => left[row] == right[other_row],
+            (ColumnValues::Wide(left), ColumnValues::Wide(right)) => left[row] == right[other_row],
+            (ColumnValues::Bytes(left), ColumnValues::Bytes(right)) => left.value(row) == right.value(other_row),
             _ => false,
         })
     }
 }
 
-impl Values {
+impl ColumnValues {
     fn of(array: &ArrayRef) -> Self {
-        fn widen<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &PrimitiveArray<T>) -> Values {
-            Values::Narrow(array.values().iter().map(|value| (*value).into()).collect())
+        fn widen<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &PrimitiveArray<T>) -> ColumnValues {
+            ColumnValues::Narrow(array.values().iter().map(|value| (*value).into()).collect())
         }
         match array.data_type() {
             DataType::Boolean => Self::Narrow(array.as_boolean().values().iter().map(i64::from).collect()),
@@ -88,11 +88,11 @@ impl Values {
             DataType::Timestamp(..) => Self::Narrow(array.as_primitive::<TimestampMicrosecondType>().values().clone()),
             DataType::Float32 => {
                 let values = array.as_primitive::<Float32Type>().values();
-                Self::Narrow(values.iter().map(|value| bits(f64::from(*value))).collect())
+                Self::Narrow(values.iter().map(|value| canonical_bits(f64::from(*value))).collect())
             }
-            DataType::Float64 => {
-                Self::Narrow(array.as_primitive::<Float64Type>().values().iter().map(|value| bits(*value)).collect())
-            }
+            DataType::Float64 => Self::Narrow(
+                array.as_primitive::<Float64Type>().values().iter().map(|value| canonical_bits(*value)).collect(),
+            ),
             DataType::Decimal128(..) => Self::Wide(array.as_primitive::<Decimal128Type>().values().clone()),
             DataType::Utf8View => Self::Bytes(array.as_string_view().clone().to_binary_view()),
             DataType::BinaryView => Self::Bytes(array.as_binary_view().clone()),
@@ -127,10 +127,10 @@ fn mix(number: u64) -> u64 {
 }
 
 /// The canonical bits of a number: the same for all numbers that are equal to it.
-fn bits(value: f64) -> i64 {
+fn canonical_bits(value: f64) -> i64 {
     // -0.0 + 0.0 is 0.0.
-    let same = if value.is_nan() { f64::NAN } else { value + 0.0 };
-    same.to_bits() as i64
+    let canonical = if value.is_nan() { f64::NAN } else { value + 0.0 };
+    canonical.to_bits() as i64
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_and_their_order_count() {
+    fn each_column_and_the_column_order_affect_the_hash() {
         let number = |value: Option<i64>| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
         let text = |value: &str| -> ArrayRef { Arc::new(StringViewArray::from(vec![value])) };
         let decimal: ArrayRef = Arc::new(Decimal128Array::from(vec![i128::from(i64::MAX) + 1]));

@@ -1,9 +1,9 @@
 //! The database directory: its catalog, its block files, and the cache of their sections.
 //!
 //! A [`Store`] is an open database. A reader takes a [`Store::snapshot`], which never changes, and opens blocks of its
-//! tables. Blocks that are replaced or dropped meanwhile stay until the reader is gone. A writer puts blocks into files
-//! of their own with [`Store::write_block`] and publishes them with one [`Store::commit`]. A commit is atomic, even if
-//! the machine stops at any moment.
+//! tables. Blocks that are replaced or dropped meanwhile stay until the snapshot is dropped. A writer puts blocks into
+//! files of their own with [`Store::write_block`] and publishes them with one [`Store::commit`]. A commit is atomic,
+//! even if the machine stops at any moment.
 //!
 //! Another process can have the database open read-only at the same time, and see newer commits after
 //! [`Store::refresh`].
@@ -59,7 +59,7 @@ pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, Transac
 pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
-pub use open::{CutLog, MissingBlock, OpenOptions, Recovery};
+pub use open::{MissingBlock, OpenOptions, Recovery, TornLogEnd};
 pub use relocations::RowRelocations;
 pub use repair::{DamagedBlock, DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};

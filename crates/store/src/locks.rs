@@ -1,7 +1,7 @@
-//! Row locks of transactions, and the graph of who waits for whom.
+//! Row locks of transactions, and the graph of which transaction waits for which.
 //!
 //! A row is locked by the transaction that changes it, until that transaction ends. Others wait for its end with
-//! [`Ended`]. A wait that would close a cycle is refused as a deadlock.
+//! [`Ended`]. A wait that would close a cycle fails as a deadlock.
 
 mod keys;
 
@@ -43,9 +43,9 @@ struct LockTable {
 #[derive(Debug, Default)]
 struct Running {
     end: Arc<TransactionEnd>,
-    /// The segments in which it has row locks.
+    /// The segments in which the transaction has row locks.
     segments: Vec<(TableId, ContainerId, u16)>,
-    /// The tables in which it has key locks.
+    /// The tables in which the transaction has key locks.
     keys: Vec<TableId>,
 }
 
@@ -64,49 +64,52 @@ impl Locks {
     }
 
     /// Locks rows of a table, all or none. The row ids belong to one version of the table. The row ids that these rows
-    /// got later, according to `since`, are locked too, because another transaction may know a row by any of them.
+    /// got later, according to `relocations_since`, are locked too, because another transaction may know a row by any
+    /// of them.
     pub fn lock(
         &self,
         transaction: TransactionId,
         table: TableId,
         rows: &RowSet,
-        since: &RelocationsSince,
+        relocations_since: &RelocationsSince,
     ) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
-        let rows = since.all_row_ids(table, rows);
-        for (container, segment, wanted) in rows.segments() {
+        let rows = relocations_since.all_row_ids(table, rows);
+        for (container, segment, requested) in rows.segments() {
             let Some(holders) = state.rows.get(&(table, container, segment)) else { continue };
-            let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(wanted));
+            let holder = holders.iter().find(|(holder, held)| *holder != transaction && !held.is_disjoint(requested));
             let Some(holder) = holder.map(|(holder, _)| *holder) else { continue };
             state.wait(transaction, &[holder])?;
         }
         state.waits_for.remove(&transaction);
-        state.hold(transaction, table, &rows);
+        state.grant(transaction, table, &rows);
         Ok(())
     }
 
     /// Checks that no other transaction has locked a row.
-    pub fn find_free(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), LockConflict> {
+    pub fn check_unlocked(&self, transaction: TransactionId, table: TableId, row: RowId) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
         let holders = state.rows.get(&(table, row.container(), row.segment())).into_iter().flatten();
-        let others = holders.filter(|(holder, held)| *holder != transaction && held.contains(row.row().into()));
+        let others = holders.filter(|(holder, rows)| *holder != transaction && rows.contains(row.row().into()));
         let others: Vec<TransactionId> = others.map(|(holder, _)| *holder).collect();
         state.wait(transaction, &others)
     }
 
     /// Publishes row relocations by calling `publish`, and extends the existing row locks to the new row ids. No other
-    /// transaction locks a row in between. So a transaction that locks a row before or after uses a row id that the
-    /// holder has locked too.
-    pub fn extend_to_relocations(&self, moves: &[(TableId, Arc<RowRelocations>)], publish: impl FnOnce()) {
+    /// transaction locks a row in between. So any other transaction that locks the row, before or after, uses a row id
+    /// that the holder has locked too.
+    pub fn extend_to_relocations(&self, relocations: &[(TableId, Arc<RowRelocations>)], publish: impl FnOnce()) {
         let state = &mut *self.state.lock();
         publish();
-        for (table, moves) in moves {
-            let held = state.rows.iter().filter(|((of, ..), _)| of == table);
-            let held = held.flat_map(|((_, container, segment), holders)| {
-                holders.iter().filter_map(|(holder, rows)| Some((*holder, moves.follow(*container, *segment, rows)?)))
+        for (table, relocations) in relocations {
+            let locked_segments = state.rows.iter().filter(|((locked_table, ..), _)| locked_table == table);
+            let relocated = locked_segments.flat_map(|((_, container, segment), holders)| {
+                holders
+                    .iter()
+                    .filter_map(|(holder, rows)| Some((*holder, relocations.new_row_ids(*container, *segment, rows)?)))
             });
-            let carried: Vec<(TransactionId, RowSet)> = held.collect();
-            carried.iter().for_each(|(holder, rows)| state.hold(*holder, *table, rows));
+            let extended: Vec<(TransactionId, RowSet)> = relocated.collect();
+            extended.iter().for_each(|(holder, rows)| state.grant(*holder, *table, rows));
         }
     }
 
@@ -116,14 +119,17 @@ impl Locks {
     }
 
     /// Whether another transaction has locked rows in some containers of a table.
-    pub fn has_any(
+    pub fn is_any_locked_by_others(
         &self,
         table: TableId,
         own: Option<TransactionId>,
         is_container: impl Fn(ContainerId) -> bool,
     ) -> bool {
         let state = self.state.lock();
-        let mut locked = state.rows.iter().filter(|((of, container, _), _)| *of == table && is_container(*container));
+        let mut locked = state
+            .rows
+            .iter()
+            .filter(|((locked_table, container, _), _)| *locked_table == table && is_container(*container));
         locked.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
     }
 
@@ -146,8 +152,8 @@ impl Locks {
             }
         }
         let mut end = ended.end.0.lock();
-        end.0 = true;
-        end.1.drain(..).for_each(Waker::wake);
+        end.has_ended = true;
+        end.waiting.drain(..).for_each(Waker::wake);
     }
 }
 
@@ -173,13 +179,13 @@ impl LockTable {
         Err(LockConflict::Wait(ended))
     }
 
-    fn hold(&mut self, transaction: TransactionId, table: TableId, rows: &RowSet) {
-        for (container, segment, wanted) in rows.segments() {
+    fn grant(&mut self, transaction: TransactionId, table: TableId, rows: &RowSet) {
+        for (container, segment, requested) in rows.segments() {
             let holders = self.rows.entry((table, container, segment)).or_default();
             match holders.iter_mut().find(|(holder, _)| *holder == transaction) {
-                Some((_, held)) => *held |= wanted,
+                Some((_, held)) => *held |= requested,
                 None => {
-                    holders.push((transaction, wanted.clone()));
+                    holders.push((transaction, requested.clone()));
                     self.running.entry(transaction).or_default().segments.push((table, container, segment));
                 }
             }
@@ -187,9 +193,16 @@ impl LockTable {
     }
 }
 
-/// Whether a transaction has ended, and the wakers of those that wait for it.
+/// The end of a transaction, for which others may wait.
 #[derive(Debug, Default)]
-struct TransactionEnd(Mutex<(bool, Vec<Waker>)>);
+struct TransactionEnd(Mutex<EndState>);
+
+#[derive(Debug, Default)]
+struct EndState {
+    has_ended: bool,
+    /// Wakers of the futures that wait for the end.
+    waiting: Vec<Waker>,
+}
 
 /// Future that is ready when a transaction has ended.
 #[derive(Debug)]
@@ -200,11 +213,11 @@ impl Future for Ended {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut end = self.0.0.lock();
-        if end.0 {
+        if end.has_ended {
             return Poll::Ready(());
         }
-        if !end.1.iter().any(|known| known.will_wake(context.waker())) {
-            end.1.push(context.waker().clone());
+        if !end.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            end.waiting.push(context.waker().clone());
         }
         Poll::Pending
     }
@@ -220,24 +233,24 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_one_holder_and_circles_are_refused() {
-        let (locks, table, since) = (Locks::default(), TableId(1), RelocationsSince::default());
+    fn a_row_has_one_holder_and_cycles_are_deadlocks() {
+        let (locks, table, relocations_since) = (Locks::default(), TableId(1), RelocationsSince::default());
         let [one, two, three] = [1, 2, 3].map(TransactionId);
         [one, two, three].into_iter().for_each(|transaction| locks.begin(transaction));
-        assert!(locks.lock(one, table, &rows(&[1, 2]), &since).is_ok());
-        assert!(locks.lock(one, table, &rows(&[2, 3]), &since).is_ok());
-        assert!(locks.lock(two, TableId(2), &rows(&[1]), &since).is_ok());
-        assert!(locks.lock(two, table, &rows(&[4]), &since).is_ok());
-        let Err(LockConflict::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &since) else {
+        assert!(locks.lock(one, table, &rows(&[1, 2]), &relocations_since).is_ok());
+        assert!(locks.lock(one, table, &rows(&[2, 3]), &relocations_since).is_ok());
+        assert!(locks.lock(two, TableId(2), &rows(&[1]), &relocations_since).is_ok());
+        assert!(locks.lock(two, table, &rows(&[4]), &relocations_since).is_ok());
+        let Err(LockConflict::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &relocations_since) else {
             panic!("a lock")
         };
-        assert!(matches!(locks.lock(two, table, &rows(&[1]), &since), Err(LockConflict::Wait(_))));
-        assert!(matches!(locks.lock(one, table, &rows(&[4]), &since), Err(LockConflict::Deadlock)));
+        assert!(matches!(locks.lock(two, table, &rows(&[1]), &relocations_since), Err(LockConflict::Wait(_))));
+        assert!(matches!(locks.lock(one, table, &rows(&[4]), &relocations_since), Err(LockConflict::Deadlock)));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Pending);
         locks.end(one);
         assert_eq!(Pin::new(&mut ended).poll(&mut context), Poll::Ready(()));
-        assert!(locks.lock(two, table, &rows(&[1]), &since).is_ok());
-        assert!(locks.lock(three, table, &rows(&[0, 3]), &since).is_ok());
+        assert!(locks.lock(two, table, &rows(&[1]), &relocations_since).is_ok());
+        assert!(locks.lock(three, table, &rows(&[0, 3]), &relocations_since).is_ok());
     }
 }

@@ -19,25 +19,25 @@
 //!
 //! All numbers are little-endian. Checksums are 64-bit XXH3.
 //!
-//! # Files begin whole
+//! # Files begin complete
 //!
 //! A file is written and synced as `.new`, once all valid bytes of the previous file are durable. Then it is renamed,
 //! and the directory is synced. So a head is never torn, and neither is a file that has a successor. A leftover `.new`
 //! file is replaced when the file of that number is begun again.
 //!
-//! # No file is missed
+//! # A missing file is detected
 //!
 //! Once a file is begun, the files before it are closed: renamed from `.log` to `.closed.log`, and the directory is
 //! synced. No record of the new file is acknowledged before that. So a closed file without a successor means that
 //! acknowledged records are missing, and is an error. The catalog names the first file.
 //!
 //! A crash before the closing rename is durable leaves the new file after a file that is not closed. The new file is
-//! read all the same; none of its own records was acknowledged then. Files that a crash or an earlier version of this
+//! still read; none of its own records was acknowledged then. Files that a crash or an earlier version of this
 //! program left open are closed when the next file is begun.
 //!
 //! # Zeros at the end
 //!
-//! A sync that must also make a new length durable takes half as long again. So a file is extended by a step of the
+//! A sync that must also make a new length durable takes 1.5 times as long. So a file is extended by a step of the
 //! disk before a group is written that would not fit. Bytes not written yet read as zeros. A crash may keep the new
 //! length without the group, or the group without the new length. None of the numbers above includes the zeros. A file
 //! is extended when its first group is written, not when it begins. So there are no zeros after a checkpoint, and
@@ -53,8 +53,8 @@
 //!
 //! A valid record that contradicts its position is an error, too. Otherwise, if only zeros follow from P to the end of
 //! the file, they are the end of the log. Everything else is a tail that may never have been acknowledged. It is cut
-//! off, and [`LogEnd::cut`] reports it up to its last byte that is not zero. Damage of the group that was synced last
-//! cannot be distinguished from such a tail, until another record is written or another file is begun.
+//! off, and [`LogEnd::torn_tail`] reports it up to its last byte that is not zero. Damage of the group that was synced
+//! last cannot be distinguished from such a tail, until another record is written or another file is begun.
 //!
 //! # Resuming
 //!
@@ -77,25 +77,27 @@ mod replay;
 mod tests;
 mod writer;
 
-pub(crate) use replay::{Cut, LogEnd, Record, open_file, records_past_damage, replay, sync_file};
+pub(crate) use replay::{LogEnd, Record, TornTail, open_file, records_past_damage, replay, sync_file};
 pub(crate) use writer::{Durability, Log, Position};
 
 use self::format::HEAD_BYTES;
 use crate::disk::Disk;
 use crate::error::FileError;
-use crate::files::{LOG, file_error, list, log_name, log_of, new_log_name};
+use crate::files::{LOG, file_error, list, log_name, new_log_name, parse_log_name};
 
 /// The number of the first log file.
 pub(crate) const FIRST_LOG: u64 = 1;
 
-/// Finds a name in `log` that an interrupted creation of the database cannot have left. The first log file of the new
-/// database has the number `first`.
+/// Finds evidence of commits: a name in `log` that an interrupted creation of the database cannot have left. The first
+/// log file of the new database has the number `first`.
 pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>, FileError> {
     for entry in list(disk, LOG)? {
         let name = format!("{LOG}/{}", entry.name);
-        let is_ours = [log_name(first), new_log_name(first)].contains(&name) && !entry.is_directory;
+        let is_from_creation = [log_name(first), new_log_name(first)].contains(&name) && !entry.is_directory;
         let length = |name| disk.open(name)?.length();
-        if !is_ours || length(&name).map_err(|source| file_error(disk, "measure", &name, source))? > HEAD_BYTES as u64 {
+        if !is_from_creation
+            || length(&name).map_err(|source| file_error(disk, "measure", &name, source))? > HEAD_BYTES as u64
+        {
             return Ok(Some(name));
         }
     }
@@ -108,7 +110,7 @@ pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>
 /// If a file cannot be removed, or the removal cannot be made durable.
 pub(crate) fn remove_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
-    let mut old = entries.iter().filter(|entry| log_of(&entry.name).is_some_and(|old| old < number)).peekable();
+    let mut old = entries.iter().filter(|entry| parse_log_name(&entry.name).is_some_and(|old| old < number)).peekable();
     if old.peek().is_none() {
         return Ok(());
     }

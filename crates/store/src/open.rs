@@ -15,19 +15,19 @@ use taut_block::checksum;
 
 use crate::catalog::check::check;
 use crate::catalog::file::write_catalog;
-use crate::catalog::format::{self, CatalogFile, DeltaFile, Unreadable};
+use crate::catalog::format::{self, CatalogFile, DeltaFileEntry, Unreadable};
 use crate::catalog::{Timelines, record};
 use crate::delta::Delta;
 use crate::directory::Directory;
 use crate::disk::{Disk, read_whole};
 use crate::error::{CommitError, FileError, OpenError};
 use crate::files::{
-    BLOCKS, CATALOG, CATALOG_NEW, LOCK, READERS, ROOT, block_name, block_of, delta_name, file_error, list,
+    BLOCKS, CATALOG, CATALOG_NEW, LOCK, READERS, ROOT, block_name, delta_name, file_error, list, parse_block_name,
 };
-use crate::log::{self, Cut, FIRST_LOG, Log, LogEnd};
+use crate::log::{self, FIRST_LOG, Log, LogEnd, TornTail};
 use crate::readers;
 use crate::relocations::RelocationsSince;
-use crate::retention::{Retention, remove_before};
+use crate::retention::{Retention, remove_files_before};
 use crate::root::check_root;
 use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
@@ -36,11 +36,11 @@ use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table}
 pub struct OpenOptions {
     /// Whether to create a database in a new or empty directory if there is none.
     pub create: bool,
-    /// Whether the database is only inspected: nothing is removed, and nothing can be written.
+    /// Whether the database is opened for inspection: nothing is removed, and nothing can be written.
     pub inspect: bool,
-    /// Whether the database is only read, even while another process has it open for writing. Nothing is removed,
-    /// repaired or upgraded, and nothing can be written. The visible state is the last commit at the time of opening,
-    /// or of the last [`Store::refresh`](crate::Store::refresh).
+    /// Whether the database is opened read-only, even while another process has it open for writing. Nothing is
+    /// removed, repaired or upgraded, and nothing can be written. The visible state is the last commit at the time of
+    /// opening, or of the last [`Store::refresh`](crate::Store::refresh).
     pub read_only: bool,
     /// Maximum bytes of sections in memory. `None` means [`Cache::default_limit`].
     pub cache_bytes: Option<usize>,
@@ -65,28 +65,28 @@ pub struct Recovery {
     /// Bytes of log that were read.
     pub bytes: u64,
     /// A damaged end of the log, which was ignored.
-    pub cut: Option<CutLog>,
+    pub torn_end: Option<TornLogEnd>,
     /// Block files that the catalog references and that do not exist. Reads of their tables fail if they need these
     /// files. All other tables can be used.
     pub missing_blocks: Vec<MissingBlock>,
     /// Time of the last replayed commit, in microseconds since 1970 in UTC, if known. If it is not known and the
     /// database is open read-only, the time at which reading began.
     pub last_time: Option<i64>,
-    /// Where the log continues.
-    start: Start,
+    /// Where the log for new commits continues.
+    log_start: LogStart,
 }
 
 #[derive(Debug)]
-enum Start {
+enum LogStart {
     /// There is no log yet, as in a database of an earlier version.
-    Nothing,
+    NoLog,
     /// The log continues after this end.
     After(LogEnd),
 }
 
 /// An incomplete end of the log: a commit that a crash interrupted, or that was damaged later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutLog {
+pub struct TornLogEnd {
     /// Path of the log file.
     pub path: PathBuf,
     /// Offset at which its last complete commit ends.
@@ -111,12 +111,12 @@ impl Display for MissingBlock {
     }
 }
 
-impl Display for CutLog {
+impl Display for TornLogEnd {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { path, at, bytes } = self;
         write!(
             formatter,
-            "{} ends with a whole commit at byte {at}; the {bytes} bytes after it are none and were left out",
+            "{} ends with a complete commit at byte {at}; the {bytes} bytes after it are not one and are ignored",
             path.display()
         )
     }
@@ -124,24 +124,31 @@ impl Display for CutLog {
 
 impl Recovery {
     /// Recovery of a database without a log.
-    pub(crate) fn nothing() -> Self {
-        Self { commits: 0, bytes: 0, cut: None, missing_blocks: Vec::new(), last_time: None, start: Start::Nothing }
+    pub(crate) fn without_log() -> Self {
+        Self {
+            commits: 0,
+            bytes: 0,
+            torn_end: None,
+            missing_blocks: Vec::new(),
+            last_time: None,
+            log_start: LogStart::NoLog,
+        }
     }
 
     /// End of the replayed log, if there is one.
     pub(crate) fn end(&self) -> Option<&LogEnd> {
-        match &self.start {
-            Start::Nothing => None,
-            Start::After(end) => Some(end),
+        match &self.log_start {
+            LogStart::NoLog => None,
+            LogStart::After(end) => Some(end),
         }
     }
 
     /// Begins the log for new commits.
     pub(crate) fn begin_log(&self, directory: &Directory, catalog: &Catalog) -> Result<Log, CommitError> {
         let disk = Arc::clone(&directory.disk);
-        match &self.start {
-            Start::After(end) => Ok(Log::resume(disk, catalog.database, end)?),
-            Start::Nothing => {
+        match &self.log_start {
+            LogStart::After(end) => Ok(Log::resume(disk, catalog.database, end)?),
+            LogStart::NoLog => {
                 let log = Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?;
                 write_catalog(directory, catalog, FIRST_LOG)?;
                 Ok(log)
@@ -153,8 +160,8 @@ impl Recovery {
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDatabase, OpenError> {
     let create = options.create && !options.inspect;
     if !check_root(&*disk, create)? {
-        // Checked before anything is created, and again under the lock: another process may be creating the database
-        // too.
+        // The directory is checked before anything is created, and again under the lock: another process may be
+        // creating the database too.
         disk.create_directory(ROOT).map_err(|source| file_error(&*disk, "create", ROOT, source))?;
     }
     let lock = disk.lock(LOCK).map_err(|source| file_error(&*disk, "lock", LOCK, source))?;
@@ -169,19 +176,19 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
     };
     let Some(bytes) = bytes else {
         let catalog = Catalog::empty(RandomState::new().hash_one("database"));
-        create_blocks(&directory)?;
-        create_readers(&directory);
+        create_blocks_directory(&directory)?;
+        create_readers_directory(&directory);
         let log = Some(Log::create(disk, catalog.database, FIRST_LOG, catalog.version)?);
         write_catalog(&directory, &catalog, FIRST_LOG).map_err(|error| OpenError::Begin(Box::new(error)))?;
-        let recovery = Recovery::nothing();
+        let recovery = Recovery::without_log();
         return Ok(OpenedDatabase { directory, catalog, recovery, log, retention: None });
     };
     let file = read_catalog(&*disk, &bytes)?;
-    directory.reserve((file.next_block, file.next_table));
+    directory.reserve_ids_below((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
-    let catalog = build(file, &directory);
+    let catalog = build_catalog(file, &directory);
     let (catalog, mut recovery) = match first {
-        None => (catalog, Recovery::nothing()),
+        None => (catalog, Recovery::without_log()),
         Some(first) => replay(catalog, first, delta, &directory)?,
     };
     recovery.missing_blocks = missing_blocks(&directory, &catalog)?;
@@ -190,11 +197,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
         if recovery.commits > 0 {
             // Records of a killed process may not be durable. They must become durable before files that only an
             // earlier state needs are removed.
-            let begun = recovery.begin_log(&directory, &catalog);
-            log = Some(begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
+            let log_begun = recovery.begin_log(&directory, &catalog);
+            log = Some(log_begun.map_err(|error| OpenError::Begin(Box::new(error)))?);
         }
         retention = Retention::read(&directory, &catalog)?;
-        tidy(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
+        remove_leftovers(&directory, &catalog, first, recovery.missing_blocks.is_empty(), retention.as_ref())?;
     }
     Ok(OpenedDatabase { directory, catalog, recovery, log, retention })
 }
@@ -203,7 +210,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
 pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
-    delta: Option<DeltaFile>,
+    delta: Option<DeltaFileEntry>,
     directory: &Arc<Directory>,
 ) -> Result<(Catalog, Recovery), OpenError> {
     let disk = &*directory.disk;
@@ -212,7 +219,7 @@ pub(crate) fn replay(
         let bytes = read_delta(disk, first, delta)?;
         let corrupt =
             |(at, expected): (u64, String)| OpenError::Corrupt { path: disk.path(&delta_name(first)), at, expected };
-        apply(&mut edit, &bytes).map_err(corrupt)?;
+        apply_record(&mut edit, &bytes).map_err(corrupt)?;
     }
     let (mut commits, mut read, mut last_time) = (0, 0, None);
     let end = log::replay(disk, catalog.database, first, Some(catalog.version), &mut |record| {
@@ -221,22 +228,28 @@ pub(crate) fn replay(
             at: record.payload_at() + at,
             expected,
         };
-        let time = apply(&mut edit, record.payload).map_err(corrupt)?;
+        let time = apply_record(&mut edit, record.payload).map_err(corrupt)?;
         last_time = time.or(last_time);
         edit.set_version(record.sequence);
         commits += 1;
         read += record.payload.len() as u64;
         Ok::<(), OpenError>(())
     })?;
-    let cut = end.cut.clone().map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes });
+    let torn_end = end.torn_tail.clone().map(|TornTail { path, at, bytes, .. }| TornLogEnd { path, at, bytes });
     let catalog = edit.into_catalog();
-    let recovery =
-        Recovery { commits, bytes: read, cut, missing_blocks: Vec::new(), last_time, start: Start::After(end) };
+    let recovery = Recovery {
+        commits,
+        bytes: read,
+        torn_end,
+        missing_blocks: Vec::new(),
+        last_time,
+        log_start: LogStart::After(end),
+    };
     Ok((catalog, recovery))
 }
 
 /// Reads the delta file, with the rows that are in no block. Its length and checksum must match the catalog.
-pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> Result<Vec<u8>, OpenError> {
+pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFileEntry) -> Result<Vec<u8>, OpenError> {
     let name = delta_name(number);
     let bytes = read_whole(disk, &name).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::MissingDelta { path: disk.path(&name) },
@@ -254,15 +267,15 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFile) -> R
     Ok(bytes)
 }
 
-/// Makes the changes of one record, and returns the time of their commit. An error is an offset in the bytes, and what
-/// was expected there.
-pub(crate) fn apply(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
+/// Applies the changes of one record, and returns the time of their commit. An error is an offset in the bytes, and
+/// what was expected there.
+pub(crate) fn apply_record(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
     let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
     for change in parsed.changes {
-        let next_numbers = change.next_numbers();
+        let next_ids = change.next_ids();
         let change = change.into_change(edit.catalog(), edit.directory()).map_err(|expected| (0, expected))?;
         edit.redo(&change).map_err(|error| (0, format!("a change that can be made: {error}")))?;
-        edit.directory().reserve(next_numbers);
+        edit.directory().reserve_ids_below(next_ids);
     }
     if let Some(stamp) = parsed.stamp.filter(|stamp| stamp.begins_timeline) {
         edit.begin_timeline(stamp.time);
@@ -277,26 +290,26 @@ pub(crate) fn read_catalog(disk: &dyn Disk, bytes: &[u8]) -> Result<CatalogFile<
         Unreadable::Version { found } => OpenError::Version { path: path(), found, readable: &format::READABLE },
         Unreadable::Corrupt { at, expected } => OpenError::Corrupt { path: path(), at, expected },
     })?;
-    let content_at = bytes.iter().position(|byte| *byte == b'{').unwrap_or_default() as u64;
-    check(&file).map_err(|expected| OpenError::Corrupt { path: path(), at: content_at, expected })?;
+    let content_offset = bytes.iter().position(|byte| *byte == b'{').unwrap_or_default() as u64;
+    check(&file).map_err(|expected| OpenError::Corrupt { path: path(), at: content_offset, expected })?;
     Ok(file)
 }
 
 /// Creates the directory in which readers register. If this fails, readers may still create it.
-fn create_readers(directory: &Directory) {
+fn create_readers_directory(directory: &Directory) {
     let _ = directory.disk.create_directory(READERS);
 }
 
-pub(crate) fn create_blocks(directory: &Directory) -> Result<(), FileError> {
+pub(crate) fn create_blocks_directory(directory: &Directory) -> Result<(), FileError> {
     directory.disk.create_directory(BLOCKS).map_err(|source| directory.error("create", BLOCKS, source))
 }
 
 /// Builds the catalog of a checked file.
-pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
+pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
     let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();
-        delta.set_keys(constraints.looked_up().iter().map(|columns| &**columns));
+        delta.set_keys(constraints.lookup_columns().iter().map(|columns| &**columns));
         delta
     };
     let tables = file.tables.into_iter().map(|table| Table {
@@ -310,7 +323,7 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
         statistics: Arc::new(table.statistics.into_owned()),
         delta: delta(&table.constraints),
         constraints: Arc::new(table.constraints.into_owned()),
-        contents: 0,
+        content_version: 0,
         sparse_index: Arc::default(),
     });
     let views: RedBlackTreeMapSync<_, _> =
@@ -319,8 +332,8 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
         database: file.database,
         version: file.version,
         timelines: Timelines::of_file(file.timelines),
-        definitions: 0,
-        moves: RelocationsSince::default(),
+        definitions_id: 0,
+        relocations: RelocationsSince::default(),
         tables: tables.map(Arc::new).collect(),
         views,
     }
@@ -329,53 +342,53 @@ pub(crate) fn build(file: CatalogFile<'static>, directory: &Arc<Directory>) -> C
 /// Ids of all block files. A directory with the name of a block file is foreign: `verify` reports it.
 fn block_files(directory: &Directory) -> Result<HashSet<BlockId>, FileError> {
     let entries = list(&*directory.disk, BLOCKS)?;
-    Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| block_of(&entry.name)).collect())
+    Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| parse_block_name(&entry.name)).collect())
 }
 
 /// The block files that the catalog references and that do not exist.
 pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result<Vec<MissingBlock>, FileError> {
     let present = block_files(directory)?;
-    let of_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
+    let missing_in_table = |table: &Arc<Table>| -> Vec<MissingBlock> {
         let absent = table.blocks.iter().map(|block| block.id()).filter(|block| !present.contains(block));
         let missing = |block| MissingBlock { table: table.name.clone(), path: directory.disk.path(&block_name(block)) };
         absent.map(missing).collect()
     };
-    Ok(catalog.tables().flat_map(of_table).collect())
+    Ok(catalog.tables().flat_map(missing_in_table).collect())
 }
 
 /// Removes the remains of an interrupted load, commit or checkpoint. Block files that no table references and that are
 /// not retained for a backup are removed only if no block file is missing. Otherwise a missing file may be among them
 /// under a wrong name.
-fn tidy(
+fn remove_leftovers(
     directory: &Directory,
     catalog: &Catalog,
     log: Option<u64>,
-    is_whole: bool,
+    has_all_blocks: bool,
     retention: Option<&Retention>,
 ) -> Result<(), OpenError> {
     let disk = &*directory.disk;
-    create_blocks(directory)?;
-    create_readers(directory);
+    create_blocks_directory(directory)?;
+    create_readers_directory(directory);
     // The process that renamed the catalog into place may have ended before it synced the directory. Until that is
     // durable, the previous catalog may come back, and need the files that this one no longer references.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
-    let named: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
-    let unnamed: HashSet<BlockId> = block_files(directory)?.difference(&named).copied().collect();
+    let referenced: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();
+    let unreferenced: HashSet<BlockId> = block_files(directory)?.difference(&referenced).copied().collect();
     // It is unknown when or whether a block was replaced, so any live reader may need it.
-    let (oldest, removed_in) = (readers::oldest(disk), catalog.version + 1);
-    let stays = |block: &BlockId| !is_whole || directory.removals().defer(oldest, *block, removed_in);
-    let (stay, go): (HashSet<_>, HashSet<_>) = unnamed.into_iter().partition(stays);
-    for block in go {
+    let (oldest, removed_in) = (readers::oldest_needed(disk), catalog.version + 1);
+    let is_kept = |block: &BlockId| !has_all_blocks || directory.removals().defer(oldest, *block, removed_in);
+    let (kept, removed): (HashSet<_>, HashSet<_>) = unreferenced.into_iter().partition(is_kept);
+    for block in removed {
         remove(directory, &block_name(block))?;
     }
-    directory.reserve_names(stay);
+    directory.reserve_block_ids(kept);
     let has_new_catalog = list(disk, ROOT)?.iter().any(|entry| entry.name == CATALOG_NEW);
     if has_new_catalog {
         remove(directory, CATALOG_NEW)?;
     }
     if let Some(log) = log {
-        remove_before(directory, log, retention.map(|retention| retention.file.from))?;
+        remove_files_before(directory, log, retention.map(|retention| retention.file.first_log))?;
     }
     Ok(())
 }

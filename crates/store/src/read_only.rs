@@ -2,7 +2,7 @@
 //!
 //! A reader registers, so that a writer keeps the files that it needs (`readers.rs`). If it cannot create a file, for
 //! example on a read-only file system, it holds the shared lock of the directory instead. Then no writer can open the
-//! database. If a writer has it open, the reader is refused.
+//! database. If a writer has it open, opening fails.
 //!
 //! A reader reads the log up to the last complete record. After that there may be a record that the writer is writing,
 //! or the remains of a crash, which the next writer reports. The reader syncs what it reads. So a commit that it has
@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use taut_block::checksum;
 
-use crate::catalog::record::clock;
+use crate::catalog::record::now_in_micros;
 use crate::directory::Directory;
 use crate::disk::{Disk, read_whole};
 use crate::error::OpenError;
-use crate::files::{CATALOG, LOCK, LOG, READERS, ROOT, file_error, log_name, log_of};
+use crate::files::{CATALOG, LOCK, LOG, READERS, ROOT, file_error, log_name, parse_log_name};
 use crate::log;
-use crate::open::{OpenOptions, OpenedDatabase, Recovery, build, missing_blocks, read_catalog, replay};
+use crate::open::{OpenOptions, OpenedDatabase, Recovery, build_catalog, missing_blocks, read_catalog, replay};
 use crate::readers::Reader;
 use crate::root::check_root;
 use crate::{Cache, Catalog};
@@ -32,7 +32,7 @@ pub(crate) struct ReadPosition {
     /// Number of the last log file, and its bytes up to the end of the last complete record.
     log: Option<(u64, u64)>,
     /// The last version that is certain to remain. Commits after it may be undone if the writer cannot write its log.
-    pub settled: u64,
+    pub durable_version: u64,
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(OpenedDatabase, ReadPosition), OpenError> {
@@ -54,19 +54,20 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(OpenedD
     };
     let directory = Arc::new(directory);
     let (catalog, recovery, position) = load(&directory)?;
-    directory.reader().into_iter().for_each(|reader| reader.announce_version(position.settled, &[]));
+    directory.reader().into_iter().for_each(|reader| reader.announce_version(position.durable_version, &[]));
     Ok((OpenedDatabase { directory, catalog, recovery, log: None, retention: None }, position))
 }
 
 impl ReadPosition {
-    /// Whether nothing was committed since, as far as a quick check shows.
+    /// Whether there is no newer commit, as far as a quick check shows.
     pub fn is_newest(&self, disk: &dyn Disk) -> bool {
-        let looked = || -> io::Result<bool> {
+        let is_unchanged = || -> io::Result<bool> {
             if checksum(&read_whole(disk, CATALOG)?) != self.catalog {
                 return Ok(false);
             }
             let Some((number, bytes)) = self.log else { return Ok(true) };
-            let has_next = disk.list(LOG)?.iter().filter_map(|entry| log_of(&entry.name)).any(|other| other > number);
+            let has_next =
+                disk.list(LOG)?.iter().filter_map(|entry| parse_log_name(&entry.name)).any(|other| other > number);
             let (_, file) = log::open_file(disk, number)?;
             // The first eight bytes of a record are not all zero. The extension of a file that is not written yet is
             // zeros.
@@ -75,7 +76,7 @@ impl ReadPosition {
             Ok(!has_next && next.iter().all(|byte| *byte == 0))
         };
         // After an error, `load` reads everything again, while nothing can be removed.
-        looked().unwrap_or(false)
+        is_unchanged().unwrap_or(false)
     }
 }
 
@@ -98,40 +99,40 @@ pub(crate) fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, Rea
 }
 
 fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosition), OpenError> {
-    let (disk, begun) = (&*directory.disk, clock());
+    let (disk, reading_began) = (&*directory.disk, now_in_micros());
     let bytes = read_whole(disk, CATALOG).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing { path: disk.path(ROOT) },
         _ => file_error(disk, "read", CATALOG, source).into(),
     })?;
     let file = read_catalog(disk, &bytes)?;
     // A backup of this snapshot writes these numbers.
-    directory.reserve((file.next_block, file.next_table));
+    directory.reserve_ids_below((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
-    let catalog = build(file, directory);
+    let catalog = build_catalog(file, directory);
     let (catalog, mut recovery) = match first {
-        None => (catalog, Recovery::nothing()),
+        None => (catalog, Recovery::without_log()),
         Some(first) => replay(catalog, first, delta, directory)?,
     };
     let log = recovery.end().map(|end| (end.number, end.bytes));
     if let Some((number, _)) = log {
-        let synced = sync_read(log::sync_file(disk, number));
+        let synced = ignore_unsupported_sync(log::sync_file(disk, number));
         synced.map_err(|source| file_error(disk, "sync", &log_name(number), source))?;
-        sync_read(disk.sync_directory(LOG)).map_err(|source| file_error(disk, "sync", LOG, source))?;
+        ignore_unsupported_sync(disk.sync_directory(LOG)).map_err(|source| file_error(disk, "sync", LOG, source))?;
     }
     recovery.missing_blocks = missing_blocks(directory, &catalog)?;
-    // The time of a checkpoint is not known, but it is before `begun`, and later commits are after it.
-    recovery.last_time = recovery.last_time.or(Some(begun));
+    // The time of a checkpoint is not known, but it is before `reading_began`, and later commits are after it.
+    recovery.last_time = recovery.last_time.or(Some(reading_began));
     if directory.reader().is_some_and(Reader::is_registered) {
         // The tail may be a record that a writer is writing now.
-        recovery.cut = None;
+        recovery.torn_end = None;
     }
-    let settled = recovery.end().map_or(catalog.version, |end| end.settled_sequence());
-    Ok((catalog, recovery, ReadPosition { catalog: checksum(&bytes), log, settled }))
+    let durable_version = recovery.end().map_or(catalog.version, |end| end.durable_sequence());
+    Ok((catalog, recovery, ReadPosition { catalog: checksum(&bytes), log, durable_version }))
 }
 
 /// Result of a sync by a reader. Ignores errors of media that cannot be written, and of file systems that do not let a
 /// reader sync.
-fn sync_read(result: io::Result<()>) -> io::Result<()> {
+fn ignore_unsupported_sync(result: io::Result<()>) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     match result {
         Err(error) if [ReadOnlyFilesystem, PermissionDenied, Unsupported, InvalidInput].contains(&error.kind()) => {

@@ -1,16 +1,16 @@
 //! Readers: processes that have the database open read-only, while another one may write it.
 //!
 //! ```text
-//!   reader   readers/4711-1 created, locked    states: reads everything
+//!   reader   readers/4711-1 created, locked    states: needs everything
 //!            catalog and log read
-//!            readers/4711-1 overwritten        states: reads version 42, and no log files any more
+//!            readers/4711-1 overwritten        states: needs version 42, and no log files any more
 //!   writer   block replaced in version 43      durable in the log
 //!            readers listed                    those with a locked file are live; the others are removed
 //!            block removed                     unless a live reader reads a version before 43
 //! ```
 //!
-//! A writer makes the change durable that makes a file unnecessary, then lists the readers, and then removes the file.
-//! A reader that the list misses registered after the change, and so reads a state that does not need the file
+//! A writer first makes the change durable that makes a file unnecessary, then lists the readers, then removes the
+//! file. A reader that is not in the list registered after the change, and so reads a state that does not need the file
 //! (docs/adr/0031-readers-register.md).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,16 +24,16 @@ use crate::disk::{Disk, Registration};
 use crate::files::{READERS, block_name, is_reader_name, list, reader_name};
 use crate::{BlockFile, BlockId};
 
-/// Version of a reader that is opening or refreshing, and may read any file. It is less than every version that removes
-/// files.
-const EVERYTHING: u64 = 0;
+/// Announced instead of a version by a reader that is opening or refreshing, and may read any file. It is less than
+/// every version that removes files.
+const NEEDS_EVERYTHING: u64 = 0;
 
 /// Content of a reader's file: the version that it reads, and a checksum, because others read the file while it is
 /// overwritten.
 fn to_bytes(version: u64) -> Vec<u8> {
-    let said = format!("version {version:016x}");
-    let sum = checksum(said.as_bytes());
-    format!("{said} xxh3 {sum:016x}\n").into_bytes()
+    let text = format!("version {version:016x}");
+    let text_checksum = checksum(text.as_bytes());
+    format!("{text} xxh3 {text_checksum:016x}\n").into_bytes()
 }
 
 /// The version in a reader's file. If the content is invalid, the reader may need everything.
@@ -41,32 +41,32 @@ fn parse(bytes: &[u8]) -> u64 {
     let hexadecimal = bytes.get("version ".len()..).and_then(|rest| rest.get(..16));
     let digits = hexadecimal.and_then(|digits| std::str::from_utf8(digits).ok());
     let version = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    version.filter(|version| to_bytes(*version) == bytes).unwrap_or(EVERYTHING)
+    version.filter(|version| to_bytes(*version) == bytes).unwrap_or(NEEDS_EVERYTHING)
 }
 
 /// The oldest version that a live reader needs. `None` if there are no readers. Removes the files of dead readers.
-pub(crate) fn oldest(disk: &dyn Disk) -> Option<u64> {
+pub(crate) fn oldest_needed(disk: &dyn Disk) -> Option<u64> {
     let entries = match list(disk, READERS) {
         Ok(entries) => entries,
-        Err(_) => return Some(EVERYTHING),
+        Err(_) => return Some(NEEDS_EVERYTHING),
     };
     let readers = entries.into_iter().filter(|entry| !entry.is_directory && is_reader_name(&entry.name));
-    let version = |name: String| match disk.registered(&format!("{READERS}/{name}")) {
+    let version = |name: String| match disk.read_registration(&format!("{READERS}/{name}")) {
         Ok(content) => content.map(|content| parse(&content)),
-        Err(_) => Some(EVERYTHING),
+        Err(_) => Some(NEEDS_EVERYTHING),
     };
     readers.filter_map(|entry| version(entry.name)).min()
 }
 
-/// Whether a reader may be reading the catalog and the log. `oldest` is the oldest version that a reader needs.
-pub(crate) fn reads_log(oldest: Option<u64>) -> bool {
-    oldest == Some(EVERYTHING)
+/// Whether a reader may be reading the catalog and the log. `oldest_needed` is the oldest version that a reader needs.
+pub(crate) fn may_read_log(oldest_needed: Option<u64>) -> bool {
+    oldest_needed == Some(NEEDS_EVERYTHING)
 }
 
-/// Whether readers need a block that no version from `removed_in` on references. `oldest` is the oldest version they
-/// need.
-fn needs(oldest: Option<u64>, removed_in: u64) -> bool {
-    oldest.is_some_and(|oldest| oldest < removed_in)
+/// Whether readers need a block that no version from `removed_in` on references. `oldest_needed` is the oldest version
+/// they need.
+fn is_block_needed(oldest_needed: Option<u64>, removed_in: u64) -> bool {
+    oldest_needed.is_some_and(|oldest_needed| oldest_needed < removed_in)
 }
 
 /// Block files that the writer removes once no reader needs them, each with the first version that does not reference
@@ -78,15 +78,15 @@ impl PendingRemovals {
     /// Removes the file of a block, now or once no reader needs it.
     pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
         // No reader knows a block that was never committed.
-        if removed_in == 0 || !self.defer(oldest(disk), block, removed_in) {
+        if removed_in == 0 || !self.defer(oldest_needed(disk), block, removed_in) {
             // If this fails, the next opening removes the file.
             let _ = disk.remove(&block_name(block));
         }
     }
 
     /// Defers a removal if a reader may need the block. Returns whether it was deferred.
-    pub fn defer(&self, oldest: Option<u64>, block: BlockId, removed_in: u64) -> bool {
-        let is_needed = needs(oldest, removed_in);
+    pub fn defer(&self, oldest_needed: Option<u64>, block: BlockId, removed_in: u64) -> bool {
+        let is_needed = is_block_needed(oldest_needed, removed_in);
         if is_needed {
             self.0.lock().push((block, removed_in));
         }
@@ -94,10 +94,10 @@ impl PendingRemovals {
     }
 
     /// Removes the files that no reader needs any more, and the files of dead readers.
-    pub fn collect(&self, disk: &dyn Disk) {
-        let oldest = oldest(disk);
+    pub fn remove_unneeded(&self, disk: &dyn Disk) {
+        let oldest_needed = oldest_needed(disk);
         let mut removals = self.0.lock();
-        let removed = removals.extract_if(.., |(_, removed_in)| !needs(oldest, *removed_in));
+        let removed = removals.extract_if(.., |(_, removed_in)| !is_block_needed(oldest_needed, *removed_in));
         // If a removal fails, the next opening removes the file.
         removed.for_each(|(block, _)| drop(disk.remove(&block_name(block))));
     }
@@ -116,20 +116,20 @@ struct ReaderVersions {
     /// The file of this reader: its name, and the guard that holds it.
     registration: Option<(String, Box<dyn Registration>)>,
     /// Version in the file.
-    written: u64,
+    written_version: u64,
     /// Version that was read last.
-    current: u64,
-    /// Whether files are being read that `current` may not need.
+    current_version: u64,
+    /// Whether files are being read that `current_version` may not need.
     is_reading: bool,
     /// Blocks that only earlier versions reference, with the last such version, while this process still reads them.
-    earlier: Vec<(u64, Weak<BlockFile>)>,
+    earlier_blocks: Vec<(u64, Weak<BlockFile>)>,
 }
 
 /// Maximum number of names that are tried.
 const ATTEMPTS_MAX: usize = 1_000;
 
 /// Makes the names of the readers of one process unique.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Reader {
     /// Registers a reader that needs everything.
@@ -146,20 +146,20 @@ impl Reader {
     pub fn unregistered() -> Self {
         let versions = ReaderVersions {
             registration: None,
-            written: EVERYTHING,
-            current: EVERYTHING,
+            written_version: NEEDS_EVERYTHING,
+            current_version: NEEDS_EVERYTHING,
             is_reading: true,
-            earlier: Vec::new(),
+            earlier_blocks: Vec::new(),
         };
         Self { is_registered: false, versions: Mutex::new(versions) }
     }
 
-    /// Whether a writer may be live.
+    /// Whether a file represents this reader. Only then can a writer open the database meanwhile.
     pub fn is_registered(&self) -> bool {
         self.is_registered
     }
 
-    /// Whether the file of this reader was removed from outside, so that a writer does not know of this reader.
+    /// Whether the file of this reader was removed externally, so that a writer does not know of this reader.
     pub fn is_removed(&self, disk: &dyn Disk) -> bool {
         self.versions.lock().is_removed(disk)
     }
@@ -174,7 +174,7 @@ impl Reader {
         let is_removed = versions.is_removed(disk);
         if is_removed {
             versions.registration = Some(create_registration(disk)?);
-            (versions.written, versions.is_reading) = (EVERYTHING, true);
+            (versions.written_version, versions.is_reading) = (NEEDS_EVERYTHING, true);
         }
         Ok(is_removed)
     }
@@ -193,9 +193,9 @@ impl Reader {
     /// and this one does not.
     pub fn announce_version(&self, version: u64, removed: &[Arc<BlockFile>]) {
         let versions = &mut *self.versions.lock();
-        let before = versions.current;
-        versions.earlier.extend(removed.iter().map(|block| (before, Arc::downgrade(block))));
-        versions.current = version;
+        let before = versions.current_version;
+        versions.earlier_blocks.extend(removed.iter().map(|block| (before, Arc::downgrade(block))));
+        versions.current_version = version;
         versions.announce_current();
     }
 
@@ -204,9 +204,9 @@ impl Reader {
         self.versions.lock().announce_current();
     }
 
-    /// Updates the announced version after a block that only earlier versions reference was released.
-    pub fn release(&self) {
-        // If this fails, more files are kept than necessary, until it is written.
+    /// Announces again which version is needed, after a block of an earlier version was released.
+    pub fn announce_release(&self) {
+        // If this fails, more files are kept than necessary, until the next announcement.
         let _ = self.versions.lock().write();
     }
 }
@@ -215,8 +215,8 @@ impl Reader {
 fn create_registration(disk: &dyn Disk) -> io::Result<(String, Box<dyn Registration>)> {
     // A name may be taken by a process with the same id on another machine, or by a dead reader.
     for _ in 0..ATTEMPTS_MAX {
-        let name = reader_name(process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        if let Some(registration) = disk.register(&name, &to_bytes(EVERYTHING))? {
+        let name = reader_name(process::id(), NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
+        if let Some(registration) = disk.register(&name, &to_bytes(NEEDS_EVERYTHING))? {
             return Ok((name, registration));
         }
     }
@@ -233,22 +233,22 @@ impl ReaderVersions {
 
     fn announce_current(&mut self) {
         self.is_reading = false;
-        // If this fails, more files are kept than necessary, until it is written.
+        // If this fails, more files are kept than necessary, until the next announcement.
         let _ = self.write();
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.earlier.retain(|(_, block)| block.strong_count() > 0);
-        let earliest = self.earlier.iter().map(|(version, _)| *version).fold(self.current, u64::min);
-        let version = if self.is_reading { EVERYTHING } else { earliest };
-        if version == self.written {
+        self.earlier_blocks.retain(|(_, block)| block.strong_count() > 0);
+        let earliest = self.earlier_blocks.iter().map(|(version, _)| *version).fold(self.current_version, u64::min);
+        let version = if self.is_reading { NEEDS_EVERYTHING } else { earliest };
+        if version == self.written_version {
             return Ok(());
         }
         let Some((_, registration)) = &self.registration else { return Ok(()) };
         // If this fails, the content of the file is unknown, so the next call writes it again.
-        self.written = u64::MAX;
+        self.written_version = u64::MAX;
         registration.set(&to_bytes(version))?;
-        self.written = version;
+        self.written_version = version;
         Ok(())
     }
 }
@@ -258,26 +258,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reader_says_is_read_again_and_anything_else_needs_everything() {
+    fn announced_versions_round_trip_and_invalid_content_needs_everything() {
         for version in [0, 1, 42, u64::MAX] {
             let bytes = to_bytes(version);
             assert_eq!((parse(&bytes), bytes.len()), (version, to_bytes(0).len()));
             for at in 0..bytes.len() {
                 let mut torn = bytes.clone();
                 torn[at] ^= 1;
-                assert_eq!(parse(&torn), EVERYTHING, "{version}, byte {at}");
-                assert_eq!(parse(&bytes[..at]), EVERYTHING, "{version}, {at} bytes");
+                assert_eq!(parse(&torn), NEEDS_EVERYTHING, "{version}, byte {at}");
+                assert_eq!(parse(&bytes[..at]), NEEDS_EVERYTHING, "{version}, {at} bytes");
             }
         }
         // Parts of two contents.
         let (one, other) = (to_bytes(0x1234), to_bytes(0x9876));
-        assert_eq!(parse(&[&one[..22], &other[22..]].concat()), EVERYTHING);
+        assert_eq!(parse(&[&one[..22], &other[22..]].concat()), NEEDS_EVERYTHING);
     }
 
     #[test]
-    fn a_reader_needs_what_is_removed_after_its_version() {
-        assert!(!needs(None, 7));
-        assert!(needs(Some(EVERYTHING), 1) && needs(Some(6), 7));
-        assert!(!needs(Some(7), 7) && !needs(Some(8), 7));
+    fn a_reader_needs_files_removed_after_its_version() {
+        assert!(!is_block_needed(None, 7));
+        assert!(is_block_needed(Some(NEEDS_EVERYTHING), 1) && is_block_needed(Some(6), 7));
+        assert!(!is_block_needed(Some(7), 7) && !is_block_needed(Some(8), 7));
     }
 }

@@ -21,13 +21,13 @@ impl Store {
     pub fn refresh(&self) -> Result<bool, OpenError> {
         let directory = self.directory();
         // The lock is held until the end, so that only one refresh runs at a time.
-        let mut position = self.inner.position.lock();
-        let (Some(reader), Some(known)) = (directory.reader(), &mut *position) else { return Ok(false) };
-        if known.is_newest(&*directory.disk) {
+        let mut position = self.inner.read_position.lock();
+        let (Some(reader), Some(last_read)) = (directory.reader(), &mut *position) else { return Ok(false) };
+        if last_read.is_newest(&*directory.disk) {
             return Ok(false);
         }
         let before = self.snapshot();
-        let reading = Reading::begin(directory, reader)?;
+        let guard = ReadGuard::begin(directory, reader)?;
         let load_checked = || match load(directory)? {
             (after, ..) if after.database != before.database => {
                 Err(OpenError::Replaced { path: directory.disk.path(ROOT) })
@@ -41,11 +41,14 @@ impl Store {
             (after, recovery, read) = load_checked()?;
         }
         share_blocks(&mut after, &before);
-        after.definitions =
-            if after.has_same_definitions(&before) { before.definitions } else { directory.allocate_definitions() };
+        after.definitions_id = if after.has_same_definitions(&before) {
+            before.definitions_id
+        } else {
+            directory.allocate_definitions_id()
+        };
         let removed = removed_blocks(&before, &after);
-        reading.end(read.settled, &removed);
-        *known = read;
+        guard.end(read.durable_version, &removed);
+        *last_read = read;
         let (is_newer, after) = (after.version != before.version, Arc::new(after));
         let mut commits = self.inner.commits.lock();
         commits.newest = Arc::clone(&after);
@@ -61,8 +64,8 @@ impl Store {
     /// Reads the last commit from the files without making it visible. Returns the id of the database and the version.
     pub(crate) fn read_newest(&self) -> Result<(u64, u64), OpenError> {
         let directory = self.directory();
-        let _position = self.inner.position.lock();
-        let _reading = directory.reader().map(|reader| Reading::begin(directory, reader)).transpose()?;
+        let _position = self.inner.read_position.lock();
+        let _guard = directory.reader().map(|reader| ReadGuard::begin(directory, reader)).transpose()?;
         let (catalog, ..) = load(directory)?;
         Ok((catalog.database, catalog.version))
     }
@@ -70,16 +73,16 @@ impl Store {
 
 /// Guard of a reader that reads the catalog and the log. Until it ends, the writer keeps all files. Dropping it early
 /// announces that the reader needs the files of the previous version again.
-struct Reading<'a> {
+struct ReadGuard<'a> {
     reader: &'a Reader,
     has_ended: bool,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ReadGuard<'a> {
     fn begin(directory: &Directory, reader: &'a Reader) -> Result<Self, FileError> {
-        let reading = Self { reader, has_ended: false };
+        let guard = Self { reader, has_ended: false };
         reader.announce_all().map_err(|source| directory.error("write a file in", READERS, source))?;
-        Ok(reading)
+        Ok(guard)
     }
 
     /// Announces that the reader needs the files of `version`. `removed` are the blocks that only the previous version
@@ -90,7 +93,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.reader.announce_previous();
@@ -100,11 +103,11 @@ impl Drop for Reading<'_> {
 
 /// Reuses the block files of the previous catalog, because their headers and sections are in memory.
 fn share_blocks(after: &mut Catalog, before: &Catalog) {
-    let known: HashMap<BlockId, &Arc<BlockFile>> = before.blocks().map(|block| (block.id(), block)).collect();
+    let previous: HashMap<BlockId, &Arc<BlockFile>> = before.blocks().map(|block| (block.id(), block)).collect();
     let tables: Vec<Arc<Table>> = after.tables.iter().map(Arc::clone).collect();
     for table in tables {
-        let shared = |block: &Arc<BlockFile>| match known.get(&block.id()) {
-            Some(known) if known.entry() == block.entry() => Arc::clone(known),
+        let shared = |block: &Arc<BlockFile>| match previous.get(&block.id()) {
+            Some(previous) if previous.entry() == block.entry() => Arc::clone(previous),
             _ => Arc::clone(block),
         };
         let blocks = Arc::new(table.blocks.iter().map(shared).collect());

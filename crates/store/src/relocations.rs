@@ -76,15 +76,15 @@ impl RowRelocations {
 
     /// New row ids of some rows of a segment, without rows that are in no new block. `None` if the segment was not
     /// relocated.
-    pub(crate) fn follow(&self, container: ContainerId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
+    pub(crate) fn new_row_ids(&self, container: ContainerId, segment: u16, rows: &RoaringBitmap) -> Option<RowSet> {
         if let Some(block) = self.blocks.get(&container) {
-            let mut moved = RowSet::default();
-            moved.add(*block, segment, rows);
-            return Some(moved);
+            let mut new_ids = RowSet::default();
+            new_ids.add(*block, segment, rows);
+            return Some(new_ids);
         }
-        let new_ids = self.segments.get(&(container, segment))?;
-        let moved = rows.iter().filter_map(|row| new_ids.get(row as usize).copied());
-        Some(moved.filter(|row| *row != NOWHERE).collect())
+        let segment_ids = self.segments.get(&(container, segment))?;
+        let new_ids = rows.iter().filter_map(|row| segment_ids.get(row as usize).copied());
+        Some(new_ids.filter(|row| *row != NOWHERE).collect())
     }
 }
 
@@ -100,24 +100,29 @@ struct RelocationNode {
 
 #[derive(Clone)]
 struct RelocationLink {
-    moves: Arc<[(TableId, Arc<RowRelocations>)]>,
+    relocations: Arc<[(TableId, Arc<RowRelocations>)]>,
     then: RelocationsSince,
 }
 
 impl RelocationsSince {
     /// Sets the relocations of a commit, and the position after them. They replace the relocations of a commit that
     /// failed, which no reader has seen.
-    pub fn set_next(&self, then: &Self, moves: Arc<[(TableId, Arc<RowRelocations>)]>) {
-        *self.0.next.write() = Some(RelocationLink { moves, then: then.clone() });
+    pub fn set_next(&self, then: &Self, relocations: Arc<[(TableId, Arc<RowRelocations>)]>) {
+        *self.0.next.write() = Some(RelocationLink { relocations, then: then.clone() });
     }
 
     /// Row relocations of a table, in commit order.
-    fn of(&self, table: TableId) -> Vec<Arc<RowRelocations>> {
+    fn of_table(&self, table: TableId) -> Vec<Arc<RowRelocations>> {
         let (mut found, mut position) = (Vec::new(), self.clone());
         loop {
             let next = position.0.next.read().clone();
-            let Some(RelocationLink { moves, then }) = next else { return found };
-            found.extend(moves.iter().filter(|(of, _)| *of == table).map(|(_, moves)| Arc::clone(moves)));
+            let Some(RelocationLink { relocations, then }) = next else { return found };
+            found.extend(
+                relocations
+                    .iter()
+                    .filter(|(relocated, _)| *relocated == table)
+                    .map(|(_, relocations)| Arc::clone(relocations)),
+            );
             position = then;
         }
     }
@@ -125,10 +130,12 @@ impl RelocationsSince {
     /// Row ids of some rows of a table, with all row ids that they got later.
     pub fn all_row_ids<'a>(&self, table: TableId, rows: &'a RowSet) -> Cow<'a, RowSet> {
         let mut all = Cow::Borrowed(rows);
-        for moves in self.of(table) {
-            let moved: Vec<RowSet> =
-                all.segments().filter_map(|(container, at, rows)| moves.follow(container, at, rows)).collect();
-            moved.iter().for_each(|moved| all.to_mut().extend(moved));
+        for relocations in self.of_table(table) {
+            let new_ids: Vec<RowSet> = all
+                .segments()
+                .filter_map(|(container, at, rows)| relocations.new_row_ids(container, at, rows))
+                .collect();
+            new_ids.iter().for_each(|new_ids| all.to_mut().extend(new_ids));
         }
         all
     }
@@ -136,24 +143,24 @@ impl RelocationsSince {
     /// Row ids of some rows in another version of their table. Returns `None` if that version lacks one of the rows.
     /// The list may also contain relocations after that version.
     pub fn row_ids_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
-        let is_there = |rows: &RowSet| rows.segments().all(|(container, ..)| table.has_container(container));
-        for moves in self.of(table.id) {
-            if is_there(&rows) {
+        let all_exist = |rows: &RowSet| rows.segments().all(|(container, ..)| table.has_container(container));
+        for relocations in self.of_table(table.id) {
+            if all_exist(&rows) {
                 break;
             }
-            let mut moved = RowSet::default();
+            let mut new_ids = RowSet::default();
             for (container, segment, rows) in rows.segments() {
-                match moves.follow(container, segment, rows) {
-                    Some(names) if !table.has_container(container) => moved.extend(&names),
-                    _ => moved.add(container, segment, rows),
+                match relocations.new_row_ids(container, segment, rows) {
+                    Some(relocated) if !table.has_container(container) => new_ids.extend(&relocated),
+                    _ => new_ids.add(container, segment, rows),
                 }
             }
-            if moved.len() != rows.len() {
+            if new_ids.len() != rows.len() {
                 return None;
             }
-            rows = moved;
+            rows = new_ids;
         }
-        is_there(&rows).then_some(rows)
+        all_exist(&rows).then_some(rows)
     }
 }
 
@@ -180,20 +187,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_move_is_kept_as_long_as_a_version_from_before_it() {
+    fn a_relocation_is_kept_as_long_as_an_earlier_version() {
         let positions: Vec<RelocationsSince> = (0..4).map(|_| RelocationsSince::default()).collect();
         let mut kept: Vec<Weak<RowRelocations>> = Vec::new();
         for (number, positions) in (0..).zip(positions.windows(2)) {
-            let moves =
+            let relocations =
                 Arc::new(RowRelocations::of_blocks(std::iter::once((ContainerId(number), ContainerId(number + 1)))));
-            kept.push(Arc::downgrade(&moves));
-            positions[0].set_next(&positions[1], Arc::new([(TableId(1), moves)]));
+            kept.push(Arc::downgrade(&relocations));
+            positions[0].set_next(&positions[1], Arc::new([(TableId(1), relocations)]));
         }
         let row: RowSet = [RowId::new(ContainerId(0), 3, 5)].into_iter().collect();
         assert_eq!(positions[0].all_row_ids(TableId(1), &row).len(), 4);
         assert_eq!(positions[1].all_row_ids(TableId(1), &row).len(), 1);
         assert_eq!(positions[0].all_row_ids(TableId(2), &row).len(), 1);
-        let is_kept = || kept.iter().map(|moves| moves.strong_count() > 0).collect::<Vec<_>>();
+        let is_kept = || kept.iter().map(|relocations| relocations.strong_count() > 0).collect::<Vec<_>>();
         let mut positions = positions.into_iter();
         let first = positions.next();
         positions.next();
@@ -205,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_let_go() {
+    fn a_long_list_is_freed_without_recursion() {
         let first = RelocationsSince::default();
         let mut last = first.clone();
         for _ in 0..200_000 {

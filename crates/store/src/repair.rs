@@ -28,13 +28,13 @@ use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, FileError, OpenError, ReadError};
 use crate::files::{BLOCKS, LOCK, RETAINED, ROOT, file_error};
-use crate::incomplete::{self, NotBegun, TargetPath};
+use crate::incomplete::{self, NotStarted, TargetPath};
 use crate::log::{FIRST_LOG, Log};
-use crate::open::{CutLog, create_blocks};
+use crate::open::{TornLogEnd, create_blocks_directory};
 use crate::{Cache, Catalog};
 
 use blocks::salvage_blocks;
-use constraints::drop_violated;
+use constraints::drop_violated_constraints;
 use history::{History, read_history};
 
 /// Result of a repair: what was salvaged, and what is lost.
@@ -45,7 +45,7 @@ pub struct RepairReport {
     /// All tables of the new database, ordered by name.
     pub tables: Vec<RepairedTable>,
     /// An incomplete end of the log, as a crash leaves it. It does not count as a loss.
-    pub cut: Option<CutLog>,
+    pub torn_end: Option<TornLogEnd>,
     /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database,
     /// with its own backup directory. The points in time since the last backup are only in the damaged one.
     pub retained_log: bool,
@@ -71,7 +71,7 @@ pub struct RepairedTable {
     pub rewritten_blocks: usize,
     /// Losses of the table.
     pub losses: Vec<TableLoss>,
-    /// Damaged blocks of which no row is lost.
+    /// Damaged blocks that lost no row.
     pub without_loss: Vec<DamagedBlock>,
 }
 
@@ -179,8 +179,8 @@ impl Display for TableLoss {
         match self {
             Self::Rows { path, rows, count, error } => {
                 write!(formatter, "{count} rows are lost with ")?;
-                for (at, range) in rows.iter().enumerate() {
-                    let separator = if at == 0 { "rows" } else { "," };
+                for (index, range) in rows.iter().enumerate() {
+                    let separator = if index == 0 { "rows" } else { "," };
                     write!(formatter, "{separator} {} to {}", range.start, range.end.saturating_sub(1))?;
                 }
                 write!(formatter, " of {}: {error}", path.display())
@@ -190,7 +190,7 @@ impl Display for TableLoss {
     }
 }
 
-/// A damaged block of which no row is lost: the damage is in index sections, in statistics, or in rows that had been
+/// A damaged block that lost no row: the damage is in index sections, in statistics, or in rows that had been
 /// deleted. The new database has a new block with the rows, if there are any, and with all indexes and statistics.
 #[derive(Debug)]
 pub struct DamagedBlock {
@@ -277,43 +277,45 @@ fn existing_ancestor(path: &Path) -> Option<PathBuf> {
 /// # Errors
 /// If the repair fails, as for [`repair`].
 pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport, RepairError> {
-    check_is_there(&*from)?;
-    let lock = from.lock_to_read(LOCK).map_err(|source| OpenError::from(file_error(&*from, "lock", ROOT, source)))?;
+    check_exists(&*from)?;
+    let lock =
+        from.lock_without_writing(LOCK).map_err(|source| OpenError::from(file_error(&*from, "lock", ROOT, source)))?;
     let lock = lock.ok_or_else(|| OpenError::Locked { path: from.path(ROOT), holder: from.lock_holder(LOCK) })?;
     let damaged = Arc::new(Directory::new(Arc::clone(&from), lock, Cache::new(0)));
-    let History { catalog, mut losses, cut, is_mixed } = read_history(&damaged)?;
+    let History { catalog, mut losses, torn_end, is_mixed } = read_history(&damaged)?;
 
     let lock = incomplete::begin(&*to).map_err(|error| match error {
-        NotBegun::Exists => RepairError::Exists { path: to.path(ROOT) },
-        NotBegun::File(error) => error.into(),
+        NotStarted::Exists => RepairError::Exists { path: to.path(ROOT) },
+        NotStarted::File(error) => error.into(),
     })?;
     let new = Arc::new(Directory::new(Arc::clone(&to), lock, Cache::new(Cache::default_limit())));
     let deletions_are_lost = is_mixed || losses.iter().any(|loss| matches!(loss, DatabaseLoss::Delta { .. }));
-    let tables = write(&damaged, catalog, &new, deletions_are_lost).inspect_err(|_| incomplete::abandon(&*to))?;
+    let tables =
+        write_database(&damaged, catalog, &new, deletions_are_lost).inspect_err(|_| incomplete::abandon(&*to))?;
     losses.sort_by_key(|loss| matches!(loss, DatabaseLoss::Changes { .. }));
     let retained_log = from.open(RETAINED).is_ok();
-    Ok(RepairReport { losses, tables, cut, retained_log })
+    Ok(RepairReport { losses, tables, torn_end, retained_log })
 }
 
 /// Writes the new database. Returns the reports on its tables.
-fn write(
+fn write_database(
     damaged: &Arc<Directory>,
     catalog: Catalog,
     new: &Arc<Directory>,
     deletions_are_lost: bool,
 ) -> Result<Vec<RepairedTable>, RepairError> {
-    create_blocks(new)?;
+    create_blocks_directory(new)?;
     let (mut tables, mut reports) = (Vec::new(), Vec::new());
     for table in catalog.tables() {
         let (table, report) = salvage_blocks(damaged, table, new)?;
         tables.push(table);
         reports.push(report);
     }
-    drop_violated(&mut tables, &mut reports, deletions_are_lost);
+    drop_violated_constraints(&mut tables, &mut reports, deletions_are_lost);
     let database = RandomState::new().hash_one("database");
     let tables = tables.into_iter().map(Arc::new).collect();
     let catalog = Catalog { database, timelines: Timelines::default(), tables, ..catalog };
-    new.reserve(damaged.next_numbers());
+    new.reserve_ids_below(damaged.next_ids());
     new.disk.sync_directory(BLOCKS).map_err(|source| new.error("sync", BLOCKS, source))?;
     Log::create(Arc::clone(&new.disk), database, FIRST_LOG, catalog.version)?;
     write_catalog(new, &catalog, FIRST_LOG)?;
@@ -321,7 +323,7 @@ fn write(
     Ok(reports)
 }
 
-fn check_is_there(disk: &dyn Disk) -> Result<(), OpenError> {
+fn check_exists(disk: &dyn Disk) -> Result<(), OpenError> {
     let path = disk.path(ROOT);
     match disk.list(ROOT) {
         Ok(entries) if entries.is_empty() => Err(OpenError::Empty { path }),

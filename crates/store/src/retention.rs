@@ -4,11 +4,11 @@
 //! added, even if it was replaced since. So from the first such backup on
 //!
 //! ```text
-//!   log/retained      names the first log file that is retained, whatever checkpoints are taken
-//!   blocks/*.block    of a replaced or dropped block are retained, unless the previous backup has them
+//!   log/retained      names the first log file that checkpoints must not remove
+//!   blocks/*.block    files of replaced or dropped blocks are retained, unless the previous backup has them
 //! ```
 //!
-//! The file is written before the file list of a backup is fixed, and replaced when the backup is complete.
+//! The file `log/retained` is written before the state of a backup is pinned, and replaced when the backup is complete.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -21,7 +21,7 @@ use crate::directory::Directory;
 use crate::disk::read_whole;
 use crate::document;
 use crate::error::{FileError, OpenError};
-use crate::files::{LOG, RETAINED, RETAINED_NEW, block_of, delta_of, list};
+use crate::files::{LOG, RETAINED, RETAINED_NEW, list, parse_block_name, parse_delta_name};
 use crate::readers;
 use crate::{BlockEntry, BlockFile, BlockId, Catalog, log};
 
@@ -43,17 +43,18 @@ pub(crate) struct Retention {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetentionFile {
     /// Number of the first retained log file. It holds the first commit after `version`, or is older.
-    pub from: u64,
+    #[serde(rename = "from")]
+    pub first_log: u64,
     /// Version of the last commit in the last backup.
     pub version: u64,
-    /// Tokens of the last backup, and of a backup that was begun since. A manifest with another token belongs to a
+    /// Tokens of the last backup, and of a backup that started after it. A manifest with another token belongs to a
     /// backup that these log files do not continue, for example a backup of a copy of this database.
     pub tokens: Vec<u64>,
 }
 
 impl Retention {
     /// Whether the file of a block must be retained when a commit removes the block.
-    pub fn needs(&self, block: BlockId) -> bool {
+    pub fn must_retain(&self, block: BlockId) -> bool {
         !self.archived.contains(&block)
     }
 
@@ -77,8 +78,8 @@ impl Retention {
     }
 
     /// Reads the retention of a database that was opened. `None` if there is no such file, or if log files or blocks
-    /// that it needs are gone, for example because an earlier program removed them. The next backup then begins a new
-    /// log archive.
+    /// that it needs are missing, for example because an earlier program removed them. The next backup then begins a
+    /// new log archive.
     pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
         let bytes = match read_whole(&*directory.disk, RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -86,12 +87,12 @@ impl Retention {
         };
         let Ok(file) = document::parse::<RetentionFile>((MAGIC, VERSION), &bytes) else { return Ok(None) };
         let Ok(mut added) = added_blocks(directory, catalog.database, &file) else { return Ok(None) };
-        let named: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
-        let archived = named.iter().filter(|block| !added.contains_key(block)).copied().collect();
-        added.retain(|block, _| !named.contains(block));
+        let referenced: HashSet<BlockId> = catalog.blocks().map(|block| block.id()).collect();
+        let archived = referenced.iter().filter(|block| !added.contains_key(block)).copied().collect();
+        added.retain(|block, _| !referenced.contains(block));
         let entries = list(&*directory.disk, crate::files::BLOCKS)?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
-        let present: HashSet<BlockId> = files.filter_map(|entry| block_of(&entry.name)).collect();
+        let present: HashSet<BlockId> = files.filter_map(|entry| parse_block_name(&entry.name)).collect();
         if added.keys().any(|block| !present.contains(block)) {
             return Ok(None);
         }
@@ -106,16 +107,16 @@ fn added_blocks(
     database: u64,
     file: &RetentionFile,
 ) -> Result<HashMap<BlockId, BlockEntry>, OpenError> {
-    let (mut added, mut added_until) = (HashMap::new(), None);
+    let (mut added, mut last_added) = (HashMap::new(), None);
     let gap = |path, at, expected| OpenError::Corrupt { path, at, expected: format!("record {expected}") };
-    log::replay::<OpenError>(&*directory.disk, database, file.from, None, &mut |record| {
+    log::replay::<OpenError>(&*directory.disk, database, file.first_log, None, &mut |record| {
         if record.sequence <= file.version {
             return Ok(());
         }
-        if record.sequence > file.version + 1 && added_until.is_none() {
+        if record.sequence > file.version + 1 && last_added.is_none() {
             return Err(gap(record.path.to_owned(), record.at, file.version + 1));
         }
-        added_until = Some(record.sequence);
+        last_added = Some(record.sequence);
         let parsed = record::parse(record.payload).map_err(|(at, expected)| OpenError::Corrupt {
             path: record.path.to_owned(),
             at: record.payload_at() + at as u64,
@@ -128,16 +129,16 @@ fn added_blocks(
     Ok(added)
 }
 
-/// Removes the log files and delta files with numbers below `number`, except log files that are retained for a backup,
-/// from number `retained` on. Removes nothing while another process reads any of them. The next checkpoint or opening
+/// Removes the log files and delta files with numbers below `number`, except log files from number `retained` on, which
+/// are retained for a backup. Removes nothing while another process reads any of them. The next checkpoint or opening
 /// then removes them.
-pub(crate) fn remove_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
-    if readers::reads_log(readers::oldest(&*directory.disk)) {
+pub(crate) fn remove_files_before(directory: &Directory, number: u64, retained: Option<u64>) -> Result<(), FileError> {
+    if readers::may_read_log(readers::oldest_needed(&*directory.disk)) {
         return Ok(());
     }
     log::remove_before(&*directory.disk, retained.map_or(number, |retained| retained.min(number)))?;
     for entry in list(&*directory.disk, LOG)? {
-        if delta_of(&entry.name).is_some_and(|old| old < number) {
+        if parse_delta_name(&entry.name).is_some_and(|old| old < number) {
             let name = format!("{LOG}/{}", entry.name);
             directory.disk.remove(&name).map_err(|source| directory.error("remove", &name, source))?;
         }

@@ -1,4 +1,5 @@
-//! What a directory holds before it is opened: a database, the remains of an interrupted creation, or something else.
+//! Checks what a directory holds before it is opened: a database, the remains of an interrupted creation, or other
+//! files.
 
 use std::io;
 
@@ -25,8 +26,9 @@ pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenErro
         return Ok(true);
     }
     // An interrupted creation may leave these names, but no blocks and no commits.
-    let is_ours = |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
-    let found = match entries.iter().find(|entry| !is_ours(entry)) {
+    let is_from_creation =
+        |entry: &DirectoryEntry| [LOCK, CATALOG_NEW, BLOCKS, LOG, READERS].contains(&entry.name.as_str());
+    let found = match entries.iter().find(|entry| !is_from_creation(entry)) {
         Some(entry) => Some(entry.name.clone()),
         None => match list(disk, BLOCKS)?.first() {
             Some(entry) => Some(format!("{BLOCKS}/{}", entry.name)),

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
-use crate::catalog::record::{self, CommitStamp, clock};
+use crate::catalog::record::{self, CommitStamp, now_in_micros};
 use crate::catalog::{AppliedEdit, SortBounds};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
@@ -56,7 +56,7 @@ pub enum Synchronous {
     Off,
 }
 
-/// An open database. Clones share it. It is closed when the last clone and all snapshots are dropped.
+/// An open database. Clones share the same database. It is closed when the last clone and all snapshots are dropped.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -74,8 +74,8 @@ pub(crate) struct Inner {
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
-    /// Position of the last read, if the database is open read-only.
-    pub position: Mutex<Option<ReadPosition>>,
+    /// Position in the log of the last read, if the database is open read-only.
+    pub read_position: Mutex<Option<ReadPosition>>,
 }
 
 /// State that only one commit at a time may change.
@@ -108,16 +108,16 @@ struct Pending {
 }
 
 impl Commits {
-    /// Time for a commit that happens now. It is later than all times before, even if the clock was set back, so that a
-    /// time identifies one commit.
+    /// Time for a commit that happens now. It is later than all earlier times, even if the now_in_micros was set back,
+    /// so a time identifies one commit.
     pub fn next_time(&mut self) -> i64 {
-        self.last_time = clock().max(self.last_time.saturating_add(1));
+        self.last_time = now_in_micros().max(self.last_time.saturating_add(1));
         self.last_time
     }
 }
 
 impl Pending {
-    fn moves_blocks(&self) -> bool {
+    fn changes_blocks(&self) -> bool {
         !self.added.is_empty() || !self.removed.is_empty()
     }
 }
@@ -172,7 +172,7 @@ impl Store {
             locks: Locks::default(),
             recovery,
             is_read_only: options.inspect || options.read_only,
-            position: Mutex::new(position),
+            read_position: Mutex::new(position),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -274,22 +274,22 @@ impl Store {
         }
         inner.directory.check_lock()?;
         let mut commits = inner.commits.lock();
-        // Before the change, which must not build on lost commits.
-        let settled = inner.recover_from_log_failure(&mut commits);
+        // Recovery comes first, because the change must not build on lost commits.
+        let recovered = inner.recover_from_log_failure(&mut commits);
         let before = Arc::clone(&commits.newest);
         let mut edit = CatalogEdit::new(&before, &inner.directory);
         let value = change(&mut edit)?;
-        let AppliedEdit { catalog: mut after, changes, added, removed, moves } = edit.finish();
+        let AppliedEdit { catalog: mut after, changes, added, removed, relocations } = edit.finish();
         if changes.is_empty() {
             return Ok(value);
         }
-        settled.map_err(CommitError::Log)?;
+        recovered.map_err(CommitError::Log)?;
         self.check_locks(&changes, transaction)?;
-        if !changes.iter().all(Change::is_of_rows) && !after.has_same_definitions(&before) {
-            after.definitions = inner.directory.allocate_definitions();
+        if !changes.iter().all(Change::changes_only_rows) && !after.has_same_definitions(&before) {
+            after.definitions_id = inner.directory.allocate_definitions_id();
         }
-        if !moves.is_empty() {
-            after.moves = RelocationsSince::default();
+        if !relocations.is_empty() {
+            after.relocations = RelocationsSince::default();
         }
         let stamp = CommitStamp { time: commits.next_time(), begins_timeline: !commits.has_timeline };
         if stamp.begins_timeline {
@@ -298,18 +298,20 @@ impl Store {
         let after = Arc::new(after);
         let (log, position) = self.append(&mut commits, &changes, (&after, stamp), !added.is_empty())?;
         commits.has_timeline = true;
-        if !moves.is_empty() {
-            let moves: Arc<[_]> = moves.into();
-            inner.locks.extend_to_relocations(&moves, || before.moves.set_next(&after.moves, Arc::clone(&moves)));
+        if !relocations.is_empty() {
+            let relocations: Arc<[_]> = relocations.into();
+            inner.locks.extend_to_relocations(&relocations, || {
+                before.relocations.set_next(&after.relocations, Arc::clone(&relocations))
+            });
         }
         commits.newest = Arc::clone(&after);
         commits.pending.push_back(Pending { catalog: after, added, removed });
         // This commit also makes the pending commits before it visible. If one of them replaces blocks, files are then
         // removed.
-        let moves_blocks = commits.pending.iter().any(Pending::moves_blocks);
+        let changes_blocks = commits.pending.iter().any(Pending::changes_blocks);
         let durability = match synchronous {
             Synchronous::Full => Durability::Synced,
-            _ if moves_blocks => Durability::Synced,
+            _ if changes_blocks => Durability::Synced,
             Synchronous::Normal => Durability::Written,
             Synchronous::Off => {
                 let published = inner.publish_up_to(&mut commits, position.sequence());
@@ -318,7 +320,7 @@ impl Store {
             }
         };
         drop(commits);
-        self.finish(&log, position, durability)?;
+        self.flush_and_publish(&log, position, durability)?;
         Ok(value)
     }
 
@@ -342,12 +344,12 @@ impl Store {
     }
 
     /// Waits until a commit has the requested durability, and makes it visible to readers.
-    fn finish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
+    fn flush_and_publish(&self, log: &Log, position: Position, durability: Durability) -> Result<(), CommitError> {
         let flushed = log.flush(position, durability);
         let mut commits = self.inner.commits.lock();
-        let settled = self.inner.recover_from_log_failure(&mut commits);
-        match (log.outcome_after_restart(position), settled) {
-            (Some(verdict), _) => verdict.map_err(CommitError::Log),
+        let recovered = self.inner.recover_from_log_failure(&mut commits);
+        match (log.outcome_after_restart(position), recovered) {
+            (Some(outcome), _) => outcome.map_err(CommitError::Log),
             (None, Ok(())) => {
                 let published = self.inner.publish_up_to(&mut commits, position.sequence());
                 drop(commits);
@@ -365,11 +367,15 @@ impl Store {
     fn check_locks(&self, changes: &[Change], transaction: Option<TransactionId>) -> Result<(), CommitError> {
         for change in changes {
             let Change::ReplaceRows { table, old, order, .. } = change else { continue };
-            if old.moves.is_some() || *order == RowOrder::Same {
+            if old.relocations.is_some() || *order == RowOrder::SamePositions {
                 continue;
             }
             let containers: BTreeSet<ContainerId> = old.containers().collect();
-            if self.inner.locks.has_any(*table, transaction, |container| containers.contains(&container)) {
+            if self
+                .inner
+                .locks
+                .is_any_locked_by_others(*table, transaction, |container| containers.contains(&container))
+            {
                 return Err(CommitError::RowsLocked);
             }
         }
@@ -421,7 +427,7 @@ impl Inner {
         // The versions of the lost commits are used again. Another process may have read and backed them up.
         commits.has_timeline = false;
         log.restart(commits.newest.version)?;
-        // Only now: dropping the blocks removes their files.
+        // Dropping the blocks removes their files, so the log must have restarted first.
         commits.uncertain.clear();
         Ok(())
     }
@@ -439,7 +445,7 @@ impl Inner {
             // A block may be both added and removed. The removal comes last, so it counts.
             for block in &first.removed {
                 match &mut commits.retention {
-                    Some(retention) if retention.needs(block.id()) => {
+                    Some(retention) if retention.must_retain(block.id()) => {
                         retention.blocks.push((first.catalog.version, Arc::clone(block)));
                     }
                     _ => block.remove_at_version(first.catalog.version),
@@ -462,7 +468,7 @@ impl Drop for Inner {
         if !self.is_read_only {
             // If closing fails, the log is replayed when the database is opened again.
             let _ = self.close();
-            self.directory.remove_released();
+            self.directory.remove_released_files();
         }
     }
 }

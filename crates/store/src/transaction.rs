@@ -20,7 +20,7 @@ use taut_types::ColumnPredicate;
 
 use crate::catalog::change::Change;
 use crate::catalog::split_at;
-use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, meets};
+use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, intersects};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{LockConflict, TransactionId};
 use crate::relocations::RelocationsSince;
@@ -36,14 +36,14 @@ pub struct Transaction {
     state: Mutex<TransactionState>,
     /// Read set of a serializable transaction: other transactions must not have changed it when this one commits.
     reads: Mutex<Option<ReadSet>>,
-    /// The last preview, kept because several constraint checks ask for the same one.
+    /// The last preview. Several constraint checks of one statement need the same one.
     preview: Mutex<Option<Preview>>,
 }
 
 #[derive(Debug)]
 struct Preview {
     newest: Arc<Catalog>,
-    own: Arc<Catalog>,
+    own_snapshot: Arc<Catalog>,
     preview: Arc<Catalog>,
 }
 
@@ -54,7 +54,7 @@ pub struct SavepointState(TransactionChanges);
 /// Changes and savepoints of a running transaction.
 #[derive(Clone, Debug)]
 struct TransactionState {
-    work: TransactionChanges,
+    changes: TransactionChanges,
     savepoints: Vec<(String, TransactionChanges)>,
 }
 
@@ -86,77 +86,77 @@ impl TransactionChanges {
     }
 
     /// Whether a change relocates rows that the transaction inserted or deleted.
-    fn has_rows_of(&self, change: &Change) -> bool {
+    fn relocates_own_rows(&self, change: &Change) -> bool {
         let Change::ReplaceRows { table, old, .. } = change else { return false };
         let Some(rows) = self.rows.get(table) else { return false };
-        let is_deleted = |container| rows.deleted.segments().any(|(of, ..)| of == container);
+        let is_deleted = |container| rows.deleted.segments().any(|(deleted_from, ..)| deleted_from == container);
         old.blocks.iter().filter_map(|block| ContainerId::of(*block)).any(is_deleted)
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
     }
 
     /// Updates the snapshot to the current catalog of the edit.
     fn publish(&mut self) {
-        // The recorded changes do not include changes of rows alone.
+        // Changes that only insert or delete rows are not recorded in the edit.
         if !self.edit.changes().is_empty() && !self.edit.catalog().has_same_definitions(&self.snapshot) {
-            self.edit.new_definitions();
+            self.edit.renew_definitions_id();
         }
         self.snapshot = Arc::new(self.edit.catalog().clone());
     }
 
     /// Repeats the same changes on another version of the catalog.
-    fn on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
-        let mut work = Self::new(snapshot, store);
-        self.redo_changes(&mut work.edit)?;
+    fn redo_on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
+        let mut changes = Self::new(snapshot, store);
+        self.redo_changes(&mut changes.edit)?;
         for (table, rows) in &self.rows {
-            let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
-            let theirs = work.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            let foreign = foreign_rows(mine, theirs, rows, &self.base.moves)?;
-            let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| mine.delta.page(*page)).collect();
-            work.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.adopt(page)))?;
+            let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
+            let newest_table = changes.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            let foreign = foreign_rows(own_table, newest_table, rows, &self.base.relocations)?;
+            let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| own_table.delta.page(*page)).collect();
+            changes.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.add_page(page)))?;
             let mut deleted = rows.deleted.clone();
-            deleted.retain(|container| rows.pages.contains(&container) && mine.has_container(container));
+            deleted.retain(|container| rows.pages.contains(&container) && own_table.has_container(container));
             deleted.extend(&foreign);
-            work.edit.change_rows(*table, |delta| {
+            changes.edit.change_rows(*table, |delta| {
                 deleted.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
             })?;
-            work.rows.insert(*table, TableRows { pages: rows.pages.clone(), deleted });
+            changes.rows.insert(*table, TableRows { pages: rows.pages.clone(), deleted });
         }
-        work.publish();
-        Ok(work)
+        changes.publish();
+        Ok(changes)
     }
 }
 
-/// Row ids in `theirs` of the foreign rows that a transaction deleted in `mine`, its own version of the same table.
-/// Foreign rows are in blocks, or in pages of other transactions. Returns an error if they cannot be deleted in
-/// `theirs`.
+/// Row ids in `newest_table` of the foreign rows that a transaction deleted in `own_table`, its own version of the same
+/// table. Foreign rows are in blocks, or in pages of other transactions. Returns an error if they cannot be deleted in
+/// `newest_table`.
 fn foreign_rows(
-    mine: &Table,
-    theirs: &Table,
+    own_table: &Table,
+    newest_table: &Table,
     rows: &TableRows,
     since: &RelocationsSince,
 ) -> Result<RowSet, CommitError> {
     let mut foreign = rows.deleted.clone();
-    foreign.retain(|container| !rows.pages.contains(&container) && mine.has_container(container));
+    foreign.retain(|container| !rows.pages.contains(&container) && own_table.has_container(container));
     let is_deleted = |(container, segment, rows): (ContainerId, u16, &RoaringBitmap)| {
-        let deleted = theirs.delta.deleted(container).and_then(|deleted| deleted.segment(usize::from(segment)));
-        deleted.is_some_and(|deleted| meets(deleted, rows))
+        let deleted = newest_table.delta.deleted(container).and_then(|deleted| deleted.segment(usize::from(segment)));
+        deleted.is_some_and(|deleted| intersects(deleted, rows))
     };
-    match since.row_ids_in(theirs, foreign) {
+    match since.row_ids_in(newest_table, foreign) {
         Some(foreign) if !foreign.segments().any(is_deleted) => Ok(foreign),
-        _ => Err(CommitError::RowsChanged { table: mine.name.clone() }),
+        _ => Err(CommitError::RowsChanged { table: own_table.name.clone() }),
     }
 }
 
 impl Transaction {
     pub(crate) fn new(store: Store, id: TransactionId) -> Self {
-        let work = TransactionChanges::new(store.snapshot(), &store);
-        let state = Mutex::new(TransactionState { work, savepoints: Vec::new() });
+        let changes = TransactionChanges::new(store.snapshot(), &store);
+        let state = Mutex::new(TransactionState { changes, savepoints: Vec::new() });
         Self { store, id, state, reads: Mutex::new(None), preview: Mutex::new(None) }
     }
 
     /// Makes the transaction serializable, or not. A serializable transaction fails to commit if another one has
     /// changed rows that it has read. The committed transactions are then equivalent to a serial execution.
-    pub fn serialize(&self, is_serializable: bool) {
+    pub fn set_serializable(&self, is_serializable: bool) {
         let reads = &mut *self.reads.lock();
         *reads = is_serializable.then(|| reads.take().unwrap_or_default());
     }
@@ -167,9 +167,9 @@ impl Transaction {
     }
 
     /// Records that the transaction reads all rows of a table.
-    pub fn record_read(&self, table: TableId) {
+    pub fn record_table_read(&self, table: TableId) {
         if let Some(reads) = &mut *self.reads.lock() {
-            reads.add_whole(table);
+            reads.add_table(table);
         }
     }
 
@@ -181,44 +181,46 @@ impl Transaction {
         }
     }
 
-    /// Undoes `times` calls of [`Transaction::record_read`] for a table, made before it was known which rows are read.
-    pub fn withdraw_reads(&self, table: TableId, times: usize) {
+    /// Undoes `times` calls of [`Transaction::record_table_read`] for a table. They were made before it was known which
+    /// rows are read.
+    pub fn withdraw_table_reads(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
-            reads.remove_whole(table, times);
+            reads.remove_table(table, times);
         }
     }
 
-    /// The database as it would be if the transaction committed now.
+    /// The database as it would be if the transaction committed now. Costs a repetition of all its changes, unless it
+    /// was called before and nothing changed since.
     ///
     /// # Errors
     /// If the transaction could not commit now.
     pub fn preview(&self) -> Result<Arc<Catalog>, CommitError> {
         let newest = self.store.newest();
-        let work = &self.state.lock().work;
-        if Arc::ptr_eq(&newest, &work.base) {
-            return Ok(Arc::clone(&work.snapshot));
+        let changes = &self.state.lock().changes;
+        if Arc::ptr_eq(&newest, &changes.base) {
+            return Ok(Arc::clone(&changes.snapshot));
         }
         let mut last = self.preview.lock();
         if let Some(last) = &*last
             && Arc::ptr_eq(&last.newest, &newest)
-            && Arc::ptr_eq(&last.own, &work.snapshot)
+            && Arc::ptr_eq(&last.own_snapshot, &changes.snapshot)
         {
             return Ok(Arc::clone(&last.preview));
         }
-        let preview = work.on(Arc::clone(&newest), &self.store)?.snapshot;
-        *last = Some(Preview { newest, own: Arc::clone(&work.snapshot), preview: Arc::clone(&preview) });
+        let preview = changes.redo_on(Arc::clone(&newest), &self.store)?.snapshot;
+        *last = Some(Preview { newest, own_snapshot: Arc::clone(&changes.snapshot), preview: Arc::clone(&preview) });
         Ok(preview)
     }
 
     /// The database as this transaction sees it.
     pub fn snapshot(&self) -> Arc<Catalog> {
-        Arc::clone(&self.state.lock().work.snapshot)
+        Arc::clone(&self.state.lock().changes.snapshot)
     }
 
     /// Whether the transaction has changed nothing.
     pub fn is_read_only(&self) -> bool {
-        let work = &self.state.lock().work;
-        work.rows.is_empty() && work.edit.changes().is_empty()
+        let changes = &self.state.lock().changes;
+        changes.rows.is_empty() && changes.edit.changes().is_empty()
     }
 
     /// Makes the transaction see all commits so far, in addition to its own changes.
@@ -228,19 +230,18 @@ impl Transaction {
     pub fn refresh(&self) -> Result<(), CommitError> {
         let newest = self.store.snapshot();
         let mut state = self.state.lock();
-        state.work = state.work.on(newest, &self.store)?;
+        state.changes = state.changes.redo_on(newest, &self.store)?;
         Ok(())
     }
 
-    /// Refreshes, like [`Transaction::refresh`], a transaction that has made no change yet. Its savepoints get the new
-    /// snapshot too.
+    /// Refreshes a transaction without changes, like [`Transaction::refresh`]. Its savepoints get the new snapshot too.
     ///
     /// # Errors
     /// If [`Transaction::refresh`] fails.
-    pub fn settle(&self) -> Result<(), CommitError> {
+    pub fn refresh_with_savepoints(&self) -> Result<(), CommitError> {
         self.refresh()?;
         let state = &mut *self.state.lock();
-        state.savepoints.iter_mut().for_each(|(_, work)| *work = state.work.clone());
+        state.savepoints.iter_mut().for_each(|(_, changes)| *changes = state.changes.clone());
         Ok(())
     }
 
@@ -254,17 +255,18 @@ impl Transaction {
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = self.state.lock();
-        let mut work = state.work.clone();
-        let before = work.edit.changes().len();
-        let value = change(&mut work.edit)?;
-        if let Some(change) = work.edit.changes()[before..].iter().find(|change| work.has_rows_of(change)) {
-            let table = change.table().and_then(|table| work.edit.catalog().table_of(table));
+        let mut changes = state.changes.clone();
+        let before = changes.edit.changes().len();
+        let value = change(&mut changes.edit)?;
+        if let Some(change) = changes.edit.changes()[before..].iter().find(|change| changes.relocates_own_rows(change))
+        {
+            let table = change.table().and_then(|table| changes.edit.catalog().table_of(table));
             return Err(
                 CommitError::OwnRows { table: table.map(|table| table.name.clone()).unwrap_or_default() }.into()
             );
         }
-        work.publish();
-        state.work = work;
+        changes.publish();
+        state.changes = changes;
         Ok(value)
     }
 
@@ -273,28 +275,28 @@ impl Transaction {
     /// # Errors
     /// If the table no longer exists.
     pub fn insert_rows(&self, table: TableId, rows: &RecordBatch) -> Result<(), CommitError> {
-        let work = &mut self.state.lock().work;
+        let changes = &mut self.state.lock().changes;
         let mut rest = Some(rows.clone());
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
-            let stored = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
-            let own = work.rows.entry(table).or_default();
-            let position = stored.delta.append_position(rows.num_rows(), |page| own.pages.contains(&page));
+            let stored = changes.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
+            let own_rows = changes.rows.entry(table).or_default();
+            let position = stored.delta.append_position(rows.num_rows(), |page| own_rows.pages.contains(&page));
             let page = match position.page {
                 Some(page) => page,
                 None => {
                     let page = self.store.allocate_page()?;
-                    own.pages.push(page);
+                    own_rows.pages.push(page);
                     page
                 }
             };
             let (schema, name) = (Arc::clone(&stored.schema), stored.name.clone());
             let (here, after) = split_at(rows, position.rows);
             let appended =
-                work.edit.change_rows(table, |delta| delta.append(&schema, (page, position.first), &here))?;
+                changes.edit.change_rows(table, |delta| delta.append(&schema, (page, position.first), &here))?;
             appended.map_err(|_| CommitError::Misplaced { table: name })?;
             rest = after;
         }
-        work.publish();
+        changes.publish();
         Ok(())
     }
 
@@ -306,17 +308,19 @@ impl Transaction {
     /// deadlock.
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
         let foreign = {
-            let work = &self.state.lock().work;
-            let own = work.rows.get(&table);
-            let is_own =
-                |container| own.is_some_and(|own| own.pages.contains(&container)) || work.edit.has_added(container);
+            let changes = &self.state.lock().changes;
+            let own_rows = changes.rows.get(&table);
+            let is_own = |container| {
+                own_rows.is_some_and(|own_rows| own_rows.pages.contains(&container))
+                    || changes.edit.has_added(container)
+            };
             let mut foreign = rows.clone();
             foreign.retain(|container| !is_own(container));
             foreign
         };
-        let base = Arc::clone(&self.state.lock().work.base);
+        let base = Arc::clone(&self.state.lock().changes.base);
         loop {
-            match self.store.locks().lock(self.id, table, &foreign, &base.moves) {
+            match self.store.locks().lock(self.id, table, &foreign, &base.relocations) {
                 Ok(()) => break,
                 Err(LockConflict::Deadlock) => return Err(TransactionError::Deadlock),
                 Err(LockConflict::Wait(ended)) => {
@@ -326,33 +330,34 @@ impl Transaction {
             }
         }
         let newest = self.store.newest();
-        let work = &mut self.state.lock().work;
-        let mine = work.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
-        if let Some(theirs) = newest.table_of(table) {
-            foreign_rows(mine, theirs, &TableRows { pages: vec![], deleted: foreign }, &base.moves)?;
+        let changes = &mut self.state.lock().changes;
+        let own_table = changes.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
+        if let Some(newest_table) = newest.table_of(table) {
+            foreign_rows(own_table, newest_table, &TableRows { pages: vec![], deleted: foreign }, &base.relocations)?;
         }
-        work.edit.change_rows(table, |delta| {
+        changes.edit.change_rows(table, |delta| {
             rows.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
         })?;
-        work.rows.entry(table).or_default().deleted.extend(rows);
-        work.publish();
+        changes.rows.entry(table).or_default().deleted.extend(rows);
+        changes.publish();
         Ok(())
     }
 
-    /// The changes of the transaction so far.
-    pub fn mark(&self) -> SavepointState {
-        SavepointState(self.state.lock().work.clone())
+    /// The current state of the transaction. [`Transaction::restore`] returns to it.
+    pub fn savepoint_state(&self) -> SavepointState {
+        SavepointState(self.state.lock().changes.clone())
     }
 
-    /// Undoes all changes since a mark was taken. The transaction sees the snapshot of that moment again.
-    pub fn restore(&self, mark: SavepointState) {
-        self.state.lock().work = mark.0;
+    /// Undoes all changes since [`Transaction::savepoint_state`] returned `state`. The transaction sees the snapshot of
+    /// that moment again.
+    pub fn restore(&self, state: SavepointState) {
+        self.state.lock().changes = state.0;
     }
 
     /// Creates a savepoint.
     pub fn savepoint(&self, name: &str) {
         let state = &mut *self.state.lock();
-        state.savepoints.push((name.to_owned(), state.work.clone()));
+        state.savepoints.push((name.to_owned(), state.changes.clone()));
     }
 
     /// Undoes all changes since the newest savepoint of that name. The savepoint remains.
@@ -363,7 +368,7 @@ impl Transaction {
         let state = &mut *self.state.lock();
         let index = savepoint_index(&state.savepoints, name)?;
         state.savepoints.truncate(index + 1);
-        state.work = state.savepoints[index].1.clone();
+        state.changes = state.savepoints[index].1.clone();
         Ok(())
     }
 
@@ -380,21 +385,21 @@ impl Transaction {
 
     fn commit_to_store(
         &self,
-        work: &TransactionChanges,
+        changes: &TransactionChanges,
         reads: &ReadSet,
         synchronous: Synchronous,
     ) -> Result<(), CommitError> {
-        let mut compared = Arc::clone(&work.base);
+        let mut checked = Arc::clone(&changes.base);
         if !reads.is_empty() {
             // Other transactions can commit during this check. The check under the commit lock covers only their
             // changes.
             let newest = self.store.newest();
-            reads.check(&compared, &newest)?;
-            compared = newest;
+            reads.check(&checked, &newest)?;
+            checked = newest;
         }
         self.store.commit_changes((Some(self.id), synchronous), |edit| {
-            reads.check(&compared, edit.catalog())?;
-            work.redo(edit)
+            reads.check(&checked, edit.catalog())?;
+            changes.redo(edit)
         })
     }
 
@@ -403,42 +408,42 @@ impl Transaction {
     /// # Errors
     /// If the commit fails. Nothing has changed then, unless the error is [`CommitError::Uncertain`].
     pub fn commit(&self, synchronous: Synchronous) -> Result<(), CommitError> {
-        let work = self.state.lock().work.clone();
+        let changes = self.state.lock().changes.clone();
         let reads = self.reads.lock().take().unwrap_or_default();
-        let done = match self.is_read_only() {
+        let result = match self.is_read_only() {
             true => Ok(()),
-            false => self.commit_to_store(&work, &reads, synchronous),
+            false => self.commit_to_store(&changes, &reads, synchronous),
         };
         self.store.locks().end(self.id);
         // Releases its snapshots and writes, so that their files can be removed.
         let state = &mut *self.state.lock();
         state.savepoints.clear();
         *self.preview.lock() = None;
-        state.work = TransactionChanges::new(self.store.snapshot(), &self.store);
-        done
+        state.changes = TransactionChanges::new(self.store.snapshot(), &self.store);
+        result
     }
 }
 
 /// Checks that a change made under one design of a table can be made under another.
-fn check_design(change: &Change, before: &Table, now: &Table) -> Result<(), CommitError> {
+fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), CommitError> {
     let is_same = match change {
         // The rows of the blocks are in the order of the design.
-        Change::AppendBlocks { .. } => before.design.sort_by == now.design.sort_by,
+        Change::AppendBlocks { .. } => before.design.sort_by == newest.design.sort_by,
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
-            before.design == now.design
+            before.design == newest.design
         }
         // The rows that existed then were checked against them, so the rows must not have changed since.
         Change::SetConstraints { .. } | Change::SetNullable { .. } => {
-            return match before.contents == now.contents {
+            return match before.content_version == newest.content_version {
                 true => Ok(()),
-                false => Err(CommitError::ConstraintsChanged { table: now.name.clone() }),
+                false => Err(CommitError::ConstraintsChanged { table: newest.name.clone() }),
             };
         }
         _ => true,
     };
     match is_same {
         true => Ok(()),
-        false => Err(CommitError::Design { table: now.name.clone() }),
+        false => Err(CommitError::Design { table: newest.name.clone() }),
     }
 }
 
@@ -447,29 +452,29 @@ impl TransactionChanges {
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         for change in self.edit.changes() {
             if let Some(table) = change.table()
-                && let (Some(before), Some(now)) = (self.base.table_of(table), edit.catalog().table_of(table))
+                && let (Some(before), Some(newest)) = (self.base.table_of(table), edit.catalog().table_of(table))
             {
-                check_design(change, before, now)?;
+                check_design(change, before, newest)?;
             }
         }
         self.check_constraints(edit.catalog())?;
-        self.edit.changes().iter().try_for_each(|change| edit.make(change.clone()))
+        self.edit.changes().iter().try_for_each(|change| edit.apply_and_record(change.clone()))
     }
 
     /// Checks that the changed tables still have the constraints against which the changes were checked.
-    fn check_constraints(&self, newest: &Catalog) -> Result<(), CommitError> {
+    fn check_constraints(&self, catalog: &Catalog) -> Result<(), CommitError> {
         let changed = self.edit.changes().iter().filter_map(Change::table).chain(self.rows.keys().copied());
         for table in changed {
-            let (Some(before), Some(now)) = (self.base.table_of(table), newest.table_of(table)) else { continue };
-            let of_child = |catalog: &Catalog, child: &TableId| {
-                catalog.table_of(*child).map(|child| child.constraints.foreign_keys.clone())
+            let (Some(before), Some(newest)) = (self.base.table_of(table), catalog.table_of(table)) else { continue };
+            let foreign_keys_of = |version: &Catalog, child: &TableId| {
+                version.table_of(*child).map(|child| child.constraints.foreign_keys.clone())
             };
-            let mut children = now.constraints.referenced_by.iter();
-            let is_same = before.constraints == now.constraints
-                && before.schema == now.schema
-                && children.all(|child| of_child(&self.base, child) == of_child(newest, child));
+            let mut children = newest.constraints.referenced_by.iter();
+            let is_same = before.constraints == newest.constraints
+                && before.schema == newest.schema
+                && children.all(|child| foreign_keys_of(&self.base, child) == foreign_keys_of(catalog, child));
             if !is_same {
-                return Err(CommitError::ConstraintsChanged { table: now.name.clone() });
+                return Err(CommitError::ConstraintsChanged { table: newest.name.clone() });
             }
         }
         Ok(())
@@ -479,14 +484,14 @@ impl TransactionChanges {
     fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         self.redo_changes(edit)?;
         for (table, rows) in &self.rows {
-            let Some(mine) = self.edit.catalog().table_of(*table) else { continue };
-            let theirs = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            let foreign = foreign_rows(mine, theirs, rows, &self.base.moves)?;
+            let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
+            let newest_table = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            let foreign = foreign_rows(own_table, newest_table, rows, &self.base.relocations)?;
             for (container, segment, deleted) in foreign.segments() {
-                edit.make(Change::DeleteRows { table: *table, container, segment, rows: deleted.clone() })?;
+                edit.apply_and_record(Change::DeleteRows { table: *table, container, segment, rows: deleted.clone() })?;
             }
-            for page in rows.pages.iter().filter_map(|page| mine.delta.page(*page)) {
-                let batch = live_rows(mine, page)?;
+            for page in rows.pages.iter().filter_map(|page| own_table.delta.page(*page)) {
+                let batch = live_rows(own_table, page)?;
                 edit.insert_rows(*table, batch)?;
             }
         }
@@ -508,7 +513,7 @@ pub(crate) fn live_rows(table: &Table, page: &DeltaPage) -> Result<RecordBatch, 
 }
 
 fn savepoint_index(savepoints: &[(String, TransactionChanges)], name: &str) -> Result<usize, TransactionError> {
-    let index = savepoints.iter().rposition(|(known, _)| known == name);
+    let index = savepoints.iter().rposition(|(savepoint, _)| savepoint == name);
     index.ok_or_else(|| TransactionError::NoSavepoint { name: name.to_owned() })
 }
 

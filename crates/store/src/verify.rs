@@ -11,7 +11,7 @@ use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
 use crate::disk::{Disk, read_whole};
 use crate::error::{FileError, OpenError, ReadError};
-use crate::files::{BLOCKS, CATALOG, LOG, READERS, ROOT, block_name, is_own_name, list, log_name};
+use crate::files::{BLOCKS, CATALOG, LOG, READERS, ROOT, block_name, is_database_file_name, list, log_name};
 use crate::log;
 use crate::open::{read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
@@ -113,7 +113,7 @@ impl Display for Damage {
                 write!(formatter, "{path}, row {row}: expected partition {expected}, found {found}")
             }
             Problem::Nulls { column } => {
-                write!(formatter, "{path} tells another number of nulls in column {column:?} than the blocks")
+                write!(formatter, "{path} stores another number of nulls for column {column:?} than the blocks have")
             }
         }?;
         self.table.as_ref().map_or(Ok(()), |table| write!(formatter, " (table {table:?})"))
@@ -150,7 +150,7 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
     let read = read_whole(disk, CATALOG)
         .map_err(|source| Problem::File(FileError { operation: "read", path: disk.path(CATALOG), source }));
     let read = read.and_then(|bytes| read_catalog(disk, &bytes).map_err(Problem::Catalog));
-    let (path, problem) = match read.and_then(|file| last_commit(disk, &file, snapshot.database())) {
+    let (path, problem) = match read.and_then(|file| last_commit(disk, &file, snapshot.database_id())) {
         Err(problem) => match &problem {
             Problem::Catalog(OpenError::Corrupt { path, .. }) => (path.clone(), problem),
             _ => (disk.path(CATALOG), problem),
@@ -168,7 +168,9 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
 fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
     let problem = match store.read_newest() {
-        Ok((database, version)) if database == snapshot.database() && version >= snapshot.version() => return snapshot,
+        Ok((database, version)) if database == snapshot.database_id() && version >= snapshot.version() => {
+            return snapshot;
+        }
         Ok((_, found)) => Problem::Replaced { expected: snapshot.version(), found },
         Err(error) => Problem::Catalog(error),
     };
@@ -215,7 +217,7 @@ fn check_names(store: &Store, damages: &mut Vec<Damage>) {
             }
         };
         for entry in entries {
-            if !is_own_name(directory, &entry) {
+            if !is_database_file_name(directory, &entry) {
                 let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
                 damage(&name, Problem::Foreign);
             }
@@ -230,16 +232,16 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
         damages.push(Damage { path: disk.path(name), table: Some(table.name.clone()), problem });
     };
     let mut nulls = vec![0; table.schema.len()];
-    let mut is_whole = true;
+    let mut are_blocks_intact = true;
     for (index, block) in table.blocks.iter().enumerate() {
         let checked = check_block(table, block, &mut nulls).and_then(|open| check_partition(table, index, &open));
         if let Err(problem) = checked {
-            is_whole = false;
+            are_blocks_intact = false;
             damage(&block_name(block.id()), problem);
         }
     }
     for (column, (nulls, statistics)) in nulls.into_iter().zip(table.statistics.iter()).enumerate() {
-        if is_whole && nulls != statistics.nulls {
+        if are_blocks_intact && nulls != statistics.nulls {
             damage(CATALOG, Problem::Nulls { column: table.schema.columns()[column].name.clone() });
         }
     }
@@ -252,7 +254,7 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
 pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
     let open = file.open_uncached()?;
     open.block().check(&open).map_err(|error| open.locate_in_file(error))?;
-    match find_padding(&open)? {
+    match find_nonzero_padding(&open)? {
         Some((at, found)) => Err(ReadError::Padding { path: open.path(), at, found }),
         None => Ok(()),
     }
@@ -300,7 +302,8 @@ fn check_partition(table: &Table, index: usize, open: &OpenBlock) -> Result<(), 
         let mut reader = block.open_segment(open, segment);
         let arrays = reader.project(&Selection::All(rows), 0..rows, &[column], &mut ScanReport::default());
         let arrays = arrays.map_err(|error| Problem::Block(open.locate_in_file(error)))?;
-        let found = arrays.first().map(|array| partitions.partitioning.of_rows(array, logical)).unwrap_or_default();
+        let found =
+            arrays.first().map(|array| partitions.partitioning.partitions_of_rows(array, logical)).unwrap_or_default();
         if let Some(row) = found.iter().position(|found| *found != expected) {
             let row_of_block = block.segment_start(segment) + row as u64;
             return Err(Problem::Partition { expected, found: found[row], row: row_of_block });
@@ -311,14 +314,14 @@ fn check_partition(table: &Table, index: usize, open: &OpenBlock) -> Result<(), 
 
 /// Checks that all bytes outside of sections are zero. No checksum covers them, and nothing reads them.
 fn check_padding(open: &OpenBlock) -> Result<(), Problem> {
-    match find_padding(open).map_err(Problem::File)? {
+    match find_nonzero_padding(open).map_err(Problem::File)? {
         Some((at, found)) => Err(Problem::Padding { at, found }),
         None => Ok(()),
     }
 }
 
 /// The first nonzero byte outside of sections: its offset and value.
-fn find_padding(open: &OpenBlock) -> Result<Option<(u64, u8)>, FileError> {
+fn find_nonzero_padding(open: &OpenBlock) -> Result<Option<(u64, u8)>, FileError> {
     let block = open.block();
     for index in 0..block.section_count() {
         let section = block.section(index);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::backups::{LAST, WHOLE, WITH_LOG, back_up, go_on, restore, restored, rewrite};
+use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, back_up, never_cancel, restore, restored, rewrite};
 use common::{
     Contents, append, assert_tidy, change_rows, contents, create_table, design, open, replace_all, schema, write,
 };
@@ -20,7 +20,7 @@ use taut_store::{CommitError, OpenOptions, Store, verify};
 use taut_testkit::Random;
 
 #[test]
-fn a_database_comes_back_in_every_layout_with_its_rows_in_no_block() {
+fn a_database_in_every_layout_is_restored_with_its_delta_rows() {
     for layout in ["column", "row", "packed_row"] {
         let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
         let store = open(&disk).unwrap();
@@ -32,7 +32,7 @@ fn a_database_comes_back_in_every_layout_with_its_rows_in_no_block() {
             .unwrap();
         change_rows(&store, "t", &[100_001, 100_002], &[3, 69_999, 8]).unwrap();
         change_rows(&store, "t", &[100_003], &[100_001]).unwrap();
-        let report = back_up(&store, &backups, WHOLE).unwrap();
+        let report = back_up(&store, &backups, WITHOUT_LOG).unwrap();
         assert_eq!((report.number, report.commit, report.log), (1, 6, BackupLog::None));
         assert_eq!((report.copied_blocks, report.shared_blocks), (2, 0));
         let (restored_disk, restored_report) = restore(&backups, LAST).unwrap();
@@ -42,7 +42,7 @@ fn a_database_comes_back_in_every_layout_with_its_rows_in_no_block() {
         assert_eq!(contents(&again).unwrap(), contents(&store).unwrap(), "{layout}");
         assert_eq!(again.snapshot().view("v").unwrap().sql, "select 1");
         assert_eq!(again.snapshot().table("t").unwrap().design.layout.name(), layout);
-        assert_ne!(again.snapshot().database(), store.snapshot().database());
+        assert_ne!(again.snapshot().database_id(), store.snapshot().database_id());
         // Both databases continue independently.
         change_rows(&again, "t", &[-1], &[7]).unwrap();
         create_table(&again, "new").unwrap();
@@ -56,19 +56,19 @@ fn a_database_comes_back_in_every_layout_with_its_rows_in_no_block() {
 }
 
 #[test]
-fn a_database_in_memory_and_one_of_nothing_are_backed_up_to_files() {
+fn empty_and_in_memory_databases_are_backed_up_to_files() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::in_memory().unwrap();
     let (backups, first, second) =
         (directory.path().join("backups"), directory.path().join("first"), directory.path().join("second"));
-    store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2], "row").unwrap()]).unwrap();
     change_rows(&store, "t", &[3], &[1]).unwrap();
-    store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     let from = Backups::open(&backups).unwrap();
-    from.restore(&first, RestoreOptions { backup: Some(1), time: None }, &mut go_on).unwrap();
-    from.restore(&second, LAST, &mut go_on).unwrap();
+    from.restore(&first, RestoreOptions { backup: Some(1), time: None }, &mut never_cancel).unwrap();
+    from.restore(&second, LAST, &mut never_cancel).unwrap();
     let open = |path: &Path| Store::open(path, OpenOptions::default()).unwrap();
     assert_eq!(contents(&open(&first)).unwrap(), Contents::new());
     assert_eq!(contents(&open(&second)).unwrap()["t"], [2, 3]);
@@ -91,11 +91,11 @@ fn a_later_backup_copies_only_the_blocks_that_are_new() {
     let mut random = Random(1);
     let rows: Vec<i64> = (0..60_000).map(|_| random.range(0..1_000_003)).collect();
     append(&store, "t", vec![write(&store, &rows, "column").unwrap()]).unwrap();
-    let first = store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    let first = store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     let before = bytes_below(&backups);
     assert!(first.written_bytes > 60_000, "{first:?}");
     // Without changes, only a catalog and a manifest are written.
-    let second = store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    let second = store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     assert_eq!((second.copied_blocks, second.shared_blocks), (0, 1));
     let grown = bytes_below(&backups) - before;
     assert!(second.written_bytes < 3_000 && grown < second.written_bytes + 3_000, "{second:?}, {grown}");
@@ -104,26 +104,26 @@ fn a_later_backup_copies_only_the_blocks_that_are_new() {
     let block_bytes = block.entry().file_bytes;
     append(&store, "t", vec![block]).unwrap();
     let before = bytes_below(&backups);
-    let third = store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    let third = store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     assert_eq!((third.copied_blocks, third.shared_blocks), (1, 1));
     let grown = bytes_below(&backups) - before;
     assert!((block_bytes..block_bytes + 6_000).contains(&grown), "{grown} for a block of {block_bytes}");
     assert!((block_bytes..grown).contains(&third.written_bytes), "{third:?}, {grown}");
     // The first block is replaced. Its copy stays as long as a backup needs it.
     rewrite(&store, "t", &[&rows[..], &[1, 2, 3]].concat(), "row");
-    let fourth = store.backup(&backups, WHOLE, &mut go_on).unwrap();
+    let fourth = store.backup(&backups, WITHOUT_LOG, &mut never_cancel).unwrap();
     assert_eq!((fourth.copied_blocks, fourth.shared_blocks), (1, 0));
     let blocks = || fs::read_dir(backups.join("blocks")).unwrap().count();
     assert_eq!(blocks(), 3);
-    let fifth = store.backup(&backups, BackupOptions { log: false, keep: Some(3) }, &mut go_on).unwrap();
+    let fifth = store.backup(&backups, BackupOptions { log: false, keep: Some(3) }, &mut never_cancel).unwrap();
     assert_eq!((fifth.removed, blocks()), (vec![1, 2], 3));
-    let sixth = store.backup(&backups, BackupOptions { log: false, keep: Some(2) }, &mut go_on).unwrap();
+    let sixth = store.backup(&backups, BackupOptions { log: false, keep: Some(2) }, &mut never_cancel).unwrap();
     assert_eq!((sixth.removed, blocks()), (vec![3, 4], 1));
     let from = Backups::open(&backups).unwrap();
     assert_eq!(from.list().iter().map(|info| info.number).collect::<Vec<_>>(), [5, 6]);
-    from.restore(directory.path().join("restored"), LAST, &mut go_on).unwrap();
+    from.restore(directory.path().join("restored"), LAST, &mut never_cancel).unwrap();
     let error =
-        from.restore(directory.path().join("other"), RestoreOptions { backup: Some(4), time: None }, &mut go_on);
+        from.restore(directory.path().join("other"), RestoreOptions { backup: Some(4), time: None }, &mut never_cancel);
     assert!(error.unwrap_err().to_string().ends_with("has no backup 4; it has 5, 6"));
 }
 
@@ -133,11 +133,11 @@ fn a_block_that_is_damaged_in_the_backup_is_copied_again() {
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     let (name, bytes) = backups.files().into_iter().find(|(name, _)| name.ends_with(".block")).unwrap();
     for damaged in [&bytes[..100], &[&[0][..], &bytes[1..]].concat()] {
         backups.put(&name, damaged);
-        assert_eq!(back_up(&store, &backups, WHOLE).unwrap().copied_blocks, 1);
+        assert_eq!(back_up(&store, &backups, WITHOUT_LOG).unwrap().copied_blocks, 1);
         assert_eq!(backups.files()[&name], bytes);
     }
 }
@@ -153,7 +153,7 @@ fn a_damaged_block_of_the_database_is_named_and_not_backed_up() {
         let (backups, mut flipped) = (SimulatedDisk::new(), bytes.clone());
         flipped[at] ^= 1;
         disk.put(&name, &flipped);
-        match back_up(&store, &backups, WHOLE) {
+        match back_up(&store, &backups, WITHOUT_LOG) {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains("table \"t\" cannot be backed up") && text.contains(&name), "{text}");
@@ -224,7 +224,7 @@ fn a_backup_is_the_state_at_its_commit_while_others_write_and_take_checkpoints()
     for report in &reports {
         let path = directory.path().join(report.number.to_string());
         let restored =
-            from.restore(&path, RestoreOptions { backup: Some(report.number), time: None }, &mut go_on).unwrap();
+            from.restore(&path, RestoreOptions { backup: Some(report.number), time: None }, &mut never_cancel).unwrap();
         assert_eq!(restored.commit, report.commit);
         let store = Store::open(&path, OpenOptions::default()).unwrap();
         assert!(verify(&store).is_empty());
@@ -242,9 +242,9 @@ fn a_damaged_manifest_hides_no_other_backup_and_keeps_its_files() {
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1], "column").unwrap()]).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     replace_all(&store, "t", vec![write(&store, &[2], "row").unwrap()], "row").unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     let name = "backups/00000002.manifest";
     let whole = backups.files()[name].clone();
     backups.put(name, &[&whole[..30], b"x", &whole[31..]].concat());
@@ -271,7 +271,7 @@ fn nothing_is_overwritten_and_directories_do_not_overlap() {
     let path = |name: &str| directory.path().join(name);
     let store = Store::open(path("database"), OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
     create_table(&store, "t").unwrap();
-    let refused = |name: &str| store.backup(path(name), WHOLE, &mut go_on).unwrap_err().to_string();
+    let refused = |name: &str| store.backup(path(name), WITHOUT_LOG, &mut never_cancel).unwrap_err().to_string();
     fs::create_dir(path("database/other")).unwrap();
     for name in ["database", "database/backups", "database/a/b", "database/../database/x", "."] {
         assert!(refused(name).contains("must not lie within each other"), "{name}: {}", refused(name));
@@ -286,26 +286,27 @@ fn nothing_is_overwritten_and_directories_do_not_overlap() {
     assert!(refused("full").contains("is not a backup directory: it holds \"thesis.txt\""));
     fs::write(path("file"), "text").unwrap();
     assert!(refused("file").contains("is a file"));
-    store.backup(path("backups"), WHOLE, &mut go_on).unwrap();
-    let error = store.backup(path("backups"), BackupOptions { log: false, keep: Some(0) }, &mut go_on).unwrap_err();
+    store.backup(path("backups"), WITHOUT_LOG, &mut never_cancel).unwrap();
+    let error =
+        store.backup(path("backups"), BackupOptions { log: false, keep: Some(0) }, &mut never_cancel).unwrap_err();
     assert_eq!(error.to_string(), "at least one backup must be kept");
 
     let from = Backups::open(path("backups")).unwrap();
-    let in_use = store.backup(path("backups"), WHOLE, &mut go_on).unwrap_err().to_string();
+    let in_use = store.backup(path("backups"), WITHOUT_LOG, &mut never_cancel).unwrap_err().to_string();
     assert!(in_use.contains("is in use by process"), "{in_use}");
     for name in ["database", "full", "file", "backups", "backups/new"] {
-        let error = from.restore(path(name), LAST, &mut go_on).unwrap_err().to_string();
+        let error = from.restore(path(name), LAST, &mut never_cancel).unwrap_err().to_string();
         let expected =
             if name.starts_with("backups") { "must not lie within" } else { "already exists and is not empty" };
         assert!(error.contains(expected), "{name}: {error}");
     }
     assert_eq!(fs::read_to_string(path("full/thesis.txt")).unwrap(), "text");
     fs::create_dir(path("empty")).unwrap();
-    from.restore(path("empty"), LAST, &mut go_on).unwrap();
-    assert!(from.restore(path("empty"), LAST, &mut go_on).is_err());
+    from.restore(path("empty"), LAST, &mut never_cancel).unwrap();
+    assert!(from.restore(path("empty"), LAST, &mut never_cancel).is_err());
     drop(from);
     let other = Store::open(path("empty"), OpenOptions::default()).unwrap();
-    let error = other.backup(path("backups"), WHOLE, &mut go_on).unwrap_err().to_string();
+    let error = other.backup(path("backups"), WITHOUT_LOG, &mut never_cancel).unwrap_err().to_string();
     assert!(error.contains("holds backups of another database"), "{error}");
     for name in ["nothing", "full", "file"] {
         assert!(Backups::open(path(name)).is_err());
@@ -314,7 +315,8 @@ fn nothing_is_overwritten_and_directories_do_not_overlap() {
     assert!(missing.starts_with("there is no backup directory at"), "{missing}");
     let disk = FileDisk::new(path("none"));
     disk.create_directory("").unwrap();
-    let none = Backups::open(path("none")).unwrap().restore(path("new"), LAST, &mut go_on).unwrap_err().to_string();
+    let none =
+        Backups::open(path("none")).unwrap().restore(path("new"), LAST, &mut never_cancel).unwrap_err().to_string();
     assert!(none.contains("has no complete backup") && !path("new").exists(), "{none}");
 }
 
@@ -333,7 +335,7 @@ fn a_cancelled_backup_or_restore_leaves_nothing() {
         assert_eq!(fs::read_dir(path("backups/blocks")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(path("backups/backups")).unwrap().count(), 0);
     }
-    store.backup(path("backups"), WITH_LOG, &mut go_on).unwrap();
+    store.backup(path("backups"), WITH_LOG, &mut never_cancel).unwrap();
     let from = Backups::open(path("backups")).unwrap();
     let cancelled = from.restore(path("new"), LAST, &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(BackupError::Cancelled)), "{cancelled:?}");
@@ -342,8 +344,8 @@ fn a_cancelled_backup_or_restore_leaves_nothing() {
     from.restore(path("empty"), LAST, &mut |_| ControlFlow::Break(())).unwrap_err();
     assert_eq!(fs::read_dir(path("empty")).unwrap().count(), 0);
     let no_backup = RestoreOptions { backup: Some(9), ..LAST };
-    from.restore(path("database"), no_backup, &mut go_on).unwrap_err();
+    from.restore(path("database"), no_backup, &mut never_cancel).unwrap_err();
     assert!(path("database/lock").exists() && path("database/catalog").exists());
-    from.restore(path("new"), LAST, &mut go_on).unwrap();
+    from.restore(path("new"), LAST, &mut never_cancel).unwrap();
     assert_eq!(contents(&Store::open(path("new"), OpenOptions::default()).unwrap()).unwrap()["t"], [1, 2, 3]);
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::backups::{LAST, WHOLE, WITH_LOG, back_up, restored};
+use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, back_up, restored};
 use common::{append, change_rows, create_table, open, read, write};
 use taut_store::Store;
 use taut_store::backup::{BackupError, BackupLog};
@@ -20,7 +20,7 @@ fn sample() -> (SimulatedDisk, Store) {
 
 fn assert_refused(store: &Store, backups: &SimulatedDisk, context: &str) {
     let before = backups.files();
-    match back_up(store, backups, WHOLE) {
+    match back_up(store, backups, WITHOUT_LOG) {
         Err(error @ BackupError::Diverged { .. }) => {
             let text = error.to_string();
             assert!(text.contains("/simulated") && text.contains("use another directory"), "{context}: {text}");
@@ -33,7 +33,7 @@ fn assert_refused(store: &Store, backups: &SimulatedDisk, context: &str) {
 }
 
 #[test]
-fn copies_that_have_diverged_do_not_mix_in_a_directory() {
+fn diverged_copies_are_not_mixed_in_a_directory() {
     // The copy is made of a database that is closed, or that is open. Its commits are in the log, or in the catalog.
     for (is_open, is_closed_after) in [(false, true), (true, true), (false, false), (true, false)] {
         // Commits of the database and of its copy.
@@ -58,8 +58,8 @@ fn copies_that_have_diverged_do_not_mix_in_a_directory() {
                 false => (store, other),
             };
             let (backups, of_other) = (SimulatedDisk::new(), SimulatedDisk::new());
-            back_up(&store, &backups, WHOLE).unwrap();
-            back_up(&other, &of_other, WHOLE).unwrap();
+            back_up(&store, &backups, WITHOUT_LOG).unwrap();
+            back_up(&other, &of_other, WITHOUT_LOG).unwrap();
             assert_refused(&other, &backups, &context);
             assert_refused(&store, &of_other, &context);
             // More commits and checkpoints make no difference, and neither does a reader.
@@ -69,7 +69,7 @@ fn copies_that_have_diverged_do_not_mix_in_a_directory() {
             assert_refused(&read(&copy).unwrap(), &backups, &context);
             // Each of them continues in its own directory.
             change_rows(&store, "t", &[40], &[]).unwrap();
-            back_up(&store, &backups, WHOLE).unwrap();
+            back_up(&store, &backups, WITHOUT_LOG).unwrap();
             back_up(&other, &of_other, WITH_LOG).unwrap();
             assert!(restored(&backups, LAST).unwrap().0["t"].contains(&40), "{context}");
             assert!(restored(&of_other, LAST).unwrap().0["t"].contains(&37), "{context}");
@@ -85,17 +85,17 @@ fn backups_of_a_copy_without_commits_of_its_own_belong_to_the_database() {
         change_rows(&store, "t", &[10 + round], &[]).unwrap();
         // The copy is opened for writing, which begins a log file, but it commits nothing.
         let copy = open(&disk.after_kill()).unwrap();
-        assert_eq!(back_up(&copy, &backups, WHOLE).unwrap().commit, store.snapshot().version());
+        assert_eq!(back_up(&copy, &backups, WITHOUT_LOG).unwrap().commit, store.snapshot().version());
         change_rows(&store, "t", &[20 + round], &[]).unwrap();
-        back_up(&store, &backups, WHOLE).unwrap();
-        back_up(&read(&disk).unwrap(), &backups, WHOLE).unwrap();
+        back_up(&store, &backups, WITHOUT_LOG).unwrap();
+        back_up(&read(&disk).unwrap(), &backups, WITHOUT_LOG).unwrap();
     }
     // The history goes on in a copy, after a crash.
     let copy = disk.after_kill();
     drop(store);
     let store = open(&copy).unwrap();
     change_rows(&store, "t", &[100], &[]).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     // From here on, the database that the copy was made of is another one.
     let before = open(&disk).unwrap();
     assert_refused(&before, &backups, "an earlier state");
@@ -104,7 +104,7 @@ fn backups_of_a_copy_without_commits_of_its_own_belong_to_the_database() {
 }
 
 #[test]
-fn only_the_copy_that_takes_the_next_backup_continues_the_log() {
+fn only_the_copy_that_makes_the_next_backup_continues_the_log() {
     for has_commits in [false, true] {
         let (disk, store) = sample();
         let backups = SimulatedDisk::new();
@@ -137,8 +137,8 @@ fn a_reader_backs_up_a_state_before_the_last_backup() {
     let backups = SimulatedDisk::new();
     let reader = read(&disk).unwrap();
     change_rows(&store, "t", &[10], &[]).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
-    assert_eq!(back_up(&reader, &backups, WHOLE).unwrap().commit, 2);
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
+    assert_eq!(back_up(&reader, &backups, WITHOUT_LOG).unwrap().commit, 2);
     reader.refresh().unwrap();
-    assert_eq!(back_up(&reader, &backups, WHOLE).unwrap().commit, 3);
+    assert_eq!(back_up(&reader, &backups, WITHOUT_LOG).unwrap().commit, 3);
 }

@@ -7,20 +7,20 @@ mod common;
 
 use std::sync::Arc;
 
-use common::backups::{LAST, WITH_LOG, at, back_up, go_on, list, now, restored};
+use common::backups::{LAST, WITH_LOG, at, back_up, list, never_cancel, now, restored};
 use common::steps::step;
 use common::{Contents, assert_tidy, contents, open};
 use taut_store::backup::{BackupLog, BackupOptions, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, Synchronous, verify};
-use taut_testkit::from_environment;
+use taut_testkit::number_from_environment;
 
 /// Crash points of each test. Nightly runs have more.
 const CRASH_POINTS: u64 = 100;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 
 fn crash_points() -> u64 {
-    from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
+    number_from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
 }
 
 /// A database, and its contents after each commit.
@@ -138,7 +138,7 @@ fn for_each_change(
 }
 
 #[test]
-fn an_interrupted_backup_leaves_the_earlier_ones_whole() {
+fn an_interrupted_backup_leaves_the_earlier_ones_complete() {
     for keep in [None, Some(2)] {
         let options = BackupOptions { log: true, keep };
         let points = for_each_change(None, 3, |life, store, backups, at| {
@@ -179,7 +179,7 @@ fn an_interrupted_backup_leaves_the_earlier_ones_whole() {
 }
 
 #[test]
-fn a_failing_or_full_disk_fails_the_backup_alone() {
+fn a_failing_or_full_disk_fails_only_the_backup() {
     let mut points = 0;
     for fault in [Fault::FailAt as fn(u64) -> Fault, Fault::FailAfter, Fault::FailFrom, Fault::FailReadAt, |at| {
         Fault::Capacity(at * 2_500)
@@ -242,7 +242,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
                         panic!("{context}: the second attempt to open fails too");
                     };
                     store = again;
-                    // Opening the database settles an uncertain commit.
+                    // Opening the database determines the outcome of an uncertain commit.
                     life.states.push((store.snapshot().version(), now(), contents(&store).unwrap()));
                 }
                 note(back_up(&store, &backups, WITH_LOG).is_ok());
@@ -343,7 +343,7 @@ fn a_crash_of_the_database_loses_no_commit_from_the_backups() {
 }
 
 #[test]
-fn an_interrupted_restore_is_no_database_or_the_whole_one() {
+fn an_interrupted_restore_leaves_no_database_or_the_complete_one() {
     let mut life = Life::new(5);
     let store = open(&life.disk).unwrap();
     let backups = SimulatedDisk::new();
@@ -359,21 +359,21 @@ fn an_interrupted_restore_is_no_database_or_the_whole_one() {
             for at in 0.. {
                 let disk = SimulatedDisk::new();
                 disk.set_fault(Some(fault(at)));
-                let restored = from.restore_to(Arc::new(disk.clone()), options, &mut go_on);
+                let restored = from.restore_to(Arc::new(disk.clone()), options, &mut never_cancel);
                 if restored.is_ok() && !disk.is_crashed() && !matches!(fault(at), Fault::FailAt(_) if at < 5) {
                     break;
                 }
                 points += 1;
                 for (which, found) in after_crash(&disk, at) {
                     let context = format!("{:?} ({:?}), {which}", fault(at), disk.changes().last());
-                    // What the crash left was never there before, so it must not open as an empty database.
+                    // The target did not exist before the crash, so it must not open as an empty database.
                     let is_missing = found.list("").is_err();
                     let options_of_open = OpenOptions { create: !is_missing, ..OpenOptions::default() };
                     let store = match Store::open_on(Arc::new(found.clone()), options_of_open) {
                         Ok(store) => store,
                         Err(OpenError::Missing { .. }) if is_missing => continue,
                         Err(OpenError::Incomplete { .. }) => {
-                            let again = from.restore_to(Arc::new(found.clone()), options, &mut go_on);
+                            let again = from.restore_to(Arc::new(found.clone()), options, &mut never_cancel);
                             again.unwrap_or_else(|error| panic!("{context}: {error}"));
                             open(&found).unwrap_or_else(|error| panic!("{context}, again: {error}"))
                         }
@@ -392,7 +392,7 @@ fn an_interrupted_restore_is_no_database_or_the_whole_one() {
                 if matches!(fault(at), Fault::FailAt(_)) && restored.is_err() {
                     // A failed restore removes its files, so that it can be repeated.
                     disk.set_fault(None);
-                    from.restore_to(Arc::new(disk.clone()), options, &mut go_on)
+                    from.restore_to(Arc::new(disk.clone()), options, &mut never_cancel)
                         .unwrap_or_else(|error| panic!("at {at}: {error}"));
                 }
             }

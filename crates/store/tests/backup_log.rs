@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::backups::{LAST, WHOLE, WITH_LOG, at, back_up, now, restored, rewrite};
+use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, at, back_up, now, restored, rewrite};
 use common::steps::step;
 use common::{
     Contents, append, assert_tidy, change_rows, contents, create_table, drop_table, open, replace_all, write,
@@ -78,15 +78,15 @@ fn every_commit_between_two_backups_with_the_log_can_be_restored() {
 }
 
 #[test]
-fn without_the_log_only_whole_backups_can_be_restored() {
+fn without_the_log_only_complete_backups_can_be_restored() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
-    let first = back_up(&store, &backups, WHOLE).unwrap();
+    let first = back_up(&store, &backups, WITHOUT_LOG).unwrap();
     change_rows(&store, "t", &[1], &[]).unwrap();
     let between = now();
     change_rows(&store, "t", &[2], &[]).unwrap();
-    let second = back_up(&store, &backups, WHOLE).unwrap();
+    let second = back_up(&store, &backups, WITHOUT_LOG).unwrap();
     assert!(!store.retains_log());
     let text = restored(&backups, at(between)).unwrap_err().to_string();
     assert!(text.contains("were not archived; complete backups are 1 (") && text.contains("), 2 ("), "{text}");
@@ -95,7 +95,7 @@ fn without_the_log_only_whole_backups_can_be_restored() {
 }
 
 #[test]
-fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
+fn the_log_stays_until_the_next_backup_and_a_backup_without_it_removes_it() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -119,9 +119,9 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
     assert_eq!((report.copied_blocks, count(".block")), (4, 1));
     store.checkpoint().unwrap();
     assert!(count(".log") <= 2, "{:?}", disk.files().keys());
-    // There is one retained log. Another backup directory takes it over only if its backup has the log.
+    // There is one retained log. Another backup directory takes it over only if its backup includes the log.
     let others = SimulatedDisk::new();
-    back_up(&store, &others, WHOLE).unwrap();
+    back_up(&store, &others, WITHOUT_LOG).unwrap();
     assert!(store.retains_log());
     change_rows(&store, "t", &[10], &[]).unwrap();
     let report = back_up(&store, &backups, WITH_LOG).unwrap();
@@ -129,7 +129,7 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
     assert_eq!(back_up(&store, &others, WITH_LOG).unwrap().log, BackupLog::Begun);
     assert_eq!(back_up(&store, &backups, WITH_LOG).unwrap().log, BackupLog::Begun);
     // A backup without the log ends log retention.
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     assert!(!store.retains_log());
     assert!(!disk.files().contains_key("log/retained"));
     back_up(&store, &backups, WITH_LOG).unwrap();
@@ -143,7 +143,7 @@ fn the_log_stays_until_the_next_backup_and_goes_where_it_is_not_asked_for() {
 }
 
 #[test]
-fn a_backup_by_a_reader_between_those_with_the_log_changes_nothing_for_them() {
+fn a_backup_by_a_reader_does_not_affect_backups_with_the_log() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -157,7 +157,7 @@ fn a_backup_by_a_reader_between_those_with_the_log_changes_nothing_for_them() {
             let options = OpenOptions { inspect: true, ..OpenOptions::default() };
             let reader = Store::open_on(Arc::new(disk.after_kill()), options).unwrap();
             assert!(matches!(back_up(&reader, &backups, WITH_LOG), Err(BackupError::ReadOnly)));
-            let report = back_up(&reader, &backups, WHOLE).unwrap();
+            let report = back_up(&reader, &backups, WITHOUT_LOG).unwrap();
             let options = RestoreOptions { backup: Some(report.number), time: None };
             assert_eq!(restored(&backups, options).unwrap().0, times.last().unwrap().1);
         } else {
@@ -177,7 +177,7 @@ fn a_backup_by_a_reader_between_those_with_the_log_changes_nothing_for_them() {
 }
 
 #[test]
-fn a_log_that_was_removed_from_outside_begins_anew() {
+fn a_retained_log_that_was_removed_externally_is_restarted() {
     for victim in ["log", "block", "note"] {
         let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
         let store = open(&disk).unwrap();

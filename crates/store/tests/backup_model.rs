@@ -32,14 +32,15 @@ fn rows_of(table: &Table) -> Vec<(RowId, Row)> {
             let mut reader = table.open_segment(&open, segment);
             let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
             let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report).unwrap();
-            let names = selection.positions().into_iter().map(|row| RowId::new(container, segment as u16, row as u16));
-            rows.extend(names.zip(keys(arrays)));
+            let row_ids =
+                selection.positions().into_iter().map(|row| RowId::new(container, segment as u16, row as u16));
+            rows.extend(row_ids.zip(keys(arrays)));
         }
     }
-    let places: Vec<usize> = (0..table.schema.len()).collect();
+    let columns_by_index: Vec<usize> = (0..table.schema.len()).collect();
     for page in table.delta.pages() {
         let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
-        for (row, values) in keys(page.columns(&places)).into_iter().enumerate() {
+        for (row, values) in keys(page.columns(&columns_by_index)).into_iter().enumerate() {
             if deleted.is_none_or(|deleted| !deleted.contains(row as u32)) {
                 rows.push((RowId::new(page.id(), 0, row as u16), values));
             }
@@ -61,10 +62,10 @@ fn write(store: &Store, table: &TestTable, design: &TableDesign, batch: &RecordB
 
 /// Slices of the batches of a table, with `rows` rows each.
 fn batches(table: &TestTable, rows: usize) -> Vec<RecordBatch> {
-    let cut = |batch: &RecordBatch| -> Vec<RecordBatch> {
+    let slices = |batch: &RecordBatch| -> Vec<RecordBatch> {
         (0..batch.num_rows()).step_by(rows).map(|at| batch.slice(at, rows.min(batch.num_rows() - at))).collect()
     };
-    table.batches.iter().flat_map(cut).take(20).collect()
+    table.batches.iter().flat_map(slices).take(20).collect()
 }
 
 /// Inserts, deletes and relocates rows, takes backups in between, and restores every commit. Returns the number of
@@ -80,7 +81,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
     let mut model = Model::from_batches(&table.schema, &[]);
     back_up(&store, &backups, WITH_LOG).unwrap();
     let mut states = Vec::new();
-    let mut note = |model: &Model| states.push((now(), sorted(model.rows.clone())));
+    let mut record_state = |model: &Model| states.push((now(), sorted(model.rows.clone())));
     for (number, batch) in batches(table, 60).iter().enumerate() {
         model.rows.extend(Model::from_batches(&table.schema, std::slice::from_ref(batch)).rows);
         if random.below(2) == 0 {
@@ -91,7 +92,7 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
             transaction.insert_rows(id, batch).unwrap();
             transaction.commit(Synchronous::Full).unwrap();
         }
-        note(&model);
+        record_state(&model);
         let snapshot = store.snapshot();
         let stored = snapshot.table("t").unwrap();
         let chosen: Vec<(RowId, Row)> = rows_of(stored).into_iter().filter(|_| random.below(6) == 0).collect();
@@ -101,10 +102,10 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
             ready(transaction.delete_rows(id, &rows)).unwrap();
             transaction.commit(Synchronous::Full).unwrap();
             for (_, row) in chosen {
-                let place = model.rows.iter().position(|known| *known == row).expect("a row of the model");
-                model.rows.swap_remove(place);
+                let index = model.rows.iter().position(|known| *known == row).expect("a row of the model");
+                model.rows.swap_remove(index);
             }
-            note(&model);
+            record_state(&model);
         }
         drop(snapshot);
         if number % 5 == 4 {
@@ -119,10 +120,10 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
             let batch = RecordBatch::try_new(table.schema.arrow(), arrays.collect()).unwrap();
             let block = write(&store, table, &design, &batch);
             let nulls = (0..table.schema.len()).map(|column| block_nulls(stored, column)).collect();
-            let old = taut_store::OldRows { nulls, ..common::everything(stored) };
+            let old = taut_store::OldRows { nulls, ..common::all_old_rows(stored) };
             store.commit::<_, CommitError>(|edit| edit.replace_rows(id, old, vec![block], RowOrder::Sorted)).unwrap();
             store.checkpoint().unwrap();
-            note(&model);
+            record_state(&model);
         }
         if number % 4 == 3 {
             let report = back_up(&store, &backups, WITH_LOG).unwrap();
@@ -130,13 +131,13 @@ fn check(table: &TestTable, options: &[(&str, &str)], seed: u64) -> u64 {
         }
     }
     back_up(&store, &backups, WITH_LOG).unwrap();
-    for (place, (time, expected)) in states.iter().enumerate() {
+    for (index, (time, expected)) in states.iter().enumerate() {
         let (disk, _) = restore(&backups, at(*time)).unwrap();
         let store = open(&disk).unwrap();
         let damages = verify(&store);
-        assert!(damages.is_empty(), "{context}, state {place}: {damages:?}");
+        assert!(damages.is_empty(), "{context}, state {index}: {damages:?}");
         let found = rows_of(store.snapshot().table("t").unwrap()).into_iter().map(|(_, row)| row).collect();
-        assert!(sorted(found) == *expected, "{context}, state {place}: other rows");
+        assert!(sorted(found) == *expected, "{context}, state {index}: other rows");
     }
     states.len() as u64
 }
@@ -151,7 +152,7 @@ fn block_nulls(table: &Table, column: usize) -> u64 {
 }
 
 #[test]
-fn every_type_and_layout_comes_back_at_every_point_in_time() {
+fn every_type_and_layout_is_restored_at_every_point_in_time() {
     let tables = taut_testkit::tables(11);
     let named = |name: &str| tables.iter().find(|table| table.name == name).unwrap();
     let mut points = 0;

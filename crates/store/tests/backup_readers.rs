@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::backups::{LAST, WHOLE, WITH_LOG, at, back_up, list, now, restored};
+use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, at, back_up, list, now, restored};
 use common::{
     Contents, Failure, append, assert_tidy, change_rows, contents, create_table, drop_table, files_of,
     for_crash_points, open, read, replace_all, rows_of, steps, write,
@@ -16,7 +16,7 @@ use common::{
 use taut_store::backup::{BackupError, BackupLog, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{Catalog, OpenError, OpenOptions, Store, Synchronous, repair_on, verify};
-use taut_testkit::{Random, from_environment};
+use taut_testkit::{Random, number_from_environment};
 
 /// Crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 120;
@@ -34,7 +34,7 @@ fn replace(store: &Store, rows: &[i64]) {
 }
 
 #[test]
-fn what_a_reader_reads_stays_when_a_backup_has_archived_it() {
+fn blocks_that_a_reader_uses_stay_after_a_backup_archived_them() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -54,7 +54,7 @@ fn what_a_reader_reads_stays_when_a_backup_has_archived_it() {
     assert!(store.retains_log() && verify(&store).is_empty());
     assert!(verify(&reader).is_empty(), "{:?}", verify(&reader));
     assert_eq!(contents(&reader).unwrap()["t"], [1]);
-    // The retained log keeps its files after the reader is gone.
+    // The retained log keeps its files after the reader ended.
     (5..7).for_each(|number| replace(&store, &[number]));
     drop(reader);
     store.checkpoint().unwrap();
@@ -67,7 +67,7 @@ fn what_a_reader_reads_stays_when_a_backup_has_archived_it() {
 }
 
 #[test]
-fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
+fn a_reader_backs_up_its_snapshot_while_the_writer_continues() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -89,14 +89,14 @@ fn a_reader_backs_up_what_it_shows_while_the_writer_goes_on() {
         let (commit, later) = (store.snapshot().version(), now());
         change_rows(&store, "t", &[number + 200], &[]).unwrap();
         for reader in [&reader, &reader_from_now] {
-            let taken = back_up(reader, &backups, WHOLE).unwrap();
+            let taken = back_up(reader, &backups, WITHOUT_LOG).unwrap();
             assert!(taken.commit == commit && (time..=later).contains(&taken.time), "{time} {taken:?} {later}");
             let options = RestoreOptions { backup: Some(taken.number), time: None };
             let (rows, report) = restored(&backups, options).unwrap();
             assert_eq!((report.commit, rows), (commit, expected.clone()));
         }
         reader.refresh().unwrap();
-        let taken = back_up(&reader, &backups, WHOLE).unwrap();
+        let taken = back_up(&reader, &backups, WITHOUT_LOG).unwrap();
         assert_eq!(taken.commit, store.snapshot().version());
         assert!(taken.time > later, "{taken:?} {later}");
         let options = RestoreOptions { backup: Some(taken.number), time: None };
@@ -134,7 +134,7 @@ fn a_reader_of_a_damaged_database_reads_the_other_tables() {
         assert_eq!(verify(reader).len(), 1);
         change_rows(&store, "u", &[3], &[3]).unwrap();
         assert!(reader.refresh().unwrap());
-        assert!(back_up(reader, &SimulatedDisk::new(), WHOLE).unwrap_err().to_string().contains("\"t\""));
+        assert!(back_up(reader, &SimulatedDisk::new(), WITHOUT_LOG).unwrap_err().to_string().contains("\"t\""));
     }
     // A reader also detects a missing log file.
     store.checkpoint().unwrap();
@@ -164,7 +164,7 @@ fn retaining() -> (SimulatedDisk, SimulatedDisk, Store) {
 }
 
 #[test]
-fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
+fn a_lost_block_removes_neither_retained_files_nor_backups() {
     let (disk, backups, store) = retaining();
     let expected = contents(&store).unwrap()["t"].clone();
     let lost = format!("blocks/{}.block", store.snapshot().table("u").unwrap().blocks[0].id());
@@ -190,7 +190,7 @@ fn a_lost_block_takes_neither_what_is_retained_nor_the_backups() {
 /// A block is lost while the database is open, and its table is dropped. The commits since the last backup cannot be
 /// replayed, so the next backup begins a new log instead of failing forever.
 #[test]
-fn a_lost_block_that_is_retained_begins_the_log_anew() {
+fn losing_a_retained_block_restarts_the_archived_log() {
     let (disk, backups, store) = retaining();
     let expected = contents(&store).unwrap()["t"].clone();
     disk.remove(&format!("blocks/{}.block", store.snapshot().table("u").unwrap().blocks[0].id())).unwrap();
@@ -208,7 +208,7 @@ fn a_lost_block_that_is_retained_begins_the_log_anew() {
 
 /// Repair does not salvage the retained log: the new database has another identity, and needs another backup directory.
 #[test]
-fn a_repaired_database_retains_nothing() {
+fn a_repaired_database_retains_no_log() {
     let (disk, backups, store) = retaining();
     let expected = contents(&store).unwrap();
     let reader = read(&disk).unwrap();
@@ -348,7 +348,7 @@ fn check_after(run: &Run, disk: &SimulatedDisk, backups: &SimulatedDisk, context
 
 #[test]
 fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
-    let wanted = from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
+    let wanted = number_from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
     let (mut with_readers, mut with_backups) = (0, 0);
     let (tested, seeds) = for_crash_points(wanted, 7, |seed, at| {
         let disk = SimulatedDisk::new();
@@ -394,7 +394,7 @@ fn files_of_snapshot(snapshot: &Catalog) -> Vec<String> {
 }
 
 #[test]
-fn what_a_snapshot_of_a_reader_shows_is_what_the_writer_showed() {
+fn snapshots_of_readers_equal_those_of_the_writer() {
     let (disk, backups, store) = retaining();
     let reader = read(&disk).unwrap();
     let snapshot = reader.snapshot();

@@ -6,21 +6,21 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::backups::{WHOLE, WITH_LOG, back_up, go_on};
+use common::backups::{WITH_LOG, WITHOUT_LOG, back_up, never_cancel};
 use common::steps::step;
 use common::{append, change_rows, create_table, open, write};
 use taut_store::backup::{BackupOptions, BackupVerification, Backups, is_backup_directory};
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{Damage, OpenOptions, Problem, Store, Synchronous, verify};
 
-/// Four backups of a database that lives on: with the log, without it, and sharing blocks.
+/// Four backups of a database that continues to change: with the log, without it, and sharing blocks.
 fn sample() -> SimulatedDisk {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "shared").unwrap();
     append(&store, "shared", vec![write(&store, &(0..300).collect::<Vec<_>>(), "column").unwrap()]).unwrap();
     change_rows(&store, "shared", &[1_000, 1_001], &[7]).unwrap();
-    for (round, options) in [WITH_LOG, WITH_LOG, WITH_LOG, WHOLE].into_iter().enumerate() {
+    for (round, options) in [WITH_LOG, WITH_LOG, WITH_LOG, WITHOUT_LOG].into_iter().enumerate() {
         for number in 0..8 {
             step(&store, 3, round as u64 * 8 + number, Synchronous::Full).unwrap();
         }
@@ -48,7 +48,7 @@ fn found(backups: &SimulatedDisk) -> (BTreeSet<String>, String) {
 }
 
 #[test]
-fn whole_backups_have_no_damage_and_share_blocks() {
+fn complete_backups_have_no_damage_and_share_blocks() {
     let backups = sample();
     let BackupVerification { damages, backups: count, blocks, block_bytes } = verified(&backups);
     assert!(damages.is_empty(), "{damages:?}");
@@ -131,13 +131,13 @@ fn a_manifest_of_another_history_is_found() {
 }
 
 #[test]
-fn a_backup_directory_is_told_from_a_database() {
+fn a_backup_directory_is_not_opened_as_a_database() {
     let root = tempfile::tempdir().unwrap();
     let (database, backups) = (root.path().join("database"), root.path().join("backups"));
     let store = Store::open(&database, OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2], "row").unwrap()]).unwrap();
-    store.backup(&backups, BackupOptions::default(), &mut go_on).unwrap();
+    store.backup(&backups, BackupOptions::default(), &mut never_cancel).unwrap();
     assert!(is_backup_directory(&backups) && !is_backup_directory(&database));
     std::fs::create_dir(database.join("backups")).unwrap();
     assert!(!is_backup_directory(&database) && !is_backup_directory(root.path().join("nothing")));
@@ -154,18 +154,19 @@ fn a_backup_directory_is_told_from_a_database() {
 /// A backup reads only the blocks that it copies. So the database gets a damaged block back from its backups, under the
 /// number in the name.
 #[test]
-fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_copied_back() {
+fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_restored() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap()]).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     let name = disk.files().into_keys().find(|name| name.ends_with(".block")).unwrap();
     disk.remove(&name).unwrap();
-    back_up(&store, &backups, WHOLE).unwrap();
+    back_up(&store, &backups, WITHOUT_LOG).unwrap();
     assert!(verified(&backups).damages.is_empty());
     assert_eq!(verify(&store).len(), 1);
-    let other = store.backup_to(Arc::new(SimulatedDisk::new()), BackupOptions::default(), &mut go_on).unwrap_err();
+    let other =
+        store.backup_to(Arc::new(SimulatedDisk::new()), BackupOptions::default(), &mut never_cancel).unwrap_err();
     assert!(other.to_string().starts_with("table \"t\" cannot be backed up: "), "{other}");
     let number = name.strip_suffix(".block").unwrap();
     let copy = backups.files().into_iter().find(|(copy, _)| copy.starts_with(&format!("{number}-"))).unwrap();

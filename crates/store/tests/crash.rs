@@ -73,7 +73,7 @@ fn possible(acknowledged: usize, states: &[State]) -> std::ops::RangeInclusive<u
 }
 
 #[test]
-fn a_crash_leaves_the_state_before_or_after_and_life_goes_on() {
+fn a_crash_leaves_the_state_before_or_after_and_new_commits_work() {
     let points = for_every_crash(|disk, steps, states, acknowledged, context| {
         let found = check(&disk, states, possible(acknowledged, states), context);
         let store = open(&disk).unwrap();
@@ -86,9 +86,9 @@ fn a_crash_leaves_the_state_before_or_after_and_life_goes_on() {
     assert!(points > 50, "only {points} changes were interrupted");
 }
 
-/// What a reader saw after a crash survives the next crash, even if the killed process had not made it durable.
+/// A state that a reader saw after a crash survives the next crash, even if the killed process had not made it durable.
 #[test]
-fn what_was_seen_after_a_crash_survives_the_next() {
+fn a_state_seen_after_a_crash_survives_the_next_crash() {
     for_every_crash(|disk, _, states, acknowledged, context| {
         let found = check(&disk, states, possible(acknowledged, states), context);
         for seed in 0..4 {

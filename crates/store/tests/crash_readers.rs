@@ -1,6 +1,6 @@
 //! The machine, or only the writer, stops at any change of the disk while other processes read the database. The
 //! database reopens in a possible state, living readers can still read their snapshots, and their files are removed
-//! when they are gone.
+//! when they have ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use common::{Failure, assert_tidy, check, check_snapshot, files_of, for_crash_points, open, read, step};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{Store, verify};
-use taut_testkit::{Random, from_environment};
+use taut_testkit::{Random, number_from_environment};
 
 /// Crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 250;
@@ -141,7 +141,7 @@ fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
 fn check_power_loss(run: &Run, crashed: &SimulatedDisk, seed: u64, context: &str) {
     let disk = crashed.after_power_loss(seed);
     let seen = read(&disk).ok().map(|early| check_version(&early, run.acknowledged, context));
-    // What a reader has shown survives the next power loss.
+    // A state that a reader has shown survives the next power loss.
     let disk = disk.after_power_loss(seed + 1);
     let writer = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let version = check_version(&writer, run.acknowledged, context);
@@ -151,7 +151,7 @@ fn check_power_loss(run: &Run, crashed: &SimulatedDisk, seed: u64, context: &str
 
 #[test]
 fn a_crash_beside_readers_loses_nothing_and_leaves_nothing() {
-    let wanted = from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
+    let wanted = number_from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS);
     let (mut with_readers, mut with_dead) = (0, 0);
     let (tested, seeds) = for_crash_points(wanted, 3, |seed, at| {
         let disk = SimulatedDisk::new();

@@ -15,7 +15,7 @@ use common::steps::step;
 use common::{Contents, assert_tidy, contents, for_crashes_while_opening, open};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{ContainerId, OpenError, Store, Synchronous};
-use taut_testkit::from_environment;
+use taut_testkit::number_from_environment;
 
 /// Crash points of each test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 150;
@@ -26,7 +26,7 @@ const STEPS: u64 = 24;
 const LOSSES: u64 = 4;
 
 fn crash_points() -> u64 {
-    from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
+    number_from_environment(CRASH_POINTS_VARIABLE).unwrap_or(CRASH_POINTS)
 }
 
 /// Contents of a database after each step, with the number of commits so far.
@@ -180,14 +180,14 @@ fn a_crash_between_two_log_files_opens_and_a_missing_file_is_noticed() {
 }
 
 #[test]
-fn every_acknowledged_commit_is_there_whole_and_life_goes_on() {
+fn acknowledged_commits_survive_completely_and_new_commits_work() {
     for_crashes(10, Synchronous::Full, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
         for seed in 0..=LOSSES {
             let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
             let context = format!("{context}, {}", if seed == 0 { "killed".into() } else { format!("loss {seed}") });
             let done = history.check(&disk, possible.clone(), &context);
-            // The state that was seen stays, and the remaining steps lead to the expected end state.
+            // The state that was found stays, and the remaining steps lead to the expected end state.
             history.check(&disk.after_power_loss(seed), done..=done, &format!("{context}, seen"));
             let store = open(&disk).unwrap();
             for number in done as u64..STEPS {
@@ -218,7 +218,7 @@ fn a_crash_while_opening_after_a_crash_changes_nothing() {
 /// Commits that are written but not synced: a killed process loses nothing acknowledged, and power loss takes only the
 /// last commits.
 #[test]
-fn commits_that_are_written_but_not_synced_survive_the_process() {
+fn written_but_unsynced_commits_survive_a_killed_process() {
     for_crashes(6, Synchronous::Normal, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
         history.check(&disk.after_kill(), possible.clone(), &format!("{context}, killed"));
@@ -232,7 +232,7 @@ fn commits_that_are_written_but_not_synced_survive_the_process() {
 }
 
 #[test]
-fn commits_that_are_not_even_written_are_lost_from_the_last_on() {
+fn a_crash_loses_only_the_last_unwritten_commits() {
     for_crashes(6, Synchronous::Off, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
         for seed in 0..=LOSSES {

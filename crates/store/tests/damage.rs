@@ -69,9 +69,9 @@ fn killed() -> Sample {
 
 /// Opens a disk with a damaged file and reads everything. The damage must be detected.
 ///
-/// Damage of the last log file may look like the end that a crash leaves. It is then reported as a cut, and the state
-/// is an earlier one. A flipped bit loses at most the last commit, because later records vouch for the earlier ones. A
-/// truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
+/// Damage of the last log file may look like the end that a crash leaves. It is then reported as a torn end, and the
+/// state is an earlier one. A flipped bit loses at most the last commit, because later records show that the earlier
+/// ones exist. A truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
     // Opening closes the last log file.
     let damaged = disk.files();
@@ -88,13 +88,13 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
     if let Ok(found) = &found {
         assert_eq!(*found, sample.states[version], "{context}: wrong rows");
     }
-    if is_last_log(&sample.disk, name) && (version < last || store.recovery().cut.is_some()) {
+    if is_last_log(&sample.disk, name) && (version < last || store.recovery().torn_end.is_some()) {
         let (whole, found_bytes) = (&sample.disk.files()[name], &damaged[name]);
         let is_shorter = found_bytes.len() < whole.len();
         assert!(is_shorter || version + 1 >= last, "{context}: version {version} of {last}");
         let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
         let path = disk.path(name);
-        let is_reported = store.recovery().cut.as_ref().is_some_and(|cut| cut.path == path && cut.bytes > 0);
+        let is_reported = store.recovery().torn_end.as_ref().is_some_and(|end| end.path == path && end.bytes > 0);
         assert!(is_reported != ends_whole, "{context}: lost without a word");
         assert!(found.is_ok(), "{context}");
         return;
@@ -171,16 +171,17 @@ fn a_flipped_bit_in_any_byte_is_noticed() {
                 }
                 let store = open(&damaged).unwrap();
                 assert_eq!(contents(&store).unwrap(), *sample.last(), "{context}");
-                let cut = store.recovery().cut.clone().map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
+                let torn_end =
+                    store.recovery().torn_end.clone().map(|end| (end.path, end.at as usize, end.bytes as usize));
                 let is_last = is_last_log(&sample.disk, &name);
-                assert_eq!(cut, is_last.then(|| (damaged.path(&name), count, at - count + 1)), "{context}");
+                assert_eq!(torn_end, is_last.then(|| (damaged.path(&name), count, at - count + 1)), "{context}");
             }
         }
     }
 }
 
 #[test]
-fn a_file_cut_anywhere_or_too_long_is_noticed() {
+fn a_truncated_or_extended_file_is_noticed() {
     for sample in [closed(), killed()] {
         for (name, bytes, count) in counted(&sample.disk) {
             for length in 0..count {
@@ -207,16 +208,16 @@ fn a_file_cut_anywhere_or_too_long_is_noticed() {
                 damaged.put(&name, &bytes);
                 let store = open(&damaged).unwrap();
                 assert_eq!(contents(&store).unwrap(), *sample.last(), "{name} of {length} bytes");
-                assert_eq!(store.recovery().cut, None, "{name} of {length} bytes");
+                assert_eq!(store.recovery().torn_end, None, "{name} of {length} bytes");
                 assert!(verify(&store).is_empty(), "{name} of {length} bytes");
             }
         }
     }
 }
 
-/// Databases with different numbers of log files. All but the first were left by a killed process.
-fn left_in_every_way() -> Vec<(&'static str, Sample)> {
-    // No block shows that there was a database.
+/// Databases with different numbers of log files. All but the first come from a killed process.
+fn samples_in_every_end_state() -> Vec<(&'static str, Sample)> {
+    // Without blocks, nothing shows that there was a database.
     let rows_only = SimulatedDisk::new();
     let store = open(&rows_only).unwrap();
     create_table(&store, "t").unwrap();
@@ -283,38 +284,38 @@ fn logs(disk: &SimulatedDisk) -> Vec<String> {
 
 #[test]
 fn a_missing_file_is_noticed() {
-    for (way, sample) in left_in_every_way() {
+    for (end_state, sample) in samples_in_every_end_state() {
         for (name, _) in files(&sample.disk) {
             let damaged = sample.disk.after_kill();
             damaged.remove(&name).unwrap();
             if name.starts_with("blocks/") {
                 // All other data stays usable: see the tests below.
-                let store = open(&damaged).unwrap_or_else(|error| panic!("{way}, without {name}: {error}"));
-                let error = contents(&store).expect_err(&format!("{way}, without {name}"));
-                assert!(error.to_string().contains(&name), "{way}, without {name}: {error}");
+                let store = open(&damaged).unwrap_or_else(|error| panic!("{end_state}, without {name}: {error}"));
+                let error = contents(&store).expect_err(&format!("{end_state}, without {name}"));
+                assert!(error.to_string().contains(&name), "{end_state}, without {name}: {error}");
                 continue;
             }
-            let error = open(&damaged).expect_err(&format!("{way}, without {name}"));
+            let error = open(&damaged).expect_err(&format!("{end_state}, without {name}"));
             if name.ends_with(".log") {
-                assert!(matches!(error, OpenError::MissingLog { .. }), "{way}, without {name}: {error}");
+                assert!(matches!(error, OpenError::MissingLog { .. }), "{end_state}, without {name}: {error}");
             }
             let is_named = error.to_string().contains(&name.replace(".closed", "")) || name == "catalog";
-            assert!(is_named, "{way}, without {name}: {error}");
+            assert!(is_named, "{end_state}, without {name}: {error}");
         }
         // Removes any number of log files from the end.
         let logs = logs(&sample.disk);
         for first in 0..logs.len() {
             let damaged = sample.disk.after_kill();
             logs[first..].iter().for_each(|name| damaged.remove(name).unwrap());
-            let error = open(&damaged).expect_err(&format!("{way}, without {:?}", &logs[first..]));
+            let error = open(&damaged).expect_err(&format!("{end_state}, without {:?}", &logs[first..]));
             let path = damaged.path(&logs[first].replace(".closed", ""));
-            assert!(matches!(&error, OpenError::MissingLog { path: found } if *found == path), "{way}: {error}");
+            assert!(matches!(&error, OpenError::MissingLog { path: found } if *found == path), "{end_state}: {error}");
         }
     }
 }
 
 #[test]
-fn the_error_of_a_missing_log_file_says_what_to_do() {
+fn the_error_of_a_missing_log_file_suggests_a_remedy() {
     let disk = killed().disk;
     disk.remove(&logs(&disk)[1]).unwrap();
     for inspect in [false, true] {
@@ -329,7 +330,7 @@ fn the_error_of_a_missing_log_file_says_what_to_do() {
 }
 
 #[test]
-fn a_block_in_the_place_of_another_like_it_is_noticed() {
+fn a_block_file_replaced_by_a_similar_one_is_noticed() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -345,7 +346,7 @@ fn a_block_in_the_place_of_another_like_it_is_noticed() {
 
 /// Cached data does not hide damage of the files.
 #[test]
-fn damage_behind_an_open_store_is_noticed() {
+fn damage_while_a_store_is_open_is_noticed() {
     for sample in [closed(), killed()] {
         let (disk, expected) = (&sample.disk, sample.last());
         let store = open(disk).unwrap();
@@ -369,7 +370,7 @@ fn damage_behind_an_open_store_is_noticed() {
 }
 
 #[test]
-fn reports_name_file_table_and_place() {
+fn reports_name_file_table_and_position() {
     let disk = closed().disk;
     let (name, mut bytes) = blocks(&disk).remove(0);
     let last = bytes.len() - 64;
@@ -383,12 +384,12 @@ fn reports_name_file_table_and_place() {
     let [readme, notes, block] = &texts[..] else { panic!("{texts:?}") };
     assert_eq!(readme, "/simulated/README is not a file of Taut");
     assert_eq!(notes, "/simulated/blocks/notes.txt is not a file of Taut");
-    let place = block.strip_prefix(&format!("/simulated/{name}, from byte ")).unwrap_or_else(|| panic!("{block}"));
-    let (byte, rest) = place.split_once(' ').unwrap();
+    let position = block.strip_prefix(&format!("/simulated/{name}, from byte ")).unwrap_or_else(|| panic!("{block}"));
+    let (byte, rest) = position.split_once(' ').unwrap();
     let section = byte.parse::<usize>().unwrap();
     assert!(section <= last && last < section + 512, "{block}");
     assert_eq!(rest, "on: section 2: expected the checksum that the header says (table \"t\")");
-    // Foreign files are left alone.
+    // Foreign files are not removed.
     assert!(disk.files().contains_key("blocks/notes.txt") && disk.files().contains_key("README"));
 }
 
@@ -407,10 +408,10 @@ fn two_tables() -> (SimulatedDisk, Contents) {
     (disk, expected)
 }
 
-/// Loses a block file in one of the ways of `WAYS`.
-fn lose(disk: &SimulatedDisk, name: &str, way: &str) {
+/// Damages a block file in one of the ways of `BLOCK_DAMAGES`, so that it cannot be opened.
+fn lose(disk: &SimulatedDisk, name: &str, damage: &str) {
     let mut bytes = disk.files().remove(name).unwrap();
-    match way {
+    match damage {
         "missing" => return disk.remove(name).unwrap(),
         "empty" => bytes.clear(),
         "shorter" => drop(bytes.pop()),
@@ -424,32 +425,33 @@ fn lose(disk: &SimulatedDisk, name: &str, way: &str) {
     disk.put(name, &bytes);
 }
 
-const WAYS: [&str; 6] = ["missing", "empty", "shorter", "longer", "of another header", "of another last section"];
+const BLOCK_DAMAGES: [&str; 6] =
+    ["missing", "empty", "shorter", "longer", "of another header", "of another last section"];
 
 #[test]
-fn a_damaged_block_harms_only_its_table() {
-    for way in WAYS {
+fn a_damaged_block_affects_only_its_table() {
+    for damage in BLOCK_DAMAGES {
         let (disk, expected) = two_tables();
         let (name, _) = blocks(&disk).remove(1);
-        lose(&disk, &name, way);
-        let store = open(&disk).unwrap_or_else(|error| panic!("{way}: {error}"));
+        lose(&disk, &name, damage);
+        let store = open(&disk).unwrap_or_else(|error| panic!("{damage}: {error}"));
         let read = |store: &Store, table: &str| common::rows_of(store.snapshot().table(table).unwrap());
         // The error names the table, the file and the possible remedies.
         let error = read(&store, "damaged").unwrap_err();
-        let ReadError::Table { table, .. } = error.downcast_ref().unwrap() else { panic!("{way}: {error}") };
+        let ReadError::Table { table, .. } = error.downcast_ref().unwrap() else { panic!("{damage}: {error}") };
         let text = error.to_string();
         assert_eq!(table, "damaged");
         for part in ["table \"damaged\"", name.as_str(), "restore", "taut repair", "DROP TABLE"] {
-            assert!(text.contains(part), "{way}: {text}");
+            assert!(text.contains(part), "{damage}: {text}");
         }
         // Verification and the recovery report name it too.
         let damages: Vec<String> = verify(&store).iter().map(ToString::to_string).collect();
         assert!(matches!(&damages[..], [damage] if damage.contains(&name) && damage.contains("(table \"damaged\")")));
         let missing: Vec<_> = store.recovery().missing_blocks.iter().map(|missing| missing.path.clone()).collect();
-        assert_eq!(missing, if way == "missing" { vec![disk.path(&name)] } else { vec![] }, "{way}");
+        assert_eq!(missing, if damage == "missing" { vec![disk.path(&name)] } else { vec![] }, "{damage}");
         // The undamaged block and the other table stay usable.
         assert!(store.snapshot().table("damaged").unwrap().blocks[0].open(&ReadCounters::new()).is_ok());
-        assert_eq!(read(&store, "whole").unwrap(), expected["whole"], "{way}");
+        assert_eq!(read(&store, "whole").unwrap(), expected["whole"], "{damage}");
         change_rows(&store, "whole", &[7], &[1]).unwrap();
         append(&store, "whole", vec![write(&store, &[8], "row").unwrap()]).unwrap();
         create_table(&store, "new").unwrap();
@@ -458,16 +460,16 @@ fn a_damaged_block_harms_only_its_table() {
         let killed = disk.after_kill();
         drop(store);
         for disk in [disk, killed] {
-            let store = open(&disk).unwrap_or_else(|error| panic!("{way}, again: {error}"));
-            assert_eq!(read(&store, "whole").unwrap(), [3, 4, 5, 8, 6, 7], "{way}");
-            assert_eq!(read(&store, "new").unwrap(), [1], "{way}");
-            assert!(read(&store, "damaged").is_err(), "{way}");
+            let store = open(&disk).unwrap_or_else(|error| panic!("{damage}, again: {error}"));
+            assert_eq!(read(&store, "whole").unwrap(), [3, 4, 5, 8, 6, 7], "{damage}");
+            assert_eq!(read(&store, "new").unwrap(), [1], "{damage}");
+            assert!(read(&store, "damaged").is_err(), "{damage}");
             common::drop_table(&store, "damaged").unwrap();
             store.checkpoint().unwrap();
-            assert!(verify(&store).is_empty(), "{way}");
+            assert!(verify(&store).is_empty(), "{damage}");
             drop(store);
             let store = open(&disk).unwrap();
-            common::assert_tidy(&store, &disk, way);
+            common::assert_tidy(&store, &disk, damage);
             assert!(store.recovery().missing_blocks.is_empty());
         }
     }
@@ -475,17 +477,17 @@ fn a_damaged_block_harms_only_its_table() {
 
 #[test]
 fn rows_of_a_damaged_table_can_be_replaced() {
-    for way in WAYS {
+    for damage in BLOCK_DAMAGES {
         let (disk, _) = two_tables();
-        lose(&disk, &blocks(&disk)[0].0, way);
+        lose(&disk, &blocks(&disk)[0].0, damage);
         let store = open(&disk).unwrap();
         let table = store.snapshot().table("damaged").unwrap().id;
         store.commit::<_, CommitError>(|edit| edit.truncate(table)).unwrap();
         append(&store, "damaged", vec![write(&store, &[9], "row").unwrap()]).unwrap();
         drop(store);
         let store = open(&disk).unwrap();
-        assert_eq!(contents(&store).unwrap()["damaged"], [9], "{way}");
-        assert!(verify(&store).is_empty(), "{way}");
+        assert_eq!(contents(&store).unwrap()["damaged"], [9], "{damage}");
+        assert!(verify(&store).is_empty(), "{damage}");
     }
 }
 

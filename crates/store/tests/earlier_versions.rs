@@ -56,7 +56,7 @@ fn has_log(disk: &SimulatedDisk) -> bool {
 }
 
 #[test]
-fn what_is_only_read_stays_as_it_is() {
+fn reading_changes_no_file() {
     for version in VERSIONS {
         let (disk, expected) = database_of(version);
         for inspect in [true, false] {
@@ -79,9 +79,9 @@ fn what_is_only_read_stays_as_it_is() {
     }
 }
 
-/// A reader of a database without a log sees the first commit, which begins a log.
+/// A reader of a database without a log sees the first commit, which starts a log.
 #[test]
-fn a_reader_sees_the_log_that_a_writer_begins() {
+fn a_reader_sees_the_log_that_a_writer_starts() {
     for version in VERSIONS {
         let (disk, mut expected) = database_of(version);
         let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -96,7 +96,7 @@ fn a_reader_sees_the_log_that_a_writer_begins() {
 }
 
 #[test]
-fn the_first_commit_or_checkpoint_begins_a_log() {
+fn the_first_commit_or_checkpoint_starts_a_log() {
     for version in VERSIONS {
         for is_checkpoint in [false, true] {
             let (disk, mut expected) = database_of(version);
@@ -120,7 +120,7 @@ fn the_first_commit_or_checkpoint_begins_a_log() {
 }
 
 #[test]
-fn a_crash_while_the_log_is_begun_loses_nothing() {
+fn a_crash_while_a_log_is_started_loses_nothing() {
     for version in VERSIONS {
         for at in 0.. {
             let (disk, before) = database_of(version);
@@ -149,7 +149,7 @@ fn a_crash_while_the_log_is_begun_loses_nothing() {
 }
 
 #[test]
-fn a_failure_while_the_log_is_begun_changes_nothing() {
+fn a_failure_while_a_log_is_started_changes_nothing() {
     for version in VERSIONS {
         for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom] {
             let mut failures = 0;
@@ -201,7 +201,7 @@ fn catalogs_from_before_constraints_are_read() {
 
 /// Before log files were closed, nothing showed that a later one exists.
 #[test]
-fn log_files_that_are_not_closed_are_read_and_closed_with_the_next() {
+fn unclosed_log_files_are_read_and_closed_with_the_next_one() {
     let mut disk = SimulatedDisk::new();
     for value in [1, 2, 3] {
         let store = open(&disk).unwrap();

@@ -105,12 +105,12 @@ fn a_change_fails_once() {
 }
 
 #[test]
-fn a_change_happens_but_reports_a_failure() {
+fn a_change_succeeds_but_reports_a_failure() {
     for_every_operation(Fault::FailAfter);
 }
 
 #[test]
-fn all_changes_fail_from_some_time_on() {
+fn all_changes_fail_from_some_point_on() {
     for_every_operation(Fault::FailFrom);
 }
 
@@ -124,12 +124,12 @@ fn a_read_fails_once() {
 }
 
 #[test]
-fn the_disk_is_full_at_many_places() {
+fn the_disk_becomes_full_at_many_points() {
     let full = (0..150_u64).map(|place| run(Fault::Capacity(place * 409))).filter(|failed| *failed).count();
     assert!(full > 50, "the disk was full in {full} runs");
 }
 
-/// State before a step. Its log was begun by the steps before, or not yet because the database was reopened.
+/// State before a step. The earlier steps started its log, or there is none yet because the database was reopened.
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -152,14 +152,14 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
 
 /// A log file fails permanently but another can be created, or none can be created but it has no records yet.
 #[test]
-fn a_commit_that_surely_did_not_happen_says_so() {
+fn a_commit_that_certainly_failed_reports_it() {
     let mut seen = [0; 2];
     for (number, step) in steps().iter().enumerate() {
         for is_reopened in [false, true] {
             let changes = changes_of(number, is_reopened);
             let of_log = changes.iter().filter(|change| change.contains(" log") && !change.starts_with("remove "));
             for (change, has_effect) in of_log.flat_map(|change| [(change, false), (change, true)]) {
-                let fault = Fault::FailEvery(change.clone().leak(), has_effect);
+                let fault = Fault::FailEvery { change: change.clone().leak(), has_effect };
                 let (disk, store) = disk_before(number, is_reopened);
                 let before = contents(&store).unwrap();
                 disk.set_fault(Some(fault));
@@ -194,7 +194,7 @@ fn a_commit_that_surely_did_not_happen_says_so() {
 
 /// The record may be in the log, and no write succeeds that could invalidate it.
 #[test]
-fn an_uncertain_commit_keeps_all_files_until_it_is_settled() {
+fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
     for (number, step) in steps().iter().enumerate() {
         let changes = changes_of(number, false);
         let of_record = |(_, change): &(usize, &String)| change.ends_with(".log") && !change.starts_with("create");
@@ -282,7 +282,7 @@ fn a_checkpoint_fails_at_every_change() {
 
 /// Commits without sync are visible before they are durable. If the log then fails, they are not undone.
 #[test]
-fn what_readers_saw_survives_a_log_that_fails() {
+fn states_that_readers_saw_survive_a_log_failure() {
     let mut failures = 0;
     for synchronous in [Synchronous::Normal, Synchronous::Off] {
         for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom, |at| Fault::Capacity(700 + 97 * at)] {

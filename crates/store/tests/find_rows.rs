@@ -26,7 +26,7 @@ const KEYS: [&[usize]; 9] = [&[0], &[1], &[2], &[3], &[4], &[0, 1], &[1, 0], &[2
 fn schema() -> Schema {
     let decimal = LogicalType::Decimal { precision: 30, scale: 2 };
     let types = [LogicalType::BigInt, LogicalType::Varchar, LogicalType::Double, decimal, LogicalType::Real];
-    let column = |(place, logical_type)| Column::new(format!("c{place}"), logical_type, true);
+    let column = |(index, logical_type)| Column::new(format!("c{index}"), logical_type, true);
     Schema::new(types.into_iter().enumerate().map(column).collect()).unwrap()
 }
 
@@ -91,8 +91,8 @@ fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
             let (mut reader, mut report) = (table.open_segment(&open, segment), ScanReport::default());
             let selection = reader.filter(&Predicate::default(), &mut report).unwrap();
             let arrays = reader.project(&selection, 0..selection.len(), &columns, &mut report).unwrap();
-            let name = |row: u32| RowId::new(container, segment as u16, row as u16);
-            rows.extend(selection.positions().into_iter().map(name).zip(values_of(&arrays)));
+            let row_id = |row: u32| RowId::new(container, segment as u16, row as u16);
+            rows.extend(selection.positions().into_iter().map(row_id).zip(values_of(&arrays)));
         }
     }
     for page in table.delta.pages() {
@@ -106,11 +106,11 @@ fn live_rows(table: &Table) -> Vec<(RowId, Row)> {
 }
 
 /// Expected result: compares each key with each row.
-fn expected(live: &[(RowId, Row)], columns: &[usize], asked: &[Row]) -> Vec<(u32, RowId)> {
+fn expected(live: &[(RowId, Row)], columns: &[usize], keys: &[Row]) -> Vec<(u32, RowId)> {
     let has =
         |row: &Row, key: &Row| columns.iter().zip(key).all(|(column, part)| part.is_some() && row[*column] == *part);
-    let of_key = |(place, key)| live.iter().filter(move |(_, row)| has(row, key)).map(move |(name, _)| (place, *name));
-    let mut found: Vec<_> = (0..).zip(asked).flat_map(of_key).collect();
+    let of_key = |(index, key)| live.iter().filter(move |(_, row)| has(row, key)).map(move |(id, _)| (index, *id));
+    let mut found: Vec<_> = (0..).zip(keys).flat_map(of_key).collect();
     found.sort_unstable();
     found
 }
@@ -166,14 +166,14 @@ fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context:
         for count in [0, 1, 1, 2, 7, 80] {
             let context = format!("{context}, {count} keys of {columns:?}");
             let batch = rows(random, count, 2 * end);
-            let asked: Vec<ArrayRef> = columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
-            let expected = expected(&live, columns, &values_of(&asked));
+            let keys: Vec<ArrayRef> = columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
+            let expected = expected(&live, columns, &values_of(&keys));
             let new: Vec<_> = expected.iter().copied().filter(|(_, row)| !is_known(row)).collect();
             for table in [table, &keyed] {
                 let search = KeySearch::new(table, columns);
-                assert_eq!(search.find(&asked).unwrap(), expected, "{context}");
-                assert_eq!(search.but_rows_of(known).find(&asked).unwrap(), new, "{context}, new ones");
-                let outside = search.find_outside_of_blocks(&asked);
+                assert_eq!(search.find(&keys).unwrap(), expected, "{context}");
+                assert_eq!(search.excluding_rows_of(known).find(&keys).unwrap(), new, "{context}, new ones");
+                let outside = search.find_outside_of_blocks(&keys);
                 assert_eq!(outside.is_some(), table.delta.keys().any(|key| is_permuted(key, columns)), "{context}");
                 let mut in_pages = expected.clone();
                 in_pages.retain(|(_, row)| table.delta.page(row.container()).is_some());
@@ -195,7 +195,7 @@ fn sorted(batch: &RecordBatch) -> RecordBatch {
 }
 
 #[test]
-fn keys_lead_to_the_rows_that_have_them() {
+fn keys_are_found_in_the_rows_that_have_them() {
     use IndexKind::{Bloom, CsbTree};
     let bloom: [(IndexKind, &[usize]); 5] = [(Bloom, &[0]), (Bloom, &[1]), (Bloom, &[2]), (Bloom, &[3]), (Bloom, &[4])];
     let trees: [(IndexKind, &[usize]); 5] =
@@ -234,7 +234,7 @@ fn keys_lead_to_the_rows_that_have_them() {
 }
 
 #[test]
-fn many_keys_are_sought_at_once_in_many_segments() {
+fn many_keys_are_searched_at_once_in_many_segments() {
     let (mut random, store) = (Random(9), Store::in_memory().unwrap());
     let design = design("column", &[(IndexKind::CsbTree, &[0])], false);
     store.commit::<_, CommitError>(|edit| edit.create_table("t", schema(), design.clone())).unwrap();
@@ -246,14 +246,14 @@ fn many_keys_are_sought_at_once_in_many_segments() {
         row[0].iter().for_each(|value| by_value.entry(value.clone()).or_default().push(name));
     }
     for count in [2_000, 20_000] {
-        let asked = [Arc::clone(rows(&mut random, count, 1 << 20).column(0))];
-        let of_key = |(place, key): (u32, Row)| {
+        let keys = [Arc::clone(rows(&mut random, count, 1 << 20).column(0))];
+        let of_key = |(index, key): (u32, Row)| {
             let rows = key[0].as_ref().and_then(|key| by_value.get(key)).cloned().unwrap_or_default();
-            rows.into_iter().map(move |row| (place, row))
+            rows.into_iter().map(move |row| (index, row))
         };
-        let mut expected: Vec<(u32, RowId)> = (0..).zip(values_of(&asked)).flat_map(of_key).collect();
+        let mut expected: Vec<(u32, RowId)> = (0..).zip(values_of(&keys)).flat_map(of_key).collect();
         expected.sort_unstable();
         assert!(expected.len() > count / 20);
-        assert_eq!(KeySearch::new(&table, &columns).find(&asked).unwrap(), expected, "{count} keys");
+        assert_eq!(KeySearch::new(&table, &columns).find(&keys).unwrap(), expected, "{count} keys");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Contents, READ_ONLY, change_rows, contents, create_table, named_rows_of, ready};
+use common::{Contents, READ_ONLY, change_rows, contents, create_table, ready, rows_with_ids};
 use taut_store::{OpenError, OpenOptions, RowSet, Store, Synchronous, repair, verify};
 use tempfile::TempDir;
 
@@ -105,7 +105,7 @@ fn delete(store: &Store, ids: &[i64]) {
         let transaction = store.begin();
         let snapshot = transaction.snapshot();
         let table = snapshot.table(&name).unwrap();
-        let rows = named_rows_of(table).unwrap().into_iter().filter(|(_, id)| ids.contains(id));
+        let rows = rows_with_ids(table).unwrap().into_iter().filter(|(_, id)| ids.contains(id));
         let rows: RowSet = rows.map(|(row, _)| row).collect();
         if !rows.is_empty() {
             ready(transaction.delete_rows(table.id, &rows)).unwrap();
@@ -134,7 +134,7 @@ fn each_readable_version_has_a_database() {
 }
 
 #[test]
-fn each_version_is_read_and_stays_as_it_is() {
+fn each_version_is_read_and_stays_unchanged() {
     for version in versions() {
         let (_root, path) = copy_of(version);
         let before = files(&path);

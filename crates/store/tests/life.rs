@@ -1,4 +1,4 @@
-//! Snapshots, blocks and the cache during the life of a database.
+//! Snapshots, blocks and the cache while a database is open and after it is opened again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -74,7 +74,7 @@ fn a_table_created_loaded_and_dropped_by_one_commit_leaves_nothing() {
 }
 
 #[test]
-fn a_block_that_is_read_once_does_not_come_into_memory() {
+fn a_block_that_is_read_once_is_not_cached() {
     let store = open(&SimulatedDisk::new()).unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
@@ -177,12 +177,12 @@ fn runs_follow_loads_and_replacements() {
     let replace = |old: &[BlockId], new, order| {
         store.commit::<_, CommitError>(|edit| edit.replace_blocks(TableId(1), old, new, order))
     };
-    replace(&[id_at(1)], blocks(&[22]), RowOrder::Kept).unwrap();
+    replace(&[id_at(1)], blocks(&[22]), RowOrder::SameOrder).unwrap();
     assert_eq!(runs(&store), [vec![1, 22, 3, 4], vec![11, 12]]);
     replace(&[id_at(2)], blocks(&[33]), RowOrder::Sorted).unwrap();
     assert_eq!(runs(&store), [vec![1, 22], vec![33], vec![4], vec![11, 12]]);
     for old in [vec![id_at(3), id_at(4)], vec![id_at(0), id_at(2)]] {
-        let error = replace(&old, blocks(&[5, 6]), RowOrder::Kept).unwrap_err();
+        let error = replace(&old, blocks(&[5, 6]), RowOrder::SameOrder).unwrap_err();
         assert!(matches!(error, CommitError::NotOneRun { .. }), "{error}");
     }
     replace(&[id_at(3), id_at(4), id_at(5)], blocks(&[7, 8, 9]), RowOrder::Sorted).unwrap();
@@ -193,7 +193,7 @@ fn runs_follow_loads_and_replacements() {
 }
 
 #[test]
-fn a_commit_finds_out_what_changed_meanwhile() {
+fn a_commit_notices_concurrent_changes() {
     let store = Store::in_memory().unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();
@@ -209,11 +209,12 @@ fn a_commit_finds_out_what_changed_meanwhile() {
         error
     };
     let mut new = block(&[1, 2]);
-    let error = commit(&mut |edit| edit.replace_blocks(table.id, &old, std::mem::take(&mut new), RowOrder::Kept));
+    let error = commit(&mut |edit| edit.replace_blocks(table.id, &old, std::mem::take(&mut new), RowOrder::SameOrder));
     assert!(matches!(error, CommitError::NoBlock { block, .. } if block == old[0]), "{error}");
     let current = [store.snapshot().table("t").unwrap().blocks[0].id()];
     let mut new = block(&[1]);
-    let error = commit(&mut |edit| edit.replace_blocks(table.id, &current, std::mem::take(&mut new), RowOrder::Kept));
+    let error =
+        commit(&mut |edit| edit.replace_blocks(table.id, &current, std::mem::take(&mut new), RowOrder::SameOrder));
     assert!(matches!(error, CommitError::RowsDiffer { expected: 2, found: 1, .. }), "{error}");
     assert!(matches!(commit(&mut |edit| edit.create_view("t", "")), CommitError::NameTaken { .. }));
     assert!(matches!(commit(&mut |edit| edit.drop_view("v")), CommitError::NoView { .. }));

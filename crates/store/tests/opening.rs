@@ -38,13 +38,13 @@ fn a_database_is_created_and_opened_again() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("new.taut");
     let store = Store::open(&path, CREATE).unwrap();
-    let id = store.snapshot().database();
+    let id = store.snapshot().database_id();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2, 3], "row").unwrap()]).unwrap();
     let before = contents(&store).unwrap();
     drop(store);
     let store = open(&path).unwrap();
-    assert_eq!((contents(&store).unwrap(), store.snapshot().database()), (before, id));
+    assert_eq!((contents(&store).unwrap(), store.snapshot().database_id()), (before, id));
     assert_eq!(store.snapshot().version(), 2);
     assert!(verify(&store).is_empty());
     drop(store);
@@ -54,12 +54,12 @@ fn a_database_is_created_and_opened_again() {
     fs::write(left.join("lock"), "").unwrap();
     fs::write(left.join("catalog.new"), "half").unwrap();
     assert!(matches!(open(&left), Err(OpenError::Empty { .. })));
-    let other = Store::open(&left, CREATE).unwrap().snapshot().database();
+    let other = Store::open(&left, CREATE).unwrap().snapshot().database_id();
     assert_ne!(id, other);
 }
 
 #[test]
-fn what_is_no_database_is_refused_and_left_as_it_is() {
+fn other_directories_are_refused_and_stay_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let missing = root.path().join("missing");
     assert!(matches!(open(&missing), Err(OpenError::Missing { .. })));
@@ -90,7 +90,7 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn another_version_and_damage_are_refused_by_name() {
+fn errors_name_an_unknown_version_and_damage() {
     let root = tempfile::tempdir().unwrap();
     drop(Store::open(root.path(), CREATE).unwrap());
     let catalog = root.path().join("catalog");
@@ -137,7 +137,7 @@ fn child_holds_the_database() {
 }
 
 #[test]
-fn a_second_process_is_refused_until_the_first_ends_however_it_ends() {
+fn a_second_process_is_refused_until_the_first_ends_in_any_way() {
     let root = tempfile::tempdir().unwrap();
     drop(Store::open(root.path(), CREATE).unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -174,7 +174,7 @@ fn the_database_stays_locked_while_a_snapshot_may_need_its_files() {
 }
 
 #[test]
-fn a_deleted_lock_file_lets_no_second_process_in() {
+fn a_second_process_is_refused_although_the_lock_file_was_deleted() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path(), CREATE).unwrap();
     fs::remove_file(root.path().join("lock")).unwrap();
@@ -192,7 +192,7 @@ fn a_deleted_lock_file_lets_no_second_process_in() {
 }
 
 #[test]
-fn a_replaced_directory_refuses_commits_and_stays_as_it_is() {
+fn a_replaced_directory_refuses_commits_and_stays_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let (path, moved) = (root.path().join("a.taut"), root.path().join("b.taut"));
     let store = Store::open(&path, CREATE).unwrap();
@@ -214,7 +214,7 @@ fn a_replaced_directory_refuses_commits_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_directory_named_like_a_block_file_is_left_alone() {
+fn a_directory_with_the_name_of_a_block_file_is_not_removed() {
     let root = tempfile::tempdir().unwrap();
     drop(Store::open(root.path(), CREATE).unwrap());
     let foreign = root.path().join("blocks/0000000000000007.block");
@@ -226,7 +226,7 @@ fn a_directory_named_like_a_block_file_is_left_alone() {
 }
 
 #[test]
-fn a_block_whose_name_a_directory_has_gets_another() {
+fn a_block_gets_another_name_if_a_directory_has_it() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path(), CREATE).unwrap();
     create_table(&store, "t").unwrap();

@@ -16,7 +16,7 @@ fn design(options: &[(&str, &str)]) -> TableDesign {
 
 fn partitioning(design: &TableDesign, sample: std::ops::Range<i128>) -> Arc<Partitioning> {
     let sample = sample.map(Datum::Number).collect();
-    Arc::new(Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::BigInt, sample).unwrap())
+    Arc::new(Partitioning::from_sample(design.partition_by.unwrap(), LogicalType::BigInt, sample).unwrap())
 }
 
 fn block(store: &Store, values: &[i64]) -> NewBlock {
@@ -37,11 +37,11 @@ fn table(store: &Store) -> Arc<Table> {
 }
 
 fn partitions_of(table: &Table) -> Vec<Option<u32>> {
-    (0..table.blocks.len()).map(|place| table.partition_of(place)).collect()
+    (0..table.blocks.len()).map(|index| table.partition_of(index)).collect()
 }
 
 #[test]
-fn a_range_takes_the_boundaries_of_the_first_load_and_keeps_them() {
+fn range_boundaries_come_from_the_first_load_and_stay() {
     let disk = SimulatedDisk::new();
     let design = design(&[("partition_by", "range(id, 2)")]);
     let (first, other) = (partitioning(&design, 0..10), partitioning(&design, 0..1000));
@@ -67,7 +67,7 @@ fn a_range_takes_the_boundaries_of_the_first_load_and_keeps_them() {
 }
 
 #[test]
-fn a_load_in_the_order_of_its_range_is_one_run() {
+fn a_load_sorted_by_its_range_column_is_one_run() {
     let store = open(&SimulatedDisk::new()).unwrap();
     let ascending = design(&[("partition_by", "range(id, 3)"), ("sort_by", "id")]);
     let by = partitioning(&ascending, 0..9);
@@ -81,7 +81,7 @@ fn a_load_in_the_order_of_its_range_is_one_run() {
     append(&store, id, blocks(&[0, 0, 1, 2]));
     assert_eq!(*table(&store).runs, [0]);
     append(&store, id, blocks(&[1, 0, 2]));
-    assert_eq!(*table(&store).runs, [0, 4, 5], "what does not ascend is no run");
+    assert_eq!(*table(&store).runs, [0, 4, 5], "rows that do not ascend are no run");
     // Blocks of hash partitions, or of partitions that the table no longer has, are not in order.
     let hashed = design(&[("partition_by", "hash(id, 3)"), ("sort_by", "id")]);
     store.commit::<_, CommitError>(|edit| edit.drop_table(id)).unwrap();
@@ -92,22 +92,22 @@ fn a_load_in_the_order_of_its_range_is_one_run() {
 }
 
 #[test]
-fn replaced_blocks_keep_their_partition_and_other_partitions_take_all_back() {
+fn replaced_blocks_keep_their_partition_and_mixed_blocks_have_none() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     let hashed = design(&[("partition_by", "hash(id, 4)")]);
     let by = partitioning(&hashed, 0..1);
     let id = create(&store, &hashed);
     let of = |values: &[i64]| {
-        let partition = by.of_datum(Some(&Datum::Number(values[0].into())), LogicalType::BigInt);
+        let partition = by.partition_of(Some(&Datum::Number(values[0].into())), LogicalType::BigInt);
         block(&store, values).in_partition(&by, partition)
     };
-    let one = |number: i64| by.of_datum(Some(&Datum::Number(number.into())), LogicalType::BigInt);
+    let one = |number: i64| by.partition_of(Some(&Datum::Number(number.into())), LogicalType::BigInt);
     append(&store, id, vec![of(&[1]), of(&[2]), of(&[3])]);
     let known = vec![Some(one(1)), Some(one(2)), Some(one(3))];
     assert_eq!(partitions_of(&table(&store)), known);
     let second = table(&store).blocks[1].id();
-    store.commit(|edit| edit.replace_blocks(id, &[second], vec![of(&[2])], RowOrder::Kept)).unwrap();
+    store.commit(|edit| edit.replace_blocks(id, &[second], vec![of(&[2])], RowOrder::SameOrder)).unwrap();
     assert_eq!(partitions_of(&table(&store)), known);
     assert_tidy(&store, &disk, "replaced");
     let other = design(&[("partition_by", "hash(id, 5)")]);

@@ -37,16 +37,16 @@ fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
     assert!(reader.refresh().unwrap());
     assert_eq!((check(&reader, "far"), check_snapshot(&first, "a snapshot from before")), (11, 2));
     assert!(verify(&reader).is_empty() && verify(&writer).is_empty());
-    // The number `definitions` identifies the meaning of names. Cached plans depend on it.
-    let before = reader.snapshot().definitions();
+    // `definitions_id` identifies the meaning of names. Cached plans depend on it.
+    let before = reader.snapshot().definitions_id();
     drop_table(&writer, "t").unwrap();
     create_table(&writer, "t").unwrap();
     assert!(reader.refresh().unwrap());
-    assert_ne!(reader.snapshot().definitions(), before);
-    let before = reader.snapshot().definitions();
+    assert_ne!(reader.snapshot().definitions_id(), before);
+    let before = reader.snapshot().definitions_id();
     change_rows(&writer, "t", &[1], &[]).unwrap();
     assert!(reader.refresh().unwrap());
-    assert_eq!(reader.snapshot().definitions(), before);
+    assert_eq!(reader.snapshot().definitions_id(), before);
     drop((reader, first, writer));
     assert_tidy(&open(&disk).unwrap(), &disk, "at the end");
 }
@@ -89,7 +89,7 @@ fn nothing_is_removed_repaired_or_upgraded() {
     let before = killed.files();
     let reader = read(&killed).unwrap();
     assert_eq!(check(&reader, "opened"), 5);
-    assert!(reader.recovery().cut.is_none());
+    assert!(reader.recovery().torn_end.is_none());
     reader.refresh().unwrap();
     assert_eq!(verify(&reader).len(), 0);
     let mut with_reader = killed.files();
@@ -100,13 +100,13 @@ fn nothing_is_removed_repaired_or_upgraded() {
     drop(reader);
     assert_eq!(killed.files(), before);
     let writer = open(&killed).unwrap();
-    assert!(writer.recovery().cut.is_some());
+    assert!(writer.recovery().torn_end.is_some());
     assert_eq!(check(&writer, "repaired"), 5);
     assert_tidy(&writer, &killed, "repaired");
 }
 
 #[test]
-fn files_of_a_live_reader_stay_and_those_of_a_dead_one_go() {
+fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
     for is_killed in [false, true] {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
@@ -132,7 +132,7 @@ fn files_of_a_live_reader_stay_and_those_of_a_dead_one_go() {
 }
 
 #[test]
-fn a_refresh_lets_files_go_and_a_running_query_keeps_them() {
+fn a_refresh_releases_files_and_a_running_query_keeps_them() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..3).for_each(|_| step(&writer).unwrap());
@@ -188,9 +188,9 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
     }
 }
 
-/// A writer cannot know of a reader whose file in `readers` was removed from outside.
+/// A writer cannot know of a reader whose file in `readers` was removed externally.
 #[test]
-fn a_reader_whose_registration_was_removed_is_told_so_and_registers_again() {
+fn a_reader_notices_a_removed_registration_and_registers_again() {
     let directory = tempfile::tempdir().unwrap();
     let (simulated, file) = (SimulatedDisk::new(), FileDisk::new(directory.path().join("database")));
     let remove_simulated = |disk: &SimulatedDisk| {
@@ -206,7 +206,7 @@ fn a_reader_whose_registration_was_removed_is_told_so_and_registers_again() {
         let open = |options| Store::open_on(Arc::clone(&disk), options).unwrap();
         let writer = open(OpenOptions { create: true, ..OpenOptions::default() });
         (0..3).for_each(|_| step(&writer).unwrap());
-        // Of one reader the header of the block is in memory, of the other nothing is.
+        // One reader has the header of the block in memory, the other has nothing.
         let (reader, other) = (open(READ_ONLY), open(OpenOptions { cache_bytes: Some(0), ..READ_ONLY }));
         let snapshot = other.snapshot();
         drop(snapshot.table("t").unwrap().blocks[0].open(&ReadCounters::new()).unwrap());
@@ -234,7 +234,7 @@ fn a_reader_whose_registration_was_removed_is_told_so_and_registers_again() {
 
 /// The file of a block that was never committed stays while there are readers. The next block gets another number.
 #[test]
-fn a_block_file_that_stays_is_not_overwritten() {
+fn a_block_file_that_could_not_be_removed_is_not_overwritten() {
     let disk = SimulatedDisk::new();
     drop(open(&disk).unwrap());
     let reader = read(&disk).unwrap();
@@ -249,7 +249,7 @@ fn a_block_file_that_stays_is_not_overwritten() {
 
 /// A reader may see a commit that the writer then cannot make durable. The data that it has seen stays readable.
 #[test]
-fn what_a_failed_commit_wrote_can_be_read_by_who_has_seen_it() {
+fn a_reader_that_saw_a_failed_commit_can_read_its_rows() {
     let mut seen_later = 0;
     for fails_from in 0..10 {
         let disk = SimulatedDisk::new();
@@ -278,7 +278,7 @@ fn what_a_failed_commit_wrote_can_be_read_by_who_has_seen_it() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_and_nothing_created() {
+fn a_missing_database_is_refused_and_nothing_is_created() {
     let root = tempfile::tempdir().unwrap();
     let open = |name: &str| Store::open(root.path().join(name), READ_ONLY).unwrap_err();
     assert!(matches!(open("missing"), OpenError::Missing { .. }));

@@ -140,9 +140,9 @@ impl Disk for Shared {
         self.0.disk.register(name, content)
     }
 
-    fn registered(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    fn read_registration(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.count();
-        self.0.disk.registered(name)
+        self.0.disk.read_registration(name)
     }
 
     fn sync_file(&self, name: &str) -> io::Result<()> {
@@ -158,7 +158,7 @@ impl Disk for Shared {
 /// Whatever a writer does between two operations of a reader that opens or refreshes, the reader sees a consistent
 /// state.
 #[test]
-fn a_writer_may_do_anything_between_two_operations_of_a_reader() {
+fn a_writer_does_anything_between_two_operations_of_a_reader() {
     let prepare = || {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
@@ -215,7 +215,7 @@ fn a_writer_may_do_anything_between_two_operations_of_a_reader() {
 /// A reader that opens or refreshes between two operations of a writer sees a consistent state, and continues to see
 /// it.
 #[test]
-fn a_reader_may_open_between_two_operations_of_a_writer() {
+fn a_reader_opens_between_two_operations_of_a_writer() {
     let work = |writer: &Store| {
         for _ in 0..2 {
             (0..4).for_each(|_| step(writer).unwrap());
@@ -257,7 +257,7 @@ fn a_reader_may_open_between_two_operations_of_a_writer() {
 }
 
 #[test]
-fn a_record_that_was_written_while_the_log_was_read_is_no_damage() {
+fn a_record_written_while_the_log_is_read_is_no_damage() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..6).for_each(|_| step(&writer).unwrap());
@@ -278,7 +278,7 @@ fn a_record_that_was_written_while_the_log_was_read_is_no_damage() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_read_while_no_writer_is_there() {
+fn a_read_only_disk_is_read_while_there_is_no_writer() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..5).for_each(|_| step(&writer).unwrap());
@@ -300,7 +300,7 @@ fn a_disk_that_cannot_be_written_is_read_while_no_writer_is_there() {
 
 /// A reader that cannot register holds the lock, so that opening for writing fails.
 #[test]
-fn a_reader_that_cannot_register_keeps_writers_away() {
+fn a_reader_that_cannot_register_excludes_writers() {
     let root = tempfile::tempdir().unwrap();
     let writer = Store::open(root.path(), OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
     step(&writer).unwrap();

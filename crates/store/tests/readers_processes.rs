@@ -13,7 +13,7 @@ use common::{READ_ONLY, append, assert_tidy, check, check_snapshot, contents, cr
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, verify};
 
-/// What a reader saw after the writer was killed survives a power loss.
+/// A state that a reader saw after the writer was killed survives a power loss.
 #[test]
 fn what_a_reader_saw_is_durable() {
     for seed in 0..40 {
@@ -182,7 +182,7 @@ fn another_process_reads_until_it_is_killed() {
 }
 
 #[test]
-fn an_append_is_seen_without_what_was_in_memory() {
+fn an_append_is_seen_without_cached_data() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     create_table(&writer, "t").unwrap();
@@ -199,7 +199,7 @@ fn an_append_is_seen_without_what_was_in_memory() {
 /// If a read or a change of a reader fails, the reader keeps its state and can retry. A writer that cannot list the
 /// readers removes nothing.
 #[test]
-fn a_failure_of_a_reader_or_of_a_look_at_readers_costs_nothing() {
+fn failures_of_readers_and_of_reading_registrations_lose_nothing() {
     for (refreshes, of_reads) in [(false, false), (false, true), (true, false), (true, true)] {
         for at in 0.. {
             let disk = SimulatedDisk::new();

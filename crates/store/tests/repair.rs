@@ -7,9 +7,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::damaged::{damage, left_in_every_way, names, sample, texts};
+use common::damaged::{damage, names, sample, samples_in_every_end_state, texts};
 use common::{
-    append, assert_tidy, change_rows, contents, create_table, design, everything, open, rows_of, schema, write,
+    all_old_rows, append, assert_tidy, change_rows, contents, create_table, design, open, rows_of, schema, write,
 };
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
@@ -28,11 +28,11 @@ fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk
     let lost = to.after_power_loss(1);
     let store = open(&lost).unwrap_or_else(|error| panic!("{context}, repaired: {error}"));
     assert_tidy(&store, &lost, context);
-    assert_eq!(store.recovery().cut, None, "{context}");
+    assert_eq!(store.recovery().torn_end, None, "{context}");
     let tables = store.snapshot();
     let found: Vec<(String, u64)> = tables.tables().map(|table| (table.name.clone(), table.rows())).collect();
-    let told: Vec<(String, u64)> = report.tables.iter().map(|table| (table.name.clone(), table.rows)).collect();
-    assert_eq!(found, told, "{context}");
+    let reported: Vec<(String, u64)> = report.tables.iter().map(|table| (table.name.clone(), table.rows)).collect();
+    assert_eq!(found, reported, "{context}");
     // The new database is writable.
     if let Some((name, _)) = found.first() {
         let store = open(&lost.after_kill()).unwrap();
@@ -42,23 +42,23 @@ fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk
 }
 
 #[test]
-fn a_whole_database_is_copied() {
-    for (way, disk, states) in left_in_every_way() {
-        let (report, new, store) = repaired(&disk, way);
-        assert!(report.is_complete(), "{way}: {}", texts(&report));
-        assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}");
+fn an_undamaged_database_is_copied() {
+    for (end_state, disk, states) in samples_in_every_end_state() {
+        let (report, new, store) = repaired(&disk, end_state);
+        assert!(report.is_complete(), "{end_state}: {}", texts(&report));
+        assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{end_state}");
         assert_eq!(store.snapshot().view("v").map(|view| view.sql.as_str()), Some("select 1"));
         for name in names(&disk, "blocks/", "") {
-            assert_eq!(new.files().get(&name), disk.files().get(&name), "{way}: {name}");
+            assert_eq!(new.files().get(&name), disk.files().get(&name), "{end_state}: {name}");
         }
         assert!(report.tables.iter().all(|table| table.copied_blocks == 2 && table.rewritten_blocks == 0));
-        assert_ne!(store.snapshot().database(), open(&disk).unwrap().snapshot().database());
+        assert_ne!(store.snapshot().database_id(), open(&disk).unwrap().snapshot().database_id());
     }
 }
 
 #[test]
-fn a_lost_block_loses_its_rows_alone() {
-    for (way, disk, states) in left_in_every_way() {
+fn a_lost_block_loses_only_its_rows() {
+    for (end_state, disk, states) in samples_in_every_end_state() {
         let all = states.last().unwrap();
         for (number, name) in names(&disk, "blocks/", "").into_iter().enumerate() {
             for kind in ["missing", "empty", "of another header"] {
@@ -68,7 +68,7 @@ fn a_lost_block_loses_its_rows_alone() {
                     "empty" => damaged.put(&name, &[]),
                     _ => damage(&damaged, &name, |bytes| bytes[30] ^= 1),
                 }
-                let context = format!("{way}, {name} is {kind}");
+                let context = format!("{end_state}, {name} is {kind}");
                 let (report, _, store) = repaired(&damaged, &context);
                 let lost: [i64; 3] = if number % 2 == 0 { [1, 2, 3] } else { [4, 5, 0] };
                 let table = ["t", "u"][number / 2];
@@ -95,7 +95,7 @@ fn a_lost_block_loses_its_rows_alone() {
 
 /// A lost block whose rows had all been deleted is no loss.
 #[test]
-fn a_block_of_deleted_rows_alone_is_no_loss() {
+fn a_block_with_only_deleted_rows_is_no_loss() {
     let (disk, store, _) = sample();
     change_rows(&store, "t", &[], &[1, 3]).unwrap();
     let expected = contents(&store).unwrap();
@@ -117,7 +117,7 @@ fn a_block_of_deleted_rows_alone_is_no_loss() {
 
 /// Damages a block with several segments at every few bytes.
 #[test]
-fn whole_segments_of_a_damaged_block_are_salvaged() {
+fn intact_segments_of_a_damaged_block_are_salvaged() {
     const ROWS: i64 = 150_000;
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -134,10 +134,10 @@ fn whole_segments_of_a_damaged_block_are_salvaged() {
     let (mut partial, mut rewritten, mut lost) = (0, 0, 0);
     let header = u32::from_le_bytes(disk.files()[&name][12..16].try_into().unwrap()) as usize;
     for at in (0..length).step_by(length / 60).chain((header..header + 2_000).step_by(60)) {
-        for cut in [false, true] {
+        for is_truncated in [false, true] {
             let damaged = disk.after_kill();
-            damage(&damaged, &name, |bytes| if cut { bytes.truncate(at) } else { bytes[at] ^= 0x10 });
-            let context = format!("byte {at} of {length}, cut: {cut}");
+            damage(&damaged, &name, |bytes| if is_truncated { bytes.truncate(at) } else { bytes[at] ^= 0x10 });
+            let context = format!("byte {at} of {length}, truncated: {is_truncated}");
             let (report, _, store) = repaired(&damaged, &context);
             let found = rows_of(store.snapshot().table("t").unwrap()).unwrap();
             let rows = match &report.tables[0].losses[..] {
@@ -165,16 +165,16 @@ fn whole_segments_of_a_damaged_block_are_salvaged() {
                 other => panic!("{context}: {other:?}"),
             };
             let is_lost = |row: &i64| rows.iter().any(|range| range.contains(&(*row as u64)));
-            let left: Vec<i64> =
+            let remaining: Vec<i64> =
                 (0..ROWS).filter(|row| !is_lost(row)).map(value).filter(|value| *value != 5).chain([-1]).collect();
-            assert!(found == left, "{context}: other rows than the report says");
+            assert!(found == remaining, "{context}: other rows than the report says");
         }
     }
     assert!(partial > 20 && rewritten > 0 && lost > 0, "{partial} {rewritten} {lost}");
 }
 
 #[test]
-fn any_flipped_byte_of_a_block_loses_nothing_without_a_word() {
+fn every_loss_from_a_flipped_byte_of_a_block_is_reported() {
     let (disk, store, states) = sample();
     drop(store);
     for name in names(&disk, "blocks/", "").into_iter().take(2) {
@@ -197,7 +197,7 @@ fn any_flipped_byte_of_a_block_loses_nothing_without_a_word() {
 }
 
 #[test]
-fn blocks_from_before_a_change_of_not_null_are_whole_and_salvaged() {
+fn blocks_from_before_a_change_of_not_null_are_valid_and_salvaged() {
     let rows_after_each_flip = |drops_not_null: bool| {
         let (disk, store, _) = sample();
         let table = store.snapshot().table("t").unwrap().id;
@@ -220,21 +220,21 @@ fn blocks_from_before_a_change_of_not_null_are_whole_and_salvaged() {
 }
 
 #[test]
-fn a_missing_log_file_leads_to_the_last_commit_before_it() {
+fn a_missing_log_file_restores_the_last_commit_before_it() {
     let mut cases = 0;
-    for (way, disk, states) in left_in_every_way() {
+    for (end_state, disk, states) in samples_in_every_end_state() {
         for name in names(&disk, "log/", ".log") {
             let damaged = disk.after_kill();
             damaged.remove(&name).unwrap();
-            let context = format!("{way}, without {name}");
+            let context = format!("{end_state}, without {name}");
             assert!(matches!(open(&damaged.after_kill()), Err(OpenError::MissingLog { .. })), "{context}");
             let (report, _, store) = repaired(&damaged, &context);
             let version = store.snapshot().version() as usize;
             assert_eq!(contents(&store).unwrap(), states[version], "{context}");
-            let [DatabaseLoss::Log { version: told, commits, .. }] = &report.losses[..] else {
+            let [DatabaseLoss::Log { version: reported, commits, .. }] = &report.losses[..] else {
                 panic!("{context}: {}", texts(&report))
             };
-            assert_eq!((*told, *commits), (version as u64, None), "{context}");
+            assert_eq!((*reported, *commits), (version as u64, None), "{context}");
             assert!(texts(&report).contains(&name.replace(".closed", "")), "{context}: {}", texts(&report));
             cases += 1;
         }
@@ -243,21 +243,21 @@ fn a_missing_log_file_leads_to_the_last_commit_before_it() {
 }
 
 #[test]
-fn a_damaged_log_leads_to_the_last_commit_before_the_damage() {
+fn a_damaged_log_restores_the_last_commit_before_the_damage() {
     let (mut stops, mut ends) = (0, 0);
-    for (way, disk, states) in left_in_every_way() {
+    for (end_state, disk, states) in samples_in_every_end_state() {
         for name in names(&disk, "log/", ".log") {
             let length = disk.files()[&name].iter().rposition(|byte| *byte != 0).unwrap();
             for at in (0..length).step_by(37) {
                 let damaged = disk.after_kill();
                 damage(&damaged, &name, |bytes| bytes[at] ^= 1 << (at % 8));
-                let context = format!("{way}, {name}, byte {at}");
-                let refused = open(&damaged.after_kill()).is_err();
+                let context = format!("{end_state}, {name}, byte {at}");
+                let is_refused = open(&damaged.after_kill()).is_err();
                 let (report, _, store) = repaired(&damaged, &context);
                 let version = store.snapshot().version() as usize;
                 assert_eq!(contents(&store).unwrap(), states[version], "{context}: {}", texts(&report));
                 // A damaged last record cannot be distinguished from one that a crash has torn.
-                assert_eq!(!report.is_complete(), refused, "{context}: {}", texts(&report));
+                assert_eq!(!report.is_complete(), is_refused, "{context}: {}", texts(&report));
                 match &report.losses[..] {
                     [DatabaseLoss::Log { commits, .. }] => {
                         let last = states.len() - 1;
@@ -276,9 +276,9 @@ fn a_damaged_log_leads_to_the_last_commit_before_the_damage() {
     assert!(stops > 50 && ends > 5, "{stops} {ends}");
 }
 
-/// Blocks that were merged after the damage are gone. Repair uses the merged block.
+/// Blocks that were merged after the damage no longer exist. Repair uses the merged block.
 #[test]
-fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
+fn rows_relocated_after_damage_of_the_log_are_found() {
     let (disk, store, states) = sample();
     let before = states.last().unwrap().clone();
     create_table(&store, "w").unwrap();
@@ -290,7 +290,7 @@ fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
         let block = write(&store, values, "column").unwrap();
         store
             .commit::<_, CommitError>(|edit| {
-                edit.replace_rows(table.id, everything(table), vec![block], RowOrder::Sorted)
+                edit.replace_rows(table.id, all_old_rows(table), vec![block], RowOrder::Sorted)
             })
             .unwrap();
     };
@@ -299,8 +299,8 @@ fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
     // The same again, with a row of a lost commit.
     change_rows(&store, "t", &[100], &[]).unwrap();
     let table = store.snapshot().table("t").unwrap().as_ref().clone();
-    let moved = rows_of(&table).unwrap();
-    seal(&moved, &table);
+    let relocated = rows_of(&table).unwrap();
+    seal(&relocated, &table);
     drop(table);
     let disk = disk.after_kill();
     assert_eq!(names(&disk, "blocks/", "").len(), 3, "the first blocks are gone");
@@ -308,12 +308,12 @@ fn rows_that_were_moved_after_a_damage_of_the_log_are_followed() {
     let (report, _, store) = repaired(&disk, "moved");
     assert!(matches!(&report.losses[..], [DatabaseLoss::Log { commits: Some(4), .. }]), "{}", texts(&report));
     let found = contents(&store).unwrap();
-    assert_eq!((&found["t"], &found["u"]), (&moved, &before["u"]), "{}", texts(&report));
+    assert_eq!((&found["t"], &found["u"]), (&relocated, &before["u"]), "{}", texts(&report));
     assert!(report.tables.iter().all(|table| table.losses.is_empty()), "{}", texts(&report));
 }
 
 #[test]
-fn a_lost_delta_loses_rows_in_no_block_and_the_deletions() {
+fn a_lost_delta_loses_the_delta_rows_and_the_deletions() {
     for kind in ["missing", "flipped", "shorter"] {
         let (disk, store, _) = sample();
         store.checkpoint().unwrap();
@@ -327,7 +327,7 @@ fn a_lost_delta_loses_rows_in_no_block_and_the_deletions() {
         let block = write(&store, &rows_of(&table).unwrap(), "column").unwrap();
         store
             .commit::<_, CommitError>(|edit| {
-                edit.replace_rows(table.id, everything(&table), vec![block], RowOrder::Sorted)
+                edit.replace_rows(table.id, all_old_rows(&table), vec![block], RowOrder::Sorted)
             })
             .unwrap();
         let disk = disk.after_kill();
@@ -467,14 +467,14 @@ fn a_key_that_deleted_rows_violate_is_dropped() {
 /// Damages several files at random. Nothing panics, all salvaged rows existed, and losses are reported.
 #[test]
 fn random_damage_of_several_files_is_survived() {
-    let seeds = taut_testkit::from_environment("TAUT_REPAIR_SEEDS").unwrap_or(600);
-    let samples = left_in_every_way();
+    let seeds = taut_testkit::number_from_environment("TAUT_REPAIR_SEEDS").unwrap_or(600);
+    let samples = samples_in_every_end_state();
     let (mut whole, mut partial, mut nothing) = (0, 0, 0);
     for seed in 0..seeds {
         let mut random = taut_testkit::Random(seed);
-        let (way, disk, states) = &samples[random.below(samples.len())];
+        let (end_state, disk, states) = &samples[random.below(samples.len())];
         let damaged = disk.after_kill();
-        let mut context = format!("seed {seed}, {way}");
+        let mut context = format!("seed {seed}, {end_state}");
         for _ in 0..=random.below(3) {
             let names: Vec<String> = damaged.files().into_keys().filter(|name| name != "lock").collect();
             // The catalog is damaged less often. It is one of few files, and nothing can be salvaged without it.

@@ -5,30 +5,33 @@ mod common;
 
 use std::sync::Arc;
 
-use common::damaged::{damage, left_in_every_way, names, sample, texts};
+use common::damaged::{damage, names, sample, samples_in_every_end_state, texts};
 use common::{contents, open};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{RepairError, repair_on};
 
-/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not given up.
+/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not treated as lost.
 #[test]
 fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
     let mut stopped = 0;
-    for (way, disk, states) in left_in_every_way() {
+    for (end_state, disk, states) in samples_in_every_end_state() {
         for read in 0.. {
             let (damaged, to) = (disk.after_kill(), SimulatedDisk::new());
             damaged.set_fault(Some(Fault::FailReadAt(read)));
             match repair_on(Arc::new(damaged.clone()), Arc::new(to.clone())) {
                 Err(error) => {
                     let text = error.to_string();
-                    assert!(text.contains("/simulated") && text.contains("simulated failure"), "{way}, {read}: {text}");
-                    assert!(!to.files().contains_key("catalog"), "{way}, {read}");
+                    assert!(
+                        text.contains("/simulated") && text.contains("simulated failure"),
+                        "{end_state}, {read}: {text}"
+                    );
+                    assert!(!to.files().contains_key("catalog"), "{end_state}, {read}");
                     stopped += u64::from(matches!(error, RepairError::Unreadable(_)));
                 }
                 Ok(report) => {
-                    assert!(report.is_complete(), "{way}, {read}: {}", texts(&report));
+                    assert!(report.is_complete(), "{end_state}, {read}: {}", texts(&report));
                     let store = open(&to).unwrap();
-                    assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{way}, {read}");
+                    assert_eq!(contents(&store).unwrap(), *states.last().unwrap(), "{end_state}, {read}");
                 }
             }
             if damaged.reads() <= read {
@@ -37,7 +40,7 @@ fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
         }
     }
     assert!(stopped > 20, "{stopped}");
-    // The same with a damaged block: a segment that cannot be read is not one that is lost.
+    // The same with a damaged block: a segment that cannot be read is not lost.
     let (disk, store, _) = sample();
     drop(store);
     let name = names(&disk, "blocks/", ".block").remove(0);

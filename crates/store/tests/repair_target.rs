@@ -93,7 +93,7 @@ fn a_stopped_repair_leaves_no_database_or_the_complete_one() {
                         continue;
                     }
                     assert!(result.is_err(), "{context}");
-                    // The next repair begins again.
+                    // The next repair starts from the beginning.
                     repair_on(Arc::new(disk.after_kill()), Arc::new(found.clone()))
                         .unwrap_or_else(|error| panic!("{context}: {error}"));
                     let found = found.after_power_loss(at);
@@ -121,7 +121,7 @@ fn a_failed_repair_leaves_the_path_as_it_was() {
         names.sort();
         names
     };
-    // A file in the way of the directory of the new database.
+    // A file where the directory of the new database must be created.
     fs::write(path("file"), "text").unwrap();
     repair(path("from"), path("file/to")).unwrap_err();
     fs::create_dir(path("empty")).unwrap();
@@ -143,7 +143,8 @@ fn a_failed_repair_leaves_the_path_as_it_was() {
     }
 }
 
-/// The remains of a killed repair are replaced, but nothing else is, and nobody else uses the directory meanwhile.
+/// The remains of a killed repair are replaced, but nothing else is, and no other process can use the directory
+/// meanwhile.
 #[test]
 fn only_the_remains_of_a_repair_are_removed() {
     let root = tempfile::tempdir().unwrap();
@@ -181,7 +182,7 @@ fn only_the_remains_of_a_repair_are_removed() {
 }
 
 #[test]
-fn what_cannot_be_repaired_or_written_is_refused() {
+fn a_repair_refuses_unusable_sources_and_targets() {
     let root = tempfile::tempdir().unwrap();
     let (from, to) = (root.path().join("from"), root.path().join("to"));
     assert!(matches!(repair(&from, &to), Err(RepairError::Open(OpenError::Missing { .. }))));

@@ -59,13 +59,13 @@ fn live_pages(table: &Table) -> Values {
 }
 
 /// All blocks and delta pages of a table. `nulls` is the number of nulls in its blocks.
-fn everything(table: &Table, nulls: u64) -> OldRows {
+fn all_old_rows(table: &Table, nulls: u64) -> OldRows {
     OldRows {
         blocks: table.blocks.iter().map(|block| block.id()).collect(),
         pages: table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect(),
         nulls: vec![nulls],
         left_out: Some(table.delta.all_deleted().map(|(container, rows)| (container, Arc::clone(rows))).collect()),
-        moves: None,
+        relocations: None,
     }
 }
 
@@ -118,13 +118,15 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
                 // The new block has the same rows in the same positions. Deleted rows stay deleted.
                 let (old, new) = ([table(&store).blocks[0].id()], vec![block(&store, &sealed)]);
                 store
-                    .commit::<_, CommitError>(|edit| edit.replace_blocks(TableId(1), &old, new, RowOrder::Same))
+                    .commit::<_, CommitError>(|edit| {
+                        edit.replace_blocks(TableId(1), &old, new, RowOrder::SamePositions)
+                    })
                     .unwrap();
             }
             if round % 3 > 0 {
                 let kept = sealed.iter().zip(&deleted).filter(|(_, is_deleted)| !**is_deleted).map(|(value, _)| *value);
                 let all: Values = kept.chain(live_pages(&table(&store))).collect();
-                let old = everything(&table(&store), nulls_of(&sealed));
+                let old = all_old_rows(&table(&store), nulls_of(&sealed));
                 replace(&store, old, vec![block(&store, &all)], RowOrder::Sorted).unwrap();
                 (deleted, sealed) = (vec![false; all.len()], all);
                 assert!(table(&store).delta.is_empty(), "{context}");
@@ -148,7 +150,7 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
 }
 
 #[test]
-fn rows_that_changed_meanwhile_are_not_replaced() {
+fn rows_that_changed_concurrently_are_not_replaced() {
     let disk = SimulatedDisk::new();
     let store = new_store(&disk);
     store
@@ -157,7 +159,7 @@ fn rows_that_changed_meanwhile_are_not_replaced() {
     insert(&store, &[None, Some(4)]);
     let seen = table(&store);
     let page = seen.delta.pages()[0].id();
-    let (old, all) = (everything(&seen, 1), [Some(1), None, None, Some(4)]);
+    let (old, all) = (all_old_rows(&seen, 1), [Some(1), None, None, Some(4)]);
     drop(seen);
     let refused = |old: OldRows, values: &[Option<i64>], order| {
         replace(&store, old, vec![block(&store, values)], order).unwrap_err()
@@ -166,21 +168,21 @@ fn rows_that_changed_meanwhile_are_not_replaced() {
     assert!(matches!(error, CommitError::RowsDiffer { expected: 4, found: 3, .. }), "{error}");
     let error = refused(OldRows { nulls: vec![], ..old.clone() }, &all, RowOrder::Sorted);
     assert!(matches!(error, CommitError::ColumnsDiffer { .. }), "{error}");
-    let error = refused(old.clone(), &all, RowOrder::Kept);
+    let error = refused(old.clone(), &all, RowOrder::SameOrder);
     assert!(matches!(error, CommitError::NotOneRun { .. }), "rows of pages are in no run: {error}");
     // One row more in the page.
     insert(&store, &[Some(5)]);
     let error = refused(old, &all, RowOrder::Sorted);
     assert!(matches!(error, CommitError::RowsChanged { .. }), "{error}");
     // One row less.
-    let old = everything(&table(&store), 1);
+    let old = all_old_rows(&table(&store), 1);
     delete(&store, [RowId::new(page, 0, 0)].into_iter());
     let error = refused(old, &[Some(1), None, None, Some(4), Some(5)], RowOrder::Sorted);
     assert!(matches!(error, CommitError::RowsChanged { .. }), "{error}");
     assert_tidy(&store, &disk, "refused");
     replace(
         &store,
-        everything(&table(&store), 1),
+        all_old_rows(&table(&store), 1),
         vec![block(&store, &[Some(1), None, Some(4), Some(5)])],
         RowOrder::Sorted,
     )

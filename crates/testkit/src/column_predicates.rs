@@ -31,27 +31,27 @@ pub fn predicates_for(model: &Model, random: &mut impl Rng) -> Vec<ColumnPredica
 
 /// Up to 40 values of a column, ascending and distinct.
 fn draw(model: &Model, column: ColumnIndex, random: &mut impl Rng) -> Vec<Datum> {
-    let mut keys: Vec<Datum> = (0..40)
+    let mut datums: Vec<Datum> = (0..40)
         .filter(|_| !model.rows.is_empty())
         .filter_map(|_| model.value(random.random_range(0..model.rows.len()), column).cloned())
         .collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+    datums.sort_unstable();
+    datums.dedup();
+    datums
 }
 
-fn number_predicates(keys: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
-    let numbers: Vec<i128> = keys.iter().filter_map(Datum::number).collect();
-    let mut near = |spread: i128| {
+fn number_predicates(datums: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
+    let numbers: Vec<i128> = datums.iter().filter_map(Datum::number).collect();
+    let mut value_near = |spread: i128| {
         let value = numbers.choose(random).copied().unwrap_or(0);
         value.saturating_add(random.random_range(-spread..=spread))
     };
-    let point = near(0);
-    let (first, second) = (near(1), near(1));
-    let (low, high) = (near(1000), near(1000));
-    let missing = near(5);
-    let few = list([near(0), near(0), near(3)]);
-    let many = list((0..30).map(|_| near(2)));
+    let point = value_near(0);
+    let (first, second) = (value_near(1), value_near(1));
+    let (low, high) = (value_near(1000), value_near(1000));
+    let missing = value_near(5);
+    let few = list([value_near(0), value_near(0), value_near(3)]);
+    let many = list((0..30).map(|_| value_near(2)));
     vec![
         DatumPredicate::Range { low: point, high: point },
         DatumPredicate::Range { low: missing, high: missing },
@@ -70,26 +70,35 @@ fn number_predicates(keys: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicat
     ]
 }
 
-fn bytes_predicates(keys: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
-    let values: Vec<&[u8]> = keys.iter().filter_map(Datum::bytes).collect();
-    let mut near = |change: bool| {
-        let mut value = values.choose(random).map_or_else(Vec::new, |bytes| bytes.to_vec());
-        if change {
+/// How a value for a predicate is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BytesKind {
+    /// A value of the column.
+    Existing,
+    /// A value of the column with a random change.
+    Changed,
+}
+
+fn bytes_predicates(datums: &[Datum], random: &mut impl Rng) -> Vec<DatumPredicate> {
+    let values: Vec<&[u8]> = datums.iter().filter_map(Datum::bytes).collect();
+    let mut value = |kind: BytesKind| {
+        let mut bytes = values.choose(random).map_or_else(Vec::new, |value| value.to_vec());
+        if kind == BytesKind::Changed {
             match random.random_range(0..4) {
-                0 => value.push(0),
-                1 => value.truncate(value.len() / 2),
-                2 => drop(value.pop()),
-                _ => value.push(b'z'),
+                0 => bytes.push(0),
+                1 => bytes.truncate(bytes.len() / 2),
+                2 => drop(bytes.pop()),
+                _ => bytes.push(b'z'),
             }
         }
-        value.into_boxed_slice()
+        bytes.into_boxed_slice()
     };
-    let point = near(false);
-    let missing = near(true);
-    let (first, second) = (near(false), near(false));
-    let (low, high) = (near(true), near(true));
-    let few = list([near(false), near(false), near(true)]);
-    let many = list((0..30).map(|index| near(index % 2 == 0)));
+    let point = value(BytesKind::Existing);
+    let missing = value(BytesKind::Changed);
+    let (first, second) = (value(BytesKind::Existing), value(BytesKind::Existing));
+    let (low, high) = (value(BytesKind::Changed), value(BytesKind::Changed));
+    let few = list([value(BytesKind::Existing), value(BytesKind::Existing), value(BytesKind::Changed)]);
+    let many = list((0..30).map(|index| value(if index % 2 == 0 { BytesKind::Changed } else { BytesKind::Existing })));
     vec![
         DatumPredicate::BytesRange { low: Bound::Included(point.clone()), high: Bound::Included(point) },
         DatumPredicate::BytesRange { low: Bound::Included(missing.clone()), high: Bound::Included(missing) },

@@ -107,61 +107,61 @@ pub fn tables(seed: u64) -> Vec<TestTable> {
         let shape = |column: usize| Shape::ALL[(column + index) % Shape::ALL.len()];
         tables.push(table(format!("{rows} rows"), &shape, index, rows, &mut random));
     }
-    tables.push(long_values(&mut random));
-    tables.push(skewed(&mut random));
-    tables.push(local(&mut random));
+    tables.push(long_value_table(&mut random));
+    tables.push(skewed_table(&mut random));
+    tables.push(local_table(&mut random));
     tables
 }
 
 /// Skewed numbers in random order: `n` has a probability of about `1 / (n * (n + 1))`.
-fn skewed(random: &mut StdRng) -> TestTable {
+fn skewed_table(random: &mut StdRng) -> TestTable {
     let number = |_, random: &mut StdRng| u64::from(u32::MAX) / u64::from(random.random::<u32>() | 1);
-    numbers("skewed", 16_000, number, random)
+    number_table("skewed", 16_000, number, random)
 }
 
 /// Few distinct numbers in each stretch of rows, different ones in the next. Fills several pages of packed rows.
-fn local(random: &mut StdRng) -> TestTable {
-    numbers("local", 20_000, |row, random| row / 1_500 * 9 + random.random_range(0..30), random)
+fn local_table(random: &mut StdRng) -> TestTable {
+    number_table("local", 20_000, |row, random| row / 1_500 * 9 + random.random_range(0..30), random)
 }
 
 /// Table of numbers in several types. Every second column has some nulls.
-fn numbers(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, random: &mut StdRng) -> TestTable {
+fn number_table(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64, random: &mut StdRng) -> TestTable {
     let decimal = LogicalType::Decimal { precision: 15, scale: 2 };
     let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double, decimal];
     let mut columns = vec![];
     let mut values = vec![];
     for (index, logical) in types.into_iter().enumerate() {
-        let key = |row| {
+        let datum = |row| {
             // The number fits all of these types.
             let number = number(row, random).min(i32::MAX as u64) as i32;
             let is_null = index % 2 == 1 && random.random_bool(0.1);
-            let key =
+            let datum =
                 if logical == LogicalType::Double { f64_to_ordered(number.into()).into() } else { i128::from(number) };
-            (!is_null).then_some(Datum::Number(key))
+            (!is_null).then_some(Datum::Number(datum))
         };
-        values.push((0..rows).map(key).collect::<Vec<_>>());
+        values.push((0..rows).map(datum).collect::<Vec<_>>());
         columns.push(Column::new(format!("n{index}"), logical, index % 2 == 1));
     }
-    from_keys(name.to_owned(), columns, &values, random)
+    split_into_batches(name.to_owned(), columns, &values, random)
 }
 
-/// Table with a column of every type. `turn` rotates which columns hold nulls.
-fn table(name: String, shape: &dyn Fn(usize) -> Shape, turn: usize, rows: usize, random: &mut StdRng) -> TestTable {
+/// Table with a column of every type. `rotation` rotates which columns hold nulls.
+fn table(name: String, shape: &dyn Fn(usize) -> Shape, rotation: usize, rows: usize, random: &mut StdRng) -> TestTable {
     let mut columns = vec![];
     let mut values = vec![];
     for (index, logical) in TYPES.into_iter().enumerate() {
-        let nulls = match (index + turn) % 8 {
+        let nulls = match (index + rotation) % 8 {
             0 | 2 | 5 => Nulls::Some,
             7 => Nulls::All,
             _ => Nulls::None,
         };
         columns.push(Column::new(format!("{index}_{}", logical.sql_name()), logical, nulls != Nulls::None));
-        values.push(keys(logical, shape(index), nulls, rows, random));
+        values.push(column_values(logical, shape(index), nulls, rows, random));
     }
-    from_keys(name, columns, &values, random)
+    split_into_batches(name, columns, &values, random)
 }
 
-fn long_values(random: &mut StdRng) -> TestTable {
+fn long_value_table(random: &mut StdRng) -> TestTable {
     let mut value = |row: usize, logical| {
         let length = [0, 12, 13, 100, 5_000, 100_000][row % 6];
         let bytes = match logical {
@@ -180,10 +180,15 @@ fn long_values(random: &mut StdRng) -> TestTable {
         Column::new("bytes", LogicalType::Bytea, true),
         Column::new("id", LogicalType::Integer, false),
     ];
-    from_keys("long values".to_owned(), columns, &values, random)
+    split_into_batches("long values".to_owned(), columns, &values, random)
 }
 
-fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Datum>>], random: &mut StdRng) -> TestTable {
+fn split_into_batches(
+    name: String,
+    columns: Vec<Column>,
+    values: &[Vec<Option<Datum>>],
+    random: &mut StdRng,
+) -> TestTable {
     let rows = values[0].len();
     let schema = Schema::new(columns).unwrap();
     let arrays = schema.columns().iter().zip(values).map(|(column, values)| array_of(values, column.logical_type));
@@ -199,7 +204,7 @@ fn from_keys(name: String, columns: Vec<Column>, values: &[Vec<Option<Datum>>], 
 }
 
 /// Values of one column.
-pub fn keys(
+pub fn column_values(
     logical: LogicalType,
     shape: Shape,
     nulls: Nulls,
@@ -352,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_repeat_and_cover() {
+    fn tables_are_reproducible_and_cover_all_sizes() {
         let (first, second) = (tables(3), tables(3));
         for (left, right) in first.iter().zip(&second) {
             assert_eq!(left.batches, right.batches, "{}", left.name);

@@ -26,6 +26,6 @@ mod random;
 pub use arrays::array_of;
 pub use benchmark::{arguments, thread_time};
 pub use column_predicates::predicates_for;
-pub use generate::{Nulls, SIZES, Shape, TYPES, TestTable, keys, tables};
+pub use generate::{Nulls, SIZES, Shape, TYPES, TestTable, column_values, tables};
 pub use model::{Model, agree, disagreement};
-pub use random::{Random, from_environment};
+pub use random::{Random, number_from_environment};

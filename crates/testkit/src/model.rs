@@ -101,8 +101,8 @@ pub fn disagreement(
 }
 
 fn describe(value: Option<&Datum>, logical: LogicalType) -> String {
-    let Some(key) = value else { return "null".to_owned() };
-    let text = datum_text(key, logical);
+    let Some(datum) = value else { return "null".to_owned() };
+    let text = datum_text(datum, logical);
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{:?}... ({} bytes)", &text[..end], text.len()),
         None => format!("{text:?}"),

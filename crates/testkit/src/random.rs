@@ -32,6 +32,6 @@ impl Random {
 
 /// Number in an environment variable, for example how many iterations a nightly run makes. Returns `None` if the
 /// variable is not set. Panics if it is not a number.
-pub fn from_environment(variable: &str) -> Option<u64> {
+pub fn number_from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
 }

@@ -51,14 +51,14 @@ impl Partitioning {
     /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks for
     /// several, and two values differ, there are at least two. A text boundary is the shortest text that separates its
     /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for a range with an empty sample.
-    pub fn of_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Datum>) -> Option<Self> {
+    pub fn from_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Datum>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
         }
         sample.sort_unstable();
         let mut boundaries: Vec<Datum> = Vec::new();
         let least = sample.first()?;
-        let quantiles = (1..design.count as usize).map(|part| part * sample.len() / design.count as usize);
+        let quantiles = (1..design.count as usize).map(|quantile| quantile * sample.len() / design.count as usize);
         // If most values equal the least one, all quantiles may equal it too.
         let second = (design.count > 1).then(|| sample.partition_point(|datum| datum == least));
         for index in quantiles.chain(second) {
@@ -87,16 +87,16 @@ impl Partitioning {
 
     /// Whether there are as many partitions as the design asks for.
     pub fn is_complete(&self) -> bool {
-        self.values() == self.design.count
+        self.value_partitions() == self.design.count
     }
 
     /// Whether values are divided into at least two partitions.
     pub fn is_divided(&self) -> bool {
-        self.values() > 1
+        self.value_partitions() > 1
     }
 
     /// Number of partitions that contain values, not nulls. Their ordinals begin at 0.
-    pub fn values(&self) -> u32 {
+    pub fn value_partitions(&self) -> u32 {
         match self.design.method {
             PartitionMethod::Hash => self.design.count,
             PartitionMethod::Range => self.boundaries.len() as u32 + 1,
@@ -104,7 +104,7 @@ impl Partitioning {
     }
 
     /// Ordinal of the partition of nulls.
-    pub fn nulls(&self) -> u32 {
+    pub fn null_partition(&self) -> u32 {
         self.design.count
     }
 
@@ -112,7 +112,7 @@ impl Partitioning {
     /// partition of nulls are unbounded.
     pub fn bounds(&self, partition: u32) -> (Option<&Datum>, Option<&Datum>) {
         let index = partition as usize;
-        if self.design.method == PartitionMethod::Hash || partition >= self.values() {
+        if self.design.method == PartitionMethod::Hash || partition >= self.value_partitions() {
             return (None, None);
         }
         (index.checked_sub(1).and_then(|index| self.boundaries.get(index)), self.boundaries.get(index))
@@ -141,32 +141,33 @@ impl Partitioning {
     ///
     /// # Panics
     /// If the array does not have the Arrow type of `logical`.
-    pub fn of_rows(&self, array: &ArrayRef, logical: LogicalType) -> Vec<u32> {
-        let nulls = self.nulls();
-        let of_bytes = |bytes: Option<&[u8]>| bytes.map_or(nulls, |bytes| self.of_bytes(bytes));
+    pub fn partitions_of_rows(&self, array: &ArrayRef, logical: LogicalType) -> Vec<u32> {
+        let null_partition = self.null_partition();
+        let partition_of_bytes =
+            |bytes: Option<&[u8]>| bytes.map_or(null_partition, |bytes| self.partition_of_bytes(bytes));
         match logical {
             LogicalType::Varchar => {
-                array.as_string_view().iter().map(|text| of_bytes(text.map(str::as_bytes))).collect()
+                array.as_string_view().iter().map(|text| partition_of_bytes(text.map(str::as_bytes))).collect()
             }
-            LogicalType::Bytea => array.as_binary_view().iter().map(of_bytes).collect(),
+            LogicalType::Bytea => array.as_binary_view().iter().map(partition_of_bytes).collect(),
             _ => numbers(array, logical)
-                .map(|number| number.map_or(nulls, |number| self.of_number(number, logical)))
+                .map(|number| number.map_or(null_partition, |number| self.partition_of_number(number, logical)))
                 .collect(),
         }
     }
 
     /// Partition of a datum. `None` is null.
-    pub fn of_datum(&self, datum: Option<&Datum>, logical: LogicalType) -> u32 {
+    pub fn partition_of(&self, datum: Option<&Datum>, logical: LogicalType) -> u32 {
         match datum {
-            None => self.nulls(),
-            Some(Datum::Number(number)) => self.of_number(*number, logical),
-            Some(Datum::Bytes(bytes)) => self.of_bytes(bytes),
+            None => self.null_partition(),
+            Some(Datum::Number(number)) => self.partition_of_number(*number, logical),
+            Some(Datum::Bytes(bytes)) => self.partition_of_bytes(bytes),
         }
     }
 
-    fn of_number(&self, number: i128, logical: LogicalType) -> u32 {
+    fn partition_of_number(&self, number: i128, logical: LogicalType) -> u32 {
         match self.design.method {
-            PartitionMethod::Hash => self.of_hash(&one_of_equals(number, logical).to_le_bytes()),
+            PartitionMethod::Hash => self.hash_partition(&canonical_number(number, logical).to_le_bytes()),
             PartitionMethod::Range => {
                 self.boundaries.partition_point(|boundary| boundary.number().is_some_and(|least| least <= number))
                     as u32
@@ -174,27 +175,27 @@ impl Partitioning {
         }
     }
 
-    fn of_bytes(&self, bytes: &[u8]) -> u32 {
+    fn partition_of_bytes(&self, bytes: &[u8]) -> u32 {
         match self.design.method {
-            PartitionMethod::Hash => self.of_hash(bytes),
+            PartitionMethod::Hash => self.hash_partition(bytes),
             PartitionMethod::Range => {
                 self.boundaries.partition_point(|boundary| boundary.bytes().is_some_and(|least| least <= bytes)) as u32
             }
         }
     }
 
-    fn of_hash(&self, bytes: &[u8]) -> u32 {
+    fn hash_partition(&self, bytes: &[u8]) -> u32 {
         (XxHash3_64::oneshot(bytes) % u64::from(self.design.count)) as u32
     }
 
     /// Returns for each partition whether it may contain a row that passes all predicates. The partition of nulls is
     /// last. Predicates on other columns are ignored.
     pub fn admitted(&self, predicates: &[ColumnPredicate], logical: LogicalType) -> Vec<bool> {
-        let mut admitted = vec![true; self.nulls() as usize + 1];
+        let mut admitted = vec![true; self.null_partition() as usize + 1];
         for predicate in predicates.iter().filter(|predicate| predicate.column == self.design.column) {
             let values = self.admitted_values(predicate, logical);
             for (ordinal, admits) in admitted.iter_mut().enumerate() {
-                *admits &= match ordinal == self.nulls() as usize {
+                *admits &= match ordinal == self.null_partition() as usize {
                     true => predicate.admits(None),
                     false => values.as_ref().is_none_or(|values| values[ordinal]),
                 };
@@ -216,62 +217,66 @@ impl Partitioning {
         match &predicate.condition {
             DatumPredicate::Null => {}
             DatumPredicate::OneOf(list) => list.iter().for_each(|number| {
-                admitted[self.of_number(*number, logical) as usize] = true;
+                admitted[self.partition_of_number(*number, logical) as usize] = true;
             }),
             DatumPredicate::BytesOneOf(list) => list.iter().for_each(|bytes| {
-                admitted[self.of_bytes(bytes) as usize] = true;
+                admitted[self.partition_of_bytes(bytes) as usize] = true;
             }),
             DatumPredicate::Range { low, high } if low > high => {}
             DatumPredicate::Range { low, high } if is_range => {
-                self.admit(&mut admitted, self.of_number(*low, logical)..=self.of_number(*high, logical));
+                self.set_all(
+                    &mut admitted,
+                    self.partition_of_number(*low, logical)..=self.partition_of_number(*high, logical),
+                );
             }
             DatumPredicate::Range { low, high } => {
                 if high.checked_sub(*low).is_none_or(|length| length >= ENUMERATED_MAX) {
                     return None;
                 }
-                (*low..=*high).for_each(|number| admitted[self.of_number(number, logical) as usize] = true);
+                (*low..=*high).for_each(|number| admitted[self.partition_of_number(number, logical) as usize] = true);
             }
             DatumPredicate::BytesRange { low, high } if is_range => {
                 let first = match low {
-                    Bound::Included(low) | Bound::Excluded(low) => self.of_bytes(low),
+                    Bound::Included(low) | Bound::Excluded(low) => self.partition_of_bytes(low),
                     Bound::Unbounded => 0,
                 };
                 let last = match high {
-                    Bound::Included(high) => self.of_bytes(high),
+                    Bound::Included(high) => self.partition_of_bytes(high),
                     Bound::Excluded(high) => self
                         .boundaries
                         .partition_point(|boundary| boundary.bytes().is_some_and(|least| least < &**high))
                         as u32,
-                    Bound::Unbounded => self.values() - 1,
+                    Bound::Unbounded => self.value_partitions() - 1,
                 };
-                self.admit(&mut admitted, first..=last);
+                self.set_all(&mut admitted, first..=last);
             }
             DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
-                admitted[self.of_bytes(low) as usize] = true;
+                admitted[self.partition_of_bytes(low) as usize] = true;
             }
             DatumPredicate::BytesRange { .. } => return None,
         }
         Some(admitted)
     }
 
-    fn admit(&self, admitted: &mut [bool], partitions: RangeInclusive<u32>) {
+    fn set_all(&self, admitted: &mut [bool], partitions: RangeInclusive<u32>) {
         partitions.for_each(|partition| admitted[partition as usize] = true);
     }
 
-    /// Whether sorting rows by `sort_by` also orders them by partition, in the order of [`Partitioning::rank`].
-    pub fn follows(&self, sort_by: &[SortColumn]) -> bool {
+    /// Whether sorting rows by `sort_by` also orders them by partition, in the order of
+    /// [`Partitioning::load_position`].
+    pub fn follows_sort_order(&self, sort_by: &[SortColumn]) -> bool {
         let leading = sort_by.first().map(|sort| sort.column);
         self.design.method == PartitionMethod::Range && leading == Some(self.design.column)
     }
 
     /// Position of a partition in the order in which a load writes partitions. This is the sort order if
-    /// [`Partitioning::follows`], else the order of ordinals.
-    pub fn rank(&self, partition: u32, sort_by: &[SortColumn]) -> u32 {
+    /// [`Partitioning::follows_sort_order`], else the order of ordinals.
+    pub fn load_position(&self, partition: u32, sort_by: &[SortColumn]) -> u32 {
         match sort_by.first() {
-            Some(sort) if self.follows(sort_by) => match (partition == self.nulls(), sort) {
+            Some(sort) if self.follows_sort_order(sort_by) => match (partition == self.null_partition(), sort) {
                 (true, SortColumn { nulls_first: true, .. }) => 0,
-                (true, _) => self.nulls() + 1,
-                (false, SortColumn { descending: true, .. }) => self.nulls() - partition,
+                (true, _) => self.null_partition() + 1,
+                (false, SortColumn { descending: true, .. }) => self.null_partition() - partition,
                 (false, _) => partition + 1,
             },
             _ => partition,
@@ -284,7 +289,7 @@ fn is_floating(logical: LogicalType) -> bool {
 }
 
 /// Maps equal numbers to one number: both zeros to 0.0, and all NaNs to one NaN.
-fn one_of_equals(number: i128, logical: LogicalType) -> i128 {
+fn canonical_number(number: i128, logical: LogicalType) -> i128 {
     let (infinity, nan) = match logical {
         LogicalType::Real => (f32_to_ordered(f32::INFINITY).into(), f32_to_ordered(f32::from_bits(0x7fc0_0000)).into()),
         LogicalType::Double => {

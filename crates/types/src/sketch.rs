@@ -42,8 +42,8 @@ impl DistinctSketch {
 
     /// Merges another sketch: the result estimates the union of both inputs.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            *mine = (*mine).max(*theirs);
+        for (rank, other_rank) in self.registers.iter_mut().zip(&other.registers) {
+            *rank = (*rank).max(*other_rank);
         }
     }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn estimates_are_near_and_merge() {
+    fn estimates_are_accurate_and_can_be_merged() {
         for count in [0u64, 1, 10, 200, 1_000, 50_000, 1_000_000] {
             let (mut all, mut odd) = (DistinctSketch::default(), DistinctSketch::default());
             for number in 0..count {

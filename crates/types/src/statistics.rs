@@ -33,14 +33,14 @@ impl ColumnStatistics {
 
     /// Adds the statistics of further rows to these.
     pub fn merge(&mut self, other: &Self) {
-        let unbounded_max = |statistics: &Self| statistics.max.is_none() && statistics.nulls < statistics.rows;
-        let no_max = unbounded_max(self) || unbounded_max(other);
+        let is_max_unbounded = |statistics: &Self| statistics.max.is_none() && statistics.nulls < statistics.rows;
+        let has_no_max = is_max_unbounded(self) || is_max_unbounded(other);
         self.min = match (self.min.take(), other.min.clone()) {
             (Some(left), Some(right)) => Some(left.min(right)),
             (left, right) => left.or(right),
         };
         self.max = match (self.max.take(), other.max.clone()) {
-            _ if no_max => None,
+            _ if has_no_max => None,
             (Some(left), Some(right)) => Some(left.max(right)),
             (left, right) => left.or(right),
         };

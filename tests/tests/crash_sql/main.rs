@@ -20,7 +20,7 @@ use datafusion::arrow::util::pretty::pretty_format_batches;
 use taut::{Database, Error, MoverOptions, Session, Settings};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::verify;
-use taut_testkit::from_environment;
+use taut_testkit::number_from_environment;
 
 use crate::script::{Step, steps};
 
@@ -193,7 +193,7 @@ fn assert_whole(database: &Database, context: &str) {
 /// Calls `test` with the disk at crash points spread evenly over the runs of as many seeds as necessary. Points that a
 /// run does not reach do not count, because the mover makes its changes at any time.
 fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
-    let wanted = from_environment("TAUT_CRASH_POINTS").unwrap_or(CRASH_POINTS);
+    let wanted = number_from_environment("TAUT_CRASH_POINTS").unwrap_or(CRASH_POINTS);
     let (mut tested, mut seed) = (0, first_seed);
     while tested < wanted {
         let history = History::new(seed);

@@ -161,7 +161,7 @@ fn add_constraint(
                     ),
                 ));
             }
-            key.arrange(parent_constraints);
+            key.match_key_order(parent_constraints);
             constraints.foreign_keys.push(key);
             if parent.id == subject.id {
                 constraints.referenced_by.insert(subject.id);

@@ -222,7 +222,7 @@ fn hint_of_commit(error: &CommitError) -> Option<&'static str> {
         | CommitError::Design { .. }
         | CommitError::SortOrder { .. } => Some(RETRY_HINT),
         CommitError::Referenced { .. } => Some("Drop the constraint first."),
-        CommitError::NotSettled { .. } => Some("Run VACUUM FULL on the table first."),
+        CommitError::MayHoldNulls { .. } => Some("Run VACUUM FULL on the table first."),
         _ => None,
     }
 }

@@ -358,7 +358,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
         Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
     };
     if matches!(target, Target::Moved { .. }) {
-        old.moves = old_ids.relocations(&blocks).map_err(external)?.map(Arc::new);
+        old.relocations = old_ids.relocations(&blocks).map_err(external)?.map(Arc::new);
     }
     changes
         .commit_last(|edit| match target {

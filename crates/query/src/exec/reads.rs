@@ -48,7 +48,7 @@ impl StatementReads {
     /// Records the lookup of a table by name. Until more is known, all its rows count as read.
     pub fn record_lookup(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
-            transaction.record_read(table);
+            transaction.record_table_read(table);
         }
         self.tables.lock().entry(table).or_default().lookups += 1;
     }
@@ -67,7 +67,7 @@ impl StatementReads {
     fn withdraw(&self) {
         let Some(transaction) = self.transaction.upgrade() else { return };
         for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            transaction.withdraw_reads(table, planned.lookups);
+            transaction.withdraw_table_reads(table, planned.lookups);
         }
     }
 
@@ -91,7 +91,7 @@ impl StatementReads {
                 continue;
             }
             scans.into_iter().for_each(|predicates| transaction.record_reads_where(table, predicates));
-            transaction.withdraw_reads(table, planned.lookups);
+            transaction.withdraw_table_reads(table, planned.lookups);
         }
         Ok(())
     }

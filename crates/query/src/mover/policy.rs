@@ -123,7 +123,7 @@ fn clean(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Optio
         is_due(index) && table.partition_of(*index) == table.partition_of(first) && size.try_add(table, *index, options)
     };
     let indexes = (first..end).take_while(is_taken).collect();
-    Some(Compaction { kind: CompactionKind::Clean, blocks: indexes, pages: 0, order: RowOrder::Kept })
+    Some(Compaction { kind: CompactionKind::Clean, blocks: indexes, pages: 0, order: RowOrder::SameOrder })
 }
 
 /// Size of a compaction so far.
@@ -192,7 +192,8 @@ fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usiz
 /// Blocks of sort runs of a sorted table to merge, the smallest runs first. The runs are in one partition if sort runs
 /// are per partition.
 fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
-    let follows = table.partitions.as_ref().is_none_or(|known| known.partitioning.follows(&table.design.sort_by));
+    let follows =
+        table.partitions.as_ref().is_none_or(|known| known.partitioning.follows_sort_order(&table.design.sort_by));
     let mut groups: BTreeMap<Option<u32>, Vec<MergeInput>> = BTreeMap::new();
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {

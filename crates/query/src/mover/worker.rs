@@ -79,7 +79,7 @@ impl MoverState {
     /// # Errors
     /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
     pub async fn compact(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
-        let part = Arc::new(table.part(&compaction.blocks, compaction.pages));
+        let part = Arc::new(table.restricted_to(&compaction.blocks, compaction.pages));
         let before = Amount {
             rows: part.rows(),
             blocks: part.blocks.len() as u64,

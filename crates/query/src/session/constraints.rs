@@ -151,7 +151,7 @@ impl QuerySession {
         transaction.lock_all_keys(table.id, KeyMode::Exclusive).await?;
         let preview = transaction.preview()?;
         let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
-        let (new, others) = newest.divided(blocks);
+        let (new, others) = newest.split_by_blocks(blocks);
         let (new, others) = (Arc::new(new), Arc::new(others));
         self.check_distinct(&preview, table, &new, key).await?;
         if others.rows() == 0 {
@@ -182,7 +182,7 @@ impl QuerySession {
         transaction.lock_all_keys(key.table, KeyMode::Shared).await?;
         let preview = transaction.preview()?;
         let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
-        let (new, _) = newest.divided(blocks);
+        let (new, _) = newest.split_by_blocks(blocks);
         self.check_references(&preview, table, &Arc::new(new), key).await
     }
 

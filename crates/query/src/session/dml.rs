@@ -203,7 +203,7 @@ impl QuerySession {
             physical = ordered;
         }
         let physical = make_interruptible(physical, &self.interrupt())?;
-        let skips = mutation.conflict().is_some_and(|conflict| !conflict.updates());
+        let skips = mutation.conflict().is_some_and(|conflict| !conflict.is_do_update());
         let indexes = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(indexes).collect() } else { Vec::new() };
         let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
@@ -278,7 +278,8 @@ impl QuerySession {
         if kind == MutationKind::Insert {
             if count == 0 {
                 let target = self.insert_targets.get(table)?;
-                let listed = request.mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
+                let listed =
+                    request.mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
                 let settings = self.planning.state(&self.context);
                 let new = listed.map(|listed| listed.rows(&target, settings.config_options())).transpose()?;
                 let Some(new) = new else { return Ok(None) };
@@ -288,7 +289,7 @@ impl QuerySession {
                 changes.record_written(table, WrittenRows::New(new));
                 return Ok(Some((count, returned)));
             }
-            if !request.mutation.conflict().is_some_and(Conflict::updates) {
+            if !request.mutation.conflict().is_some_and(Conflict::is_do_update) {
                 return Ok(Some((0, cached.evaluate_returning(None, values)?)));
             }
         }
@@ -318,7 +319,7 @@ impl QuerySession {
         let MutationRequest { mutation, parameters, plan: entry, .. } = request;
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
-            MutationKind::Insert => mutation.conflict().is_some() || mutation.listed().is_some_and(is_small_list),
+            MutationKind::Insert => mutation.conflict().is_some() || mutation.listed_rows().is_some_and(is_small_list),
             MutationKind::Merge => false,
         };
         // If the design of a table prescribes encodings, new rows go to blocks, which check whether they fit the
@@ -546,7 +547,7 @@ pub(super) async fn plan_part(
     statement: EngineStatement,
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
-    match parameters.numbered_part(&statement) {
+    match parameters.part_to_positional(&statement) {
         Some((statement, parameters)) => parameters.bind_part(state.statement_to_plan(statement).await?),
         None => parameters.bind_part(state.statement_to_plan(statement).await?),
     }
@@ -559,11 +560,12 @@ fn on_conflict_update(
     table: &Table,
     (target, values): (&InsertTarget, &[Value]),
 ) -> Result<Option<(Mutation, usize)>> {
-    let listed = mutation.listed().and_then(|listed| target.listed_columns(table, listed, values));
+    let listed = mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(listed), [key]) = (listed, keys.as_slice()) else { return Ok(None) };
     let defaults = defaults_of(table)?;
-    let update = mutation.on_conflict(&target_columns(table, &defaults), &key_column_names(table, &[*key]).concat())?;
+    let update =
+        mutation.conflict_update(&target_columns(table, &defaults), &key_column_names(table, &[*key]).concat())?;
     Ok(update.map(|update| (update, listed.parameters)))
 }
 
@@ -573,7 +575,7 @@ pub(super) fn bind_mutation<'a>(mutation: &Mutation, table: &'a Table) -> Result
     let columns = target_columns(table, &defaults);
     let keys = conflict_keys(mutation, table)?;
     let query = mutation.query(&columns, &key_column_names(table, &keys))?;
-    let assigned = mutation.assigned(&columns)?;
+    let assigned = mutation.assigned_columns(&columns)?;
     let assigned = assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).collect()));
     Ok(BoundMutation { query, keys, assigned })
 }

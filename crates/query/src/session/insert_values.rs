@@ -15,7 +15,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
 use parking_lot::Mutex;
-use taut_sql::{Listed, Parameters, Value, literal, local_name, normalize, parameter, parse_expression};
+use taut_sql::{ListedRows, Parameters, Value, literal, local_name, normalize, parameter, parse_expression};
 use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
@@ -163,8 +163,13 @@ impl InsertTarget {
 
     /// Converts listed rows to values for each column of the table. `None` if a value is unknown or needs a cast by the
     /// planner.
-    pub(super) fn listed_columns(&self, table: &Table, listed: Listed<'_>, values: &[Value]) -> Option<ListedColumns> {
-        let Listed { columns: named, rows } = listed;
+    pub(super) fn listed_columns(
+        &self,
+        table: &Table,
+        listed: ListedRows<'_>,
+        values: &[Value],
+    ) -> Option<ListedColumns> {
+        let ListedRows { columns: named, rows } = listed;
         if !table.design.encodings.is_empty() {
             return None;
         }
@@ -210,7 +215,7 @@ pub(super) struct ListedColumns {
 }
 
 /// Table and listed values of a plain `INSERT ... VALUES`; `None` for other statements.
-fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>)> {
+fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, ListedRows<'_>)> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     let TableObject::TableName(name) = &insert.table else { return None };
@@ -228,12 +233,12 @@ fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, Listed<'_>
     let SetExpr::Values(values) = source.body.as_ref() else { return None };
     let is_whole =
         source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
-    let listed = Listed { columns: &insert.columns, rows: &values.rows };
+    let listed = ListedRows { columns: &insert.columns, rows: &values.rows };
     (is_whole && !listed.rows.is_empty()).then_some((name, listed))
 }
 
 /// Whether listed rows are few enough to be inserted without a plan.
-pub(super) fn is_small_list(listed: Listed<'_>) -> bool {
+pub(super) fn is_small_list(listed: ListedRows<'_>) -> bool {
     (1..=ROWS_MAX).contains(&listed.rows.len())
 }
 

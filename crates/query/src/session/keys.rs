@@ -291,7 +291,7 @@ fn find_at_commit(
     keys: &[ArrayRef],
 ) -> Result<Vec<(u32, RowId)>> {
     let columns: Vec<usize> = columns.iter().map(|column| column.index()).collect();
-    Ok(transaction.find(table, &columns, keys)?)
+    Ok(transaction.find_keys(table, &columns, keys)?)
 }
 
 /// Finds the rows with one of `keys` in one version of a table. Returns them with the ordinals of their keys.

@@ -162,7 +162,7 @@ impl QuerySession {
     ) -> Result<u64> {
         let progress = self.progress_counter(&format!("load {name}"), rows_total);
         let keyed_table = match &target {
-            Target::Table(table) if !table.constraints.looked_up().is_empty() => Some(Arc::clone(table)),
+            Target::Table(table) if !table.constraints.lookup_columns().is_empty() => Some(Arc::clone(table)),
             _ => None,
         };
         let provider = TargetTable { store: Arc::clone(self.store()), target };

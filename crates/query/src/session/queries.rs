@@ -64,7 +64,7 @@ impl Planning {
 
     pub fn cache_key(&self, snapshot: &Catalog) -> CacheKey {
         let settings = self.settings.load(Ordering::Relaxed);
-        CacheKey { session: self.session, settings, definitions: snapshot.definitions() }
+        CacheKey { session: self.session, settings, definitions: snapshot.definitions_id() }
     }
 
     fn invalidate_settings(&self) {
@@ -160,7 +160,7 @@ impl QuerySession {
 
     /// Plans a statement and runs it.
     async fn run_planned(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
-        let numbered = parameters.numbered(request.statement)?;
+        let numbered = parameters.to_positional(request.statement)?;
         let (state, plan, parameters) = match &numbered {
             Some((statement, parameters)) => {
                 let request =

@@ -86,7 +86,7 @@ impl QuerySession {
                 self.check_read_write(*read_only)?;
                 let transaction = Arc::new(self.store.begin());
                 let isolation = isolation.unwrap_or(state.isolation);
-                transaction.serialize(isolation == IsolationLevel::Serializable);
+                transaction.set_serializable(isolation == IsolationLevel::Serializable);
                 let read_only = read_only.unwrap_or(state.read_only);
                 let (has_run, has_failed, maintenance_locks) = (false, false, Vec::new());
                 state.current =
@@ -138,7 +138,7 @@ impl QuerySession {
                 }
                 current.isolation = isolation.unwrap_or(current.isolation);
                 current.read_only = read_only.unwrap_or(current.read_only);
-                current.transaction.serialize(current.isolation == IsolationLevel::Serializable);
+                current.transaction.set_serializable(current.isolation == IsolationLevel::Serializable);
             }
             _ => return Ok(None),
         }
@@ -151,7 +151,7 @@ impl QuerySession {
         let Some(current) = &mut state.current else { return Ok(()) };
         current.ensure_not_failed()?;
         if !current.has_run {
-            current.transaction.settle()?;
+            current.transaction.refresh_with_savepoints()?;
         } else if current.isolation == IsolationLevel::ReadCommitted {
             current.transaction.refresh()?;
         }
@@ -182,7 +182,7 @@ impl QuerySession {
         let Some((transaction, _)) = self.transaction() else { return };
         let snapshot = transaction.snapshot();
         for table in violation.tables().into_iter().filter_map(|name| snapshot.table(name)) {
-            transaction.record_read(table.id);
+            transaction.record_table_read(table.id);
         }
     }
 
@@ -228,7 +228,7 @@ impl QuerySession {
             Some((transaction, _)) => (transaction, false),
             None => (Arc::new(self.store.begin()), true),
         };
-        let mut undo = Undo { transaction: &transaction, mark: Some(transaction.mark()) };
+        let mut undo = Undo { transaction: &transaction, mark: Some(transaction.savepoint_state()) };
         let changes = Changes::in_transaction(Arc::clone(&self.store), Arc::clone(&transaction));
         let done = match run(changes.clone()).await {
             Ok(value) => self.check_keys(&changes).await.map(|()| value),

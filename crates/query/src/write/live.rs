@@ -85,5 +85,5 @@ pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> R
         }
     }
     let blocks = blocks.iter().map(|block| block.id()).collect();
-    Ok(OldRows { blocks, pages, nulls, left_out: Some(left_out), moves: None })
+    Ok(OldRows { blocks, pages, nulls, left_out: Some(left_out), relocations: None })
 }

@@ -133,7 +133,7 @@ impl Partitioner {
         let unpartitioned = self.buffers.len() - 1;
         let mut order: Vec<usize> = (0..unpartitioned).collect();
         if let Some(partitioning) = &self.partitioning {
-            order.sort_by_key(|index| partitioning.rank(*index as u32, &self.writer.design.sort_by));
+            order.sort_by_key(|index| partitioning.load_position(*index as u32, &self.writer.design.sort_by));
         }
         order.push(unpartitioned);
         let mut blocks = Vec::new();
@@ -162,7 +162,7 @@ impl Partitioner {
             next = (next + indexes.len() * stride).saturating_sub(batch.num_rows());
             sample.extend(indexes.filter_map(|row| datum_at(column, logical, row)));
         }
-        let chosen = Partitioning::of_sample(design, logical, sample);
+        let chosen = Partitioning::from_sample(design, logical, sample);
         self.partitioning = chosen.filter(|partitioning| boundaries_are_final(partitioning, rows)).map(Arc::new);
     }
 
@@ -275,10 +275,10 @@ fn split_by_partition(
     partitioning: &Partitioning,
     logical: LogicalType,
 ) -> Result<Vec<(usize, RecordBatch)>> {
-    let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); partitioning.nulls() as usize + 1];
+    let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); partitioning.null_partition() as usize + 1];
     for (index, batch) in batches.iter().enumerate() {
         let column = batch.column(partitioning.design().column.index());
-        for (row, partition) in partitioning.of_rows(column, logical).into_iter().enumerate() {
+        for (row, partition) in partitioning.partitions_of_rows(column, logical).into_iter().enumerate() {
             rows[partition as usize].push((index, row));
         }
     }

@@ -33,7 +33,7 @@ pub async fn choose_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
     let table = Arc::clone(table);
     let sample = SpawnedTask::spawn_blocking(move || sample_column(&table, design.column));
     let sample = sample.join_unwind().await.map_err(|_| QueryError::Cancelled)??;
-    let chosen = Partitioning::of_sample(design, logical, sample);
+    let chosen = Partitioning::from_sample(design, logical, sample);
     Ok(chosen.filter(|chosen| boundaries_are_final(chosen, rows)).map(Arc::new))
 }
 
@@ -141,12 +141,12 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
 /// keeps their order.
 fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     let is_unpartitioned = |ordinal: &usize| table.partition_of(*ordinal).is_none();
-    let Some(first) = (0..table.blocks.len()).find(is_unpartitioned) else { return (Vec::new(), RowOrder::Kept) };
+    let Some(first) = (0..table.blocks.len()).find(is_unpartitioned) else { return (Vec::new(), RowOrder::SameOrder) };
     let (ordinals, order): (Vec<usize>, _) = if table.design.sort_by.is_empty() {
         ((first..table.blocks.len()).filter(is_unpartitioned).collect(), RowOrder::Sorted)
     } else {
         let run_end = table.runs.iter().copied().find(|start| *start > first).unwrap_or(table.blocks.len());
-        ((first..run_end).take_while(is_unpartitioned).collect(), RowOrder::Kept)
+        ((first..run_end).take_while(is_unpartitioned).collect(), RowOrder::SameOrder)
     };
     (ordinals.into_iter().map(|ordinal| Arc::clone(&table.blocks[ordinal])).collect(), order)
 }

@@ -143,7 +143,7 @@ impl StepWriter {
     fn replace_in_place(&self, old: &[Arc<BlockFile>], new: Vec<NewBlock>) -> Result<()> {
         let ids: Vec<BlockId> = old.iter().map(|block| block.id()).collect();
         let new = new.into_iter().map(|block| self.with_partition(block)).collect();
-        self.writer.changes.commit(|edit| edit.replace_blocks(self.table.id, &ids, new, RowOrder::Same))?;
+        self.writer.changes.commit(|edit| edit.replace_blocks(self.table.id, &ids, new, RowOrder::SamePositions))?;
         Ok(())
     }
 }
@@ -212,7 +212,7 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
             let new = copy_live_rows(writer, old, progress)?;
             let new = new.into_iter().map(|block| writer.with_partition(block)).collect();
             let changes = &writer.writer.changes;
-            changes.commit(|edit| edit.replace_rows(writer.table.id, replaced, new, RowOrder::Kept))?;
+            changes.commit(|edit| edit.replace_rows(writer.table.id, replaced, new, RowOrder::SameOrder))?;
             return Ok(total_rows(old));
         }
     }

@@ -1,19 +1,19 @@
-//! Names of functions that have two.
+//! Replaces aliases of functions with their canonical names, in arguments of other functions.
 //!
-//! The planner names the result of a function that is called by its second name after the text of its arguments, and
-//! repeats these names at every level. Nested in each other, such calls double the text each time. In arguments of
-//! functions nobody sees that name, so the first name of the function does as well.
+//! If a function is called by an alias, the planner names the result after the text of its arguments, and repeats these
+//! names at every level. Each level of nested calls then doubles the text. The name of a result that is only an
+//! argument is not visible, so the canonical name of the function can replace the alias there.
 
 use datafusion_sql::sqlparser::ast::{Function, Ident, ObjectNamePart};
 
-/// Second and first names of functions that are often nested.
+/// Aliases and canonical names of functions that are often nested.
 const NAMES: [(&str, &str); 2] = [("ifnull", "nvl"), ("pow", "power")];
 
-/// Calls a function by its first name.
-pub(super) fn use_first_name(function: &mut Function) {
+/// Replaces an alias of a function with its canonical name.
+pub(super) fn use_canonical_name(function: &mut Function) {
     if let [ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice()
-        && let Some((_, first)) = NAMES.iter().find(|(second, _)| name.value.eq_ignore_ascii_case(second))
+        && let Some((_, canonical)) = NAMES.iter().find(|(alias, _)| name.value.eq_ignore_ascii_case(alias))
     {
-        *name = Ident::new(*first);
+        *name = Ident::new(*canonical);
     }
 }

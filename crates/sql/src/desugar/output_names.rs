@@ -1,4 +1,4 @@
-//! Names of the output columns of a query. The planner refuses two columns of one name.
+//! Names of the output columns of a query. The planner rejects two columns with the same name.
 
 use datafusion_sql::sqlparser::ast::{
     Expr, Ident, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
@@ -8,14 +8,14 @@ use crate::identifiers::normalize;
 use crate::syntax::has_query;
 
 /// Renames output columns that repeat the name of an earlier one: `id, id` becomes `id, id AS id_1`.
-pub(crate) fn distinct_names(items: &mut [SelectItem]) {
-    let mut names: Vec<Name> = items.iter().filter_map(Name::of).collect();
+pub(crate) fn make_names_distinct(items: &mut [SelectItem]) {
+    let mut names: Vec<Name> = items.iter().filter_map(Name::of_item).collect();
     if !(1..names.len()).any(|index| names[index].is_among(&names[..index])) {
         return;
     }
     let mut index = 0;
     for item in items {
-        let Some(name) = Name::of(item) else { continue };
+        let Some(name) = Name::of_item(item) else { continue };
         if name.is_among(&names[..index])
             && let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = &*item
         {
@@ -34,7 +34,7 @@ pub(crate) fn distinct_names(items: &mut [SelectItem]) {
 enum Name {
     /// An alias, or the text of an expression.
     Alias(String),
-    /// A column, with its relation if that is named.
+    /// A column, with its relation if the item names it.
     Column(Option<String>, String),
     /// The text of an expression with a subquery. The planner leaves the subquery out of the name.
     Query(String),
@@ -43,8 +43,8 @@ enum Name {
 }
 
 impl Name {
-    /// Returns `None` if an item has several names, or if its names are not known.
-    fn of(item: &SelectItem) -> Option<Self> {
+    /// The name of an item. `None` if it has several names, or if its names are not known.
+    fn of_item(item: &SelectItem) -> Option<Self> {
         let is_plain = |options: &WildcardAdditionalOptions| {
             let WildcardAdditionalOptions { opt_exclude, opt_except, opt_replace, opt_rename, opt_ilike, .. } = options;
             opt_exclude.is_none()
@@ -89,9 +89,11 @@ impl Name {
     /// Whether the planner considers this name equal to one of the others.
     fn is_among(&self, others: &[Self]) -> bool {
         others.iter().any(|other| match (self, other) {
-            (Self::Column(Some(mine), name), Self::Column(Some(other), known)) => mine == other && name == known,
+            (Self::Column(Some(own), name), Self::Column(Some(other), other_name)) => {
+                own == other && name == other_name
+            }
             (Self::Column(..), Self::All(None)) => true,
-            (Self::Column(Some(mine), _), Self::All(Some(other))) => mine == other,
+            (Self::Column(Some(own), _), Self::All(Some(other))) => own == other,
             (Self::Query(_), Self::Query(_)) => true,
             (Self::All(_), _) | (_, Self::All(_)) => false,
             _ => self.text() == other.text(),

@@ -15,80 +15,85 @@ use datafusion_sql::sqlparser::ast::{
     UnaryOperator, Update, Value,
 };
 
-use crate::syntax::{all_of, alone, any_of, case, column, derived, equal, is_null, item, null, select};
+use crate::syntax::{
+    aliased, all_of, any_of, case, column, derived_table, equal, is_null, null, select, without_joins,
+};
 
 /// Relation of the rows to search. No user relation has this name.
 const ROWS: &str = "taut rows";
 
 /// Rewrites a row comparison in any position.
-pub(super) fn replace(expression: &mut Expr) {
-    let replaced = match expression {
-        Expr::BinaryOp { left, op, right } => compared(left, op, right),
-        Expr::IsDistinctFrom(left, right) => distinct(left, right),
-        Expr::IsNotDistinctFrom(left, right) => distinct(left, right).map(not),
-        Expr::IsNull(row) => values_of(row).and_then(|row| all_of(row.into_iter().map(is_null))),
+pub(super) fn rewrite_comparison(expression: &mut Expr) {
+    let rewritten = match expression {
+        Expr::BinaryOp { left, op, right } => compare_rows(left, op, right),
+        Expr::IsDistinctFrom(left, right) => rows_are_distinct(left, right),
+        Expr::IsNotDistinctFrom(left, right) => rows_are_distinct(left, right).map(not),
+        Expr::IsNull(row) => row_elements(row).and_then(|row| all_of(row.into_iter().map(is_null))),
         Expr::IsNotNull(row) => {
-            values_of(row).and_then(|row| all_of(row.into_iter().map(|value| Expr::IsNotNull(Box::new(value)))))
+            row_elements(row).and_then(|row| all_of(row.into_iter().map(|value| Expr::IsNotNull(Box::new(value)))))
         }
         Expr::Between { expr, negated, low, high } => {
-            let (low, high) = (compared(expr, &BinaryOperator::GtEq, low), compared(expr, &BinaryOperator::LtEq, high));
-            low.zip(high).and_then(|(low, high)| all_of([low, high])).map(|is| if *negated { not(is) } else { is })
+            let (low, high) =
+                (compare_rows(expr, &BinaryOperator::GtEq, low), compare_rows(expr, &BinaryOperator::LtEq, high));
+            low.zip(high)
+                .and_then(|(low, high)| all_of([low, high]))
+                .map(|condition| if *negated { not(condition) } else { condition })
         }
         Expr::InList { expr, list, negated } => {
-            let equal = list.iter().map(|other| compared(expr, &BinaryOperator::Eq, other));
-            let any = equal.collect::<Option<Vec<_>>>().and_then(balanced);
-            any.map(|is| if *negated { not(is) } else { is })
+            let equal = list.iter().map(|other| compare_rows(expr, &BinaryOperator::Eq, other));
+            let any = equal.collect::<Option<Vec<_>>>().and_then(balanced_or);
+            any.map(|condition| if *negated { not(condition) } else { condition })
         }
         Expr::InSubquery { expr, subquery, negated } => {
-            values_of(expr).map(|row| value_of_membership(&row, subquery, *negated))
+            row_elements(expr).map(|row| membership_value(&row, subquery, *negated))
         }
         _ => None,
     };
-    if let Some(replaced) = replaced {
-        *expression = Expr::Nested(Box::new(replaced));
+    if let Some(rewritten) = rewritten {
+        *expression = Expr::Nested(Box::new(rewritten));
     }
 }
 
 /// Rewrites `IN` with a row and a subquery in the `WHERE` of a query, where null counts as false.
-pub(super) fn replace_in_select(select: &mut Select) {
-    select.selection.iter_mut().for_each(replace_where);
+pub(super) fn rewrite_in_select(select: &mut Select) {
+    select.selection.iter_mut().for_each(rewrite_condition);
 }
 
-/// Like [`replace_in_select`], in an `UPDATE` or `DELETE`.
-pub(super) fn replace_in_statement(statement: &mut Statement) {
+/// Rewrites like [`rewrite_in_select`], in an `UPDATE` or `DELETE`.
+pub(super) fn rewrite_in_statement(statement: &mut Statement) {
     if let Statement::Update(Update { selection: Some(condition), .. })
     | Statement::Delete(Delete { selection: Some(condition), .. }) = statement
     {
-        replace_where(condition);
+        rewrite_condition(condition);
     }
 }
 
-fn replace_where(condition: &mut Expr) {
-    let replaced = match condition {
-        Expr::Nested(inner) => return replace_where(inner),
+fn rewrite_condition(condition: &mut Expr) {
+    let rewritten = match condition {
+        Expr::Nested(inner) => return rewrite_condition(inner),
         Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
-            replace_where(left);
-            return replace_where(right);
+            rewrite_condition(left);
+            return rewrite_condition(right);
         }
-        Expr::InSubquery { expr, subquery, negated } => {
-            values_of(expr).map(|row| exists(&row, subquery, *negated, *negated))
-        }
+        Expr::InSubquery { expr, subquery, negated } => row_elements(expr).map(|row| {
+            exists(&row, subquery, *negated, if *negated { NullComparisons::Count } else { NullComparisons::Skip })
+        }),
         _ => None,
     };
-    if let Some(replaced) = replaced {
-        *condition = replaced;
+    if let Some(rewritten) = rewritten {
+        *condition = rewritten;
     }
 }
 
 /// Values of a row expression. `None` for other expressions.
-fn values_of(expression: &Expr) -> Option<Vec<Expr>> {
+fn row_elements(expression: &Expr) -> Option<Vec<Expr>> {
     let value = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
         _ => None,
     };
     match expression {
         Expr::Tuple(values) => Some(values.clone()),
-        Expr::Nested(inner) => values_of(inner),
+        Expr::Nested(inner) => row_elements(inner),
         Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => match &function.args {
             FunctionArguments::List(list) => list.args.iter().map(value).collect(),
             _ => None,
@@ -97,73 +102,88 @@ fn values_of(expression: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
+/// The elements of two rows of the same length, in pairs. `None` for other expressions.
 fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
-    let (left, right) = (values_of(left)?, values_of(right)?);
+    let (left, right) = (row_elements(left)?, row_elements(right)?);
     (left.len() == right.len()).then(|| left.into_iter().zip(right).collect())
 }
 
 /// Compares two rows by an operator: the first values that differ decide which row is less.
-fn compared(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
-    let by = |op: &BinaryOperator, (left, right): (Expr, Expr)| match compared(&left, op, &right) {
+fn compare_rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
+    let compare_pair = |op: &BinaryOperator, (left, right): (Expr, Expr)| match compare_rows(&left, op, &right) {
         Some(rows) => Expr::Nested(Box::new(rows)),
         None => Expr::BinaryOp { left: Box::new(operand(left)), op: op.clone(), right: Box::new(operand(right)) },
     };
     let strict = match op {
-        BinaryOperator::Eq => return all_of(pairs(left, right)?.into_iter().map(|pair| by(op, pair))),
-        BinaryOperator::NotEq => return any_of(pairs(left, right)?.into_iter().map(|pair| by(op, pair))),
+        BinaryOperator::Eq => return all_of(pairs(left, right)?.into_iter().map(|pair| compare_pair(op, pair))),
+        BinaryOperator::NotEq => return any_of(pairs(left, right)?.into_iter().map(|pair| compare_pair(op, pair))),
         BinaryOperator::Lt | BinaryOperator::LtEq => BinaryOperator::Lt,
         BinaryOperator::Gt | BinaryOperator::GtEq => BinaryOperator::Gt,
         _ => return None,
     };
     let mut pairs = pairs(left, right)?;
-    let last = by(op, pairs.pop()?);
-    let decided = |behind: Expr, pair: (Expr, Expr)| {
-        let tied = all_of([by(&BinaryOperator::Eq, pair.clone()), Expr::Nested(Box::new(behind))]);
-        any_of([Some(by(&strict, pair)), tied].into_iter().flatten())
+    let last = compare_pair(op, pairs.pop()?);
+    let decide_by_first_difference = |rest: Expr, pair: (Expr, Expr)| {
+        let tied = all_of([compare_pair(&BinaryOperator::Eq, pair.clone()), Expr::Nested(Box::new(rest))]);
+        any_of([Some(compare_pair(&strict, pair)), tied].into_iter().flatten())
     };
-    pairs.into_iter().rev().try_fold(last, decided)
+    pairs.into_iter().rev().try_fold(last, decide_by_first_difference)
 }
 
-fn distinct(left: &Expr, right: &Expr) -> Option<Expr> {
+/// `IS DISTINCT FROM` of two rows: any of their elements differ.
+fn rows_are_distinct(left: &Expr, right: &Expr) -> Option<Expr> {
     // In parentheses, because the text may be parsed again. The parser would then read what follows as part of the
     // operand.
-    let distinct =
+    let elements_are_distinct =
         |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
-    any_of(pairs(left, right)?.into_iter().map(distinct))
+    any_of(pairs(left, right)?.into_iter().map(elements_are_distinct))
 }
 
 /// The disjunction of many conditions, as a balanced tree.
-fn balanced(mut conditions: Vec<Expr>) -> Option<Expr> {
+fn balanced_or(mut conditions: Vec<Expr>) -> Option<Expr> {
     if conditions.len() <= 1 {
         return conditions.pop().map(|condition| Expr::Nested(Box::new(condition)));
     }
     let right = conditions.split_off(conditions.len() / 2);
-    any_of([balanced(conditions)?, balanced(right)?])
+    any_of([balanced_or(conditions)?, balanced_or(right)?])
 }
 
-/// Builds `[NOT] EXISTS` of a row of the query that equals `row`. With `or_unknown`, rows whose comparison is null
-/// count too.
-fn exists(row: &[Expr], query: &Query, negated: bool, or_unknown: bool) -> Expr {
+/// How `EXISTS` treats rows whose comparison is null.
+#[derive(Clone, Copy)]
+enum NullComparisons {
+    /// They do not count as equal.
+    Skip,
+    /// They count as equal.
+    Count,
+}
+
+/// Builds `[NOT] EXISTS` of a row of the query that equals `row`.
+fn exists(row: &[Expr], query: &Query, negated: bool, nulls: NullComparisons) -> Expr {
     // No column of `row` may have one of these names: it would be resolved as a column of the query.
     let names: Vec<String> = (1..=row.len()).map(|index| format!("taut value {index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let is_equal = |(value, name): (&Expr, &&str)| {
         let (value, other) = (operand(value.clone()), column(ROWS, name));
         let is_equal = equal(other.clone(), value.clone());
-        match or_unknown {
-            true => any_of([is_equal, is_null(other), is_null(value)]).map(|any| Expr::Nested(Box::new(any))),
-            false => Some(is_equal),
+        match nulls {
+            NullComparisons::Count => {
+                any_of([is_equal, is_null(other), is_null(value)]).map(|any| Expr::Nested(Box::new(any)))
+            }
+            NullComparisons::Skip => Some(is_equal),
         }
     };
     let condition = all_of(row.iter().zip(&names).filter_map(is_equal));
-    let one = item(Expr::value(Value::Number("1".to_owned(), false)), "one");
-    let rows = derived(Box::new(query.clone()), ROWS, &names);
-    Expr::Exists { subquery: select(vec![one], vec![alone(rows)], condition), negated }
+    let one = aliased(Expr::value(Value::Number("1".to_owned(), false)), "one");
+    let rows = derived_table(Box::new(query.clone()), ROWS, &names);
+    Expr::Exists { subquery: select(vec![one], vec![without_joins(rows)], condition), negated }
 }
 
-fn value_of_membership(row: &[Expr], query: &Query, negated: bool) -> Expr {
-    let is = |is: bool| Expr::value(Value::Boolean(is != negated));
-    case(vec![(exists(row, query, false, false), is(true)), (exists(row, query, false, true), null())], is(false))
+/// `row [NOT] IN (query)` as a value: true, false or null.
+fn membership_value(row: &[Expr], query: &Query, negated: bool) -> Expr {
+    let boolean = |is_member: bool| Expr::value(Value::Boolean(is_member != negated));
+    let equal_row = exists(row, query, false, NullComparisons::Skip);
+    let equal_or_null_row = exists(row, query, false, NullComparisons::Count);
+    case(vec![(equal_row, boolean(true)), (equal_or_null_row, null())], boolean(false))
 }
 
 fn not(condition: Expr) -> Expr {

@@ -7,9 +7,9 @@
 use datafusion_sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier, Values};
 
 /// Minimum queries in a chain that is balanced. Shorter chains stay as they are written.
-const LONG: usize = 64;
+const BALANCED_QUERIES_MIN: usize = 64;
 
-/// Balances the tree of a chain of at least [`LONG`] queries with `UNION ALL`.
+/// Balances the tree of a chain of at least [`BALANCED_QUERIES_MIN`] queries with `UNION ALL`.
 pub(super) fn balance(body: &mut SetExpr) {
     let levels = std::iter::successors(Some(&*body), |body| match body {
         SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, .. } => {
@@ -17,21 +17,21 @@ pub(super) fn balance(body: &mut SetExpr) {
         }
         _ => None,
     });
-    if levels.count() < LONG {
+    if levels.count() < BALANCED_QUERIES_MIN {
         return;
     }
-    let (mut queries, mut rest) = (Vec::new(), std::mem::replace(body, united(Vec::new())));
+    let (mut queries, mut rest) = (Vec::new(), std::mem::replace(body, union_all(Vec::new())));
     while let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, right } = rest {
         queries.push(*right);
         rest = *left;
     }
     queries.push(rest);
     queries.reverse();
-    *body = united(queries);
+    *body = union_all(queries);
 }
 
 /// `UNION ALL` of all parts, as a balanced tree.
-pub(super) fn united(mut parts: Vec<SetExpr>) -> SetExpr {
+pub(super) fn union_all(mut parts: Vec<SetExpr>) -> SetExpr {
     let right = parts.split_off(parts.len() / 2);
     if parts.is_empty() {
         return right.into_iter().next().unwrap_or_else(|| {
@@ -39,10 +39,10 @@ pub(super) fn united(mut parts: Vec<SetExpr>) -> SetExpr {
         });
     }
     SetExpr::SetOperation {
-        left: Box::new(united(parts)),
+        left: Box::new(union_all(parts)),
         op: SetOperator::Union,
         set_quantifier: SetQuantifier::All,
-        right: Box::new(united(right)),
+        right: Box::new(union_all(right)),
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn long_unions_become_flat_and_keep_their_order() {
-        for count in [LONG, LONG + 1, 1000] {
+    fn long_unions_become_balanced_and_keep_their_order() {
+        for count in [BALANCED_QUERIES_MIN, BALANCED_QUERIES_MIN + 1, 1000] {
             let queries: Vec<_> = (0..count).map(|number| format!("SELECT {number}")).collect();
             let sql = queries.join(" UNION ALL ");
             let mut balanced = body(&sql);
@@ -83,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn other_operations_stay_where_they_are() {
-        let queries = vec!["SELECT 1"; LONG].join(" UNION ALL ");
+    fn other_operations_do_not_change() {
+        let queries = vec!["SELECT 1"; BALANCED_QUERIES_MIN].join(" UNION ALL ");
         for sql in [
             "SELECT 1 UNION ALL SELECT 2".to_owned(),
             format!("{queries} UNION SELECT 2"),
-            vec!["SELECT 1"; LONG].join(" UNION "),
+            vec!["SELECT 1"; BALANCED_QUERIES_MIN].join(" UNION "),
         ] {
             let mut balanced = body(&sql);
             balance(&mut balanced);

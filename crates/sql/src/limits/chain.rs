@@ -39,13 +39,13 @@ pub(crate) fn check(sql: &str) -> Result<()> {
             _ => negations = 0,
         }
         if chains.len() > LEVELS_MAX + 1 || negations > LEVELS_MAX {
-            return Err(refused(&token, &format!("more than {LEVELS_MAX} levels of parentheses, CASE or NOT"), ""));
+            return Err(limit_error(&token, &format!("more than {LEVELS_MAX} levels of parentheses, CASE or NOT"), ""));
         }
         match &token.token {
             Token::SemiColon => (chains, length) = (vec![0], 0),
-            token if opens(token) => chains.push(0),
-            token if closes(token) && chains.len() > 1 => length -= chains.pop().unwrap_or(0),
-            token if parts(token) => {
+            token if opens_level(token) => chains.push(0),
+            token if closes_level(token) && chains.len() > 1 => length -= chains.pop().unwrap_or(0),
+            token if separates_chains(token) => {
                 if let Some(chain) = chains.last_mut() {
                     length -= std::mem::take(chain);
                 }
@@ -60,14 +60,14 @@ pub(crate) fn check(sql: &str) -> Result<()> {
         }
         if length > OPERATORS_MAX {
             let advice = "; IN (...) or a join with VALUES (...), (...) takes any number of values";
-            return Err(refused(&token, &format!("more than {OPERATORS_MAX} operators follow each other"), advice));
+            return Err(limit_error(&token, &format!("more than {OPERATORS_MAX} operators follow each other"), advice));
         }
     }
     Ok(())
 }
 
 /// A syntax error at a token, with advice.
-fn refused(token: &TokenWithSpan, what: &str, advice: &str) -> SqlError {
+fn limit_error(token: &TokenWithSpan, what: &str, advice: &str) -> SqlError {
     let start = token.span.start;
     SqlError::Syntax {
         message: format!("syntax error: {what}{advice}"),
@@ -80,15 +80,15 @@ fn is_word(token: &Token, keywords: &[Keyword]) -> bool {
     matches!(token, Token::Word(word) if keywords.contains(&word.keyword))
 }
 
-fn opens(token: &Token) -> bool {
+fn opens_level(token: &Token) -> bool {
     matches!(token, Token::LParen | Token::LBracket) || is_word(token, &[Keyword::CASE])
 }
 
-fn closes(token: &Token) -> bool {
+fn closes_level(token: &Token) -> bool {
     matches!(token, Token::RParen | Token::RBracket) || is_word(token, &[Keyword::END])
 }
 
-fn parts(token: &Token) -> bool {
+fn separates_chains(token: &Token) -> bool {
     *token == Token::Comma || is_word(token, &[Keyword::WHEN, Keyword::THEN, Keyword::ELSE])
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn parentheses_count_with_what_they_stand_in() {
+    fn parentheses_count_towards_the_depth_of_their_chain() {
         let inner = vec!["1"; OPERATORS_MAX / 2 + 1].join("+");
         assert!(check(&format!("SELECT {inner} + ({inner})")).is_err());
         assert!(check(&format!("SELECT {inner}, ({inner})")).is_ok());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_told() {
+    fn the_error_has_a_position() {
         let text = format!("SELECT 1\n{}", vec![" + 1"; OPERATORS_MAX + 1].join("\n"));
         let SqlError::Syntax { position, .. } = check(&text).unwrap_err() else { panic!("another error") };
         assert_eq!(position, Some((OPERATORS_MAX as u64 + 2, 2)));

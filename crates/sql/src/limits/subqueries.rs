@@ -16,12 +16,12 @@ const SUBQUERIES_MAX: usize = 16;
 /// # Errors
 /// If subqueries of expressions are nested deeper than [`SUBQUERIES_MAX`].
 pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
-    let deepest = match statement {
-        EngineStatement::Statement(ast) => ast.visit(&mut Subqueries { open: 0 }),
+    let visited = match statement {
+        EngineStatement::Statement(ast) => ast.visit(&mut SubqueryDepth { depth: 0 }),
         EngineStatement::Explain(explain) => return check(&explain.statement),
         _ => ControlFlow::Continue(()),
     };
-    if deepest.is_continue() {
+    if visited.is_continue() {
         return Ok(());
     }
     Err(SqlError::unsupported(
@@ -30,24 +30,24 @@ pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
     ))
 }
 
-struct Subqueries {
-    open: usize,
+struct SubqueryDepth {
+    depth: usize,
 }
 
 fn is_subquery(expression: &Expr) -> bool {
     matches!(expression, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
-impl Visitor for Subqueries {
+impl Visitor for SubqueryDepth {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        self.open += usize::from(is_subquery(expression));
-        if self.open > SUBQUERIES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.depth += usize::from(is_subquery(expression));
+        if self.depth > SUBQUERIES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        self.open -= usize::from(is_subquery(expression));
+        self.depth -= usize::from(is_subquery(expression));
         ControlFlow::Continue(())
     }
 }

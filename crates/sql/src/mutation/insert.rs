@@ -8,17 +8,18 @@ use datafusion_sql::sqlparser::ast::{
     visit_expressions_mut,
 };
 
-use super::assign::values_of;
-use super::qualify::qualified;
+use super::assign::assigned_values;
+use super::qualify::qualify_columns;
 use super::target::Target;
 use super::update::Update;
-use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
-use crate::desugar::values_with_queries;
+use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
+use crate::desugar::rewrite_values_with_queries;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::parameters::{literal, parameter};
 use crate::syntax::{
-    self, all_of, alone, any_of, case, column, derived, equal, is_default, is_null, item, joined, nested, select,
+    self, aliased, all_of, any_of, case, column, derived_table, equal, is_default, is_null, parenthesized, select,
+    with_join, without_joins,
 };
 
 /// Relation name of the rows to insert.
@@ -35,7 +36,7 @@ pub(super) struct Insert {
 
 /// Rows of an `INSERT ... VALUES`.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<'a> {
+pub struct ListedRows<'a> {
     /// Columns that the values are for. Empty means all columns of the table.
     pub columns: &'a [ObjectName],
     /// Rows of values.
@@ -61,11 +62,11 @@ pub enum ConflictTarget {
 
 impl Conflict {
     /// Whether conflicts update the existing rows. Otherwise the new rows that conflict are skipped.
-    pub fn updates(&self) -> bool {
+    pub fn is_do_update(&self) -> bool {
         matches!(self.action, OnConflictAction::DoUpdate(_))
     }
 
-    fn of(conflict: OnConflict) -> Result<Self> {
+    fn from_ast(conflict: OnConflict) -> Result<Self> {
         let target = match conflict.conflict_target {
             None => None,
             Some(AstConflictTarget::Columns(columns)) => {
@@ -83,7 +84,7 @@ impl Conflict {
 }
 
 /// Whether an `INSERT` has a part that DataFusion does not plan, so that it becomes a mutation.
-pub(super) fn is_ours(insert: &Ast) -> bool {
+pub(super) fn needs_mutation(insert: &Ast) -> bool {
     insert.on.is_some()
         || insert.returning.is_some()
         || insert.table_alias.is_some()
@@ -93,8 +94,8 @@ pub(super) fn is_ours(insert: &Ast) -> bool {
         })
 }
 
-pub(super) fn parts(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
-    refuse(
+pub(super) fn split(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+    reject_parts(
         &[
             (insert.or.is_some(), "INSERT OR"),
             (insert.ignore, "INSERT IGNORE"),
@@ -115,7 +116,7 @@ pub(super) fn parts(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
     };
     let target = Target::new(name, insert.table_alias.as_ref().map(|alias| &alias.alias))?;
     let conflict = match insert.on {
-        Some(OnInsert::OnConflict(conflict)) => Some(Conflict::of(conflict)?),
+        Some(OnInsert::OnConflict(conflict)) => Some(Conflict::from_ast(conflict)?),
         _ => None,
     };
     if conflict.is_some() && target.alias == EXCLUDED {
@@ -133,60 +134,62 @@ impl Insert {
         conflict_keys: &[Vec<String>],
     ) -> Result<MutationQuery> {
         let (source, values) = self.source(target, columns)?;
-        let Some(conflict) = &self.conflict else { return Ok(inserting(columns, source, values)) };
+        let Some(conflict) = &self.conflict else { return Ok(insert_query(columns, source, values)) };
         // In `excluded`, a column without a given value has its default.
-        let values = columns.iter().zip(values).map(|(column, value)| item(column.cast(value), column.name));
-        let rows = derived(select(values.collect(), vec![alone(source)], None), EXCLUDED, &[]);
+        let values = columns.iter().zip(values).map(|(column, value)| aliased(column.cast(value), column.name));
+        let rows = derived_table(select(values.collect(), vec![without_joins(source)], None), EXCLUDED, &[]);
         let excluded = |column: &TargetColumn<'_>| syntax::column(EXCLUDED, column.name);
         let matches =
             |names: &Vec<String>| all_of(names.iter().map(|name| equal(target.column(name), column(EXCLUDED, name))));
         let matches: Vec<Expr> = conflict_keys.iter().filter_map(matches).collect();
-        let is_new = is_null(target.row());
+        let is_new = is_null(target.row_id());
         let (from, action, values, selection) = match (&conflict.action, matches.as_slice()) {
             (OnConflictAction::DoNothing, keys) => {
                 // One `NOT EXISTS` per key: a join on the disjunction of the keys would compare every new row with
                 // every existing row.
                 let is_new = keys.iter().map(|matches| not_exists(target, matches.clone()));
                 let values = columns.iter().map(excluded).collect();
-                let query = inserting(columns, rows, values);
-                return Ok(MutationQuery { query: filtered(query.query, all_of(is_new)), ..query });
+                let query = insert_query(columns, rows, values);
+                return Ok(MutationQuery { query: with_condition(query.query, all_of(is_new)), ..query });
             }
             (OnConflictAction::DoUpdate(_), []) => {
                 let allowed = "a key of the table, over columns that ON CONFLICT names, is";
                 return Err(SqlError::unsupported("ON CONFLICT DO UPDATE without a key", allowed));
             }
             (OnConflictAction::DoUpdate(update), [matches, ..]) => {
-                let from = joined(rows, JoinOperator::Left(JoinConstraint::On(matches.clone())), target.relation());
+                let from = with_join(rows, JoinOperator::Left(JoinConstraint::On(matches.clone())), target.relation());
                 let action = case(vec![(is_new.clone(), Action::Insert.code())], Action::Update.code());
-                let set = values_of(&update.assignments, target, columns)?;
+                let set = assigned_values(&update.assignments, target, columns)?;
                 let value = |(column, set): (&TargetColumn<'_>, Option<Expr>)| {
                     let old = target.column(column.name);
-                    let set = set.map(|set| column.cast(qualified(&set, columns, &target.alias)));
+                    let set = set.map(|set| column.cast(qualify_columns(&set, columns, &target.alias)));
                     case(vec![(is_new.clone(), excluded(column))], set.unwrap_or(old))
                 };
                 let values: Vec<Expr> = columns.iter().zip(set).map(value).collect();
                 let condition = update.selection.as_ref().map(|condition| {
-                    let condition = nested(qualified(condition, columns, &target.alias));
+                    let condition = parenthesized(qualify_columns(condition, columns, &target.alias));
                     any_of([is_new.clone(), condition])
                 });
                 (from, action, values, condition.flatten())
             }
         };
-        let mut projection = vec![item(target.row(), ROW), item(action, ACTION)];
-        projection.extend(columns.iter().zip(values).map(|(column, value)| item(value, column.name)));
+        let mut projection = vec![aliased(target.row_id(), ROW), aliased(action, ACTION)];
+        projection.extend(columns.iter().zip(values).map(|(column, value)| aliased(value, column.name)));
         let query = select(projection, vec![from], selection);
-        Ok(MutationQuery { query, outputs: Outputs::new(true, true, columns.len()) })
+        Ok(MutationQuery { query, outputs: Outputs::new(HiddenColumns::RowAndAction, columns.len()) })
     }
 
     /// Named columns and rows of an `INSERT ... VALUES`. `None` if the source is anything else.
-    pub fn listed(&self) -> Option<Listed<'_>> {
+    pub fn listed_rows(&self) -> Option<ListedRows<'_>> {
         let source = self.source.as_deref()?;
-        let is_whole = source.with.is_none()
+        let is_plain_values = source.with.is_none()
             && source.order_by.is_none()
             && source.limit_clause.is_none()
             && source.fetch.is_none();
         match source.body.as_ref() {
-            SetExpr::Values(values) if is_whole => Some(Listed { columns: &self.columns, rows: &values.rows }),
+            SetExpr::Values(values) if is_plain_values => {
+                Some(ListedRows { columns: &self.columns, rows: &values.rows })
+            }
             _ => None,
         }
     }
@@ -194,7 +197,7 @@ impl Insert {
     /// Builds the update of the existing row with key `key`, for an insert of one row of literals and parameters.
     /// Returns `None` for other inserts.
     pub fn update(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Update>> {
-        let (Some(conflict), Some(Listed { rows: [row], .. })) = (&self.conflict, self.listed()) else {
+        let (Some(conflict), Some(ListedRows { rows: [row], .. })) = (&self.conflict, self.listed_rows()) else {
             return Ok(None);
         };
         let assignments = match &conflict.action {
@@ -202,9 +205,9 @@ impl Insert {
             OnConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
             OnConflictAction::DoUpdate(_) => return Ok(None),
         };
-        let given = self.given(target, columns, Some(row.content.len()))?;
+        let indexes = self.columns_with_values(target, columns, Some(row.content.len()))?;
         let mut proposed: Vec<Expr> = columns.iter().map(TargetColumn::default).collect();
-        for (index, value) in given.iter().zip(&row.content) {
+        for (index, value) in indexes.iter().zip(&row.content) {
             if literal(value).is_none() && parameter(value).is_none() {
                 return Ok(None);
             }
@@ -212,7 +215,7 @@ impl Insert {
         }
         let index_of = |name: &str| columns.iter().position(|column| column.name == name);
         let assignments = assignments.iter().map(|assignment| {
-            let mut value = qualified(&assignment.value, columns, &target.alias);
+            let mut value = qualify_columns(&assignment.value, columns, &target.alias);
             let _: ControlFlow<()> = visit_expressions_mut(&mut value, |part| {
                 if let Expr::CompoundIdentifier(names) = part
                     && let [relation, name] = names.as_slice()
@@ -228,20 +231,20 @@ impl Insert {
         let assignments = assignments.collect();
         let is_key = |name: &String| Some(equal(target.column(name), proposed[index_of(name)?].clone()));
         let Some(is_key) = key.iter().map(is_key).collect::<Option<Vec<_>>>() else { return Ok(None) };
-        Ok(Some(Update::of(assignments, all_of(is_key))))
+        Ok(Some(Update::where_holds(assignments, all_of(is_key))))
     }
 
-    /// The rows to insert as the statement lists them, and an expression over them for each column of the table.
+    /// The rows to insert, as the statement lists them, and for each column of the table an expression over them.
     fn source(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<(TableFactor, Vec<Expr>)> {
         let Some(source) = &self.source else {
-            let defaults = columns.iter().map(|column| item(column.default(), column.name)).collect();
-            let source = derived(select(defaults, Vec::new(), None), EXCLUDED, &[]);
+            let defaults = columns.iter().map(|column| aliased(column.default(), column.name)).collect();
+            let source = derived_table(select(defaults, Vec::new(), None), EXCLUDED, &[]);
             return Ok((source, columns.iter().map(|column| syntax::column(EXCLUDED, column.name)).collect()));
         };
-        let given = self.given(target, columns, width_of(source)?)?;
-        let names: Vec<&str> = given.iter().map(|index| columns[*index].name).collect();
-        let source = derived(with_defaults(source, &given, columns), EXCLUDED, &names);
-        let value = |(index, column): (usize, &TargetColumn<'_>)| match given.contains(&index) {
+        let indexes = self.columns_with_values(target, columns, column_count(source)?)?;
+        let names: Vec<&str> = indexes.iter().map(|index| columns[*index].name).collect();
+        let source = derived_table(with_defaults(source, &indexes, columns), EXCLUDED, &names);
+        let value = |(index, column): (usize, &TargetColumn<'_>)| match indexes.contains(&index) {
             true => syntax::column(EXCLUDED, column.name),
             false => column.default(),
         };
@@ -250,57 +253,62 @@ impl Insert {
 
     /// Indexes of the columns that the statement gives values for. `width` is the number of values in a row, if it is
     /// known.
-    fn given(&self, target: &Target, columns: &[TargetColumn<'_>], width: Option<usize>) -> Result<Vec<usize>> {
-        let mut given = Vec::with_capacity(columns.len());
+    fn columns_with_values(
+        &self,
+        target: &Target,
+        columns: &[TargetColumn<'_>],
+        width: Option<usize>,
+    ) -> Result<Vec<usize>> {
+        let mut indexes = Vec::with_capacity(columns.len());
         for name in &self.columns {
             let index = target.index(name, columns)?;
-            if given.contains(&index) {
+            if indexes.contains(&index) {
                 return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[index].name.to_owned() });
             }
-            given.push(index);
+            indexes.push(index);
         }
-        let wanted = if given.is_empty() { columns.len() } else { given.len() };
-        if width.is_some_and(|width| width > wanted || (width < wanted && !given.is_empty())) {
+        let expected = if indexes.is_empty() { columns.len() } else { indexes.len() };
+        if width.is_some_and(|width| width > expected || (width < expected && !indexes.is_empty())) {
             let width = width.unwrap_or_default();
-            let few_or_many = match width > wanted {
+            let problem = match width > expected {
                 true => "INSERT has more expressions than target columns",
                 false => "INSERT has more target columns than expressions",
             };
-            let message = format!("{few_or_many}: table {:?} takes {wanted} values, {width} are given", target.table);
+            let message = format!("{problem}: table {:?} takes {expected} values, {width} are given", target.table);
             return Err(SqlError::syntax(message));
         }
-        if given.is_empty() {
+        if indexes.is_empty() {
             // As in PostgreSQL, fewer values than columns are assigned to the first columns.
-            given.extend(0..width.unwrap_or(wanted));
+            indexes.extend(0..width.unwrap_or(expected));
         }
-        Ok(given)
+        Ok(indexes)
     }
 }
 
 /// `NOT EXISTS` of a row of the table that meets a condition.
 fn not_exists(target: &Target, condition: Expr) -> Expr {
-    let one = item(Action::Insert.code(), ACTION);
-    let subquery = select(vec![one], vec![alone(target.relation())], Some(condition));
+    let one = aliased(Action::Insert.code(), ACTION);
+    let subquery = select(vec![one], vec![without_joins(target.relation())], Some(condition));
     Expr::Exists { subquery, negated: true }
 }
 
 /// Sets the condition of a plain `SELECT`.
-fn filtered(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
+fn with_condition(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> {
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.selection = condition;
     }
     query
 }
 
-/// Query of an insert whose rows are all inserted, so that it needs no row ids or actions.
-fn inserting(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
-    let projection = columns.iter().zip(values).map(|(column, value)| item(value, column.name)).collect();
-    let query = select(projection, vec![alone(source)], None);
-    MutationQuery { query, outputs: Outputs::new(false, false, columns.len()) }
+/// Query of an insert without conflicts that update. All its rows are inserted, so it needs no row ids or actions.
+fn insert_query(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
+    let projection = columns.iter().zip(values).map(|(column, value)| aliased(value, column.name)).collect();
+    let query = select(projection, vec![without_joins(source)], None);
+    MutationQuery { query, outputs: Outputs::new(HiddenColumns::None, columns.len()) }
 }
 
 /// Number of columns of a query. `None` if it is known only after planning.
-fn width_of(source: &Query) -> Result<Option<usize>> {
+fn column_count(source: &Query) -> Result<Option<usize>> {
     match source.body.as_ref() {
         SetExpr::Values(values) => {
             let mut widths = values.rows.iter().map(|row| row.content.len());
@@ -314,9 +322,9 @@ fn width_of(source: &Query) -> Result<Option<usize>> {
             }
         }
         SetExpr::Select(select) => {
-            let is_one =
+            let is_one_column =
                 |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
-            Ok(select.projection.iter().all(is_one).then_some(select.projection.len()))
+            Ok(select.projection.iter().all(is_one_column).then_some(select.projection.len()))
         }
         _ => Ok(None),
     }
@@ -324,15 +332,15 @@ fn width_of(source: &Query) -> Result<Option<usize>> {
 
 /// Replaces `DEFAULT` in the rows of `VALUES` with the default of its column, and casts parameters to the type of their
 /// column.
-fn with_defaults(source: &Query, given: &[usize], columns: &[TargetColumn<'_>]) -> Box<Query> {
+fn with_defaults(source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Box<Query> {
     let mut source = Box::new(source.clone());
     if let SetExpr::Values(values) = source.body.as_mut() {
         for row in &mut values.rows {
-            for (value, index) in row.content.iter_mut().zip(given) {
+            for (value, index) in row.content.iter_mut().zip(indexes) {
                 *value = columns[*index].value(value);
             }
         }
     }
-    values_with_queries(&mut source.body);
+    rewrite_values_with_queries(&mut source.body);
     source
 }

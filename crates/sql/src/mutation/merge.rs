@@ -5,14 +5,15 @@ use datafusion_sql::sqlparser::ast::{
     MergeInsertExpr, MergeInsertKind, ObjectName, OutputClause, SelectItem, TableFactor, WildcardAdditionalOptions,
 };
 
-use super::assign::values_of;
-use super::nothing::is_nothing;
-use super::qualify::qualified;
-use super::target::{Target, name_of};
-use super::{ACTION, Action, MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
+use super::assign::assigned_values;
+use super::do_nothing::is_do_nothing;
+use super::qualify::qualify_columns;
+use super::target::{Target, relation_name};
+use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::syntax::{
-    all_of, alone, any_of, case, column, derived, integer, is_not_null, is_null, item, joined, nested, never, select,
+    aliased, all_of, any_of, case, column, derived_table, false_literal, integer, is_not_null, is_null, parenthesized,
+    select, with_join, without_joins,
 };
 
 /// Marker column of the source. It is null in rows of the join that have no source row.
@@ -31,7 +32,7 @@ pub(super) struct Merge {
 struct Clause {
     when: When,
     predicate: Option<Expr>,
-    then: Then,
+    then: ClauseAction,
 }
 
 /// Rows of the join that a clause applies to.
@@ -45,15 +46,15 @@ enum When {
 }
 
 #[derive(Clone, Debug)]
-enum Then {
+enum ClauseAction {
     Insert { columns: Vec<ObjectName>, values: Vec<Expr> },
     Update(Vec<Assignment>),
     Delete,
     Nothing,
 }
 
-pub(super) fn parts(merge: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
-    let target = Target::of(&merge.table)?;
+pub(super) fn split(merge: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+    let target = Target::from_table_factor(&merge.table)?;
     target.check_name(&merge.source)?;
     let returning = match merge.output {
         None => None,
@@ -62,7 +63,7 @@ pub(super) fn parts(merge: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>
             return Err(SqlError::unsupported("OUTPUT in MERGE", "RETURNING is"));
         }
     };
-    let clauses = merge.clauses.into_iter().map(Clause::of).collect::<Result<Vec<_>>>()?;
+    let clauses = merge.clauses.into_iter().map(Clause::from_ast).collect::<Result<Vec<_>>>()?;
     if clauses.is_empty() {
         let message = "syntax error: MERGE has no WHEN clause";
         return Err(SqlError::syntax(message));
@@ -72,7 +73,7 @@ pub(super) fn parts(merge: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>
 }
 
 impl Clause {
-    fn of(clause: MergeClause) -> Result<Self> {
+    fn from_ast(clause: MergeClause) -> Result<Self> {
         let allowed = "WHEN ... AND condition THEN is";
         let when = match clause.clause_kind {
             MergeClauseKind::Matched => When::Matched,
@@ -80,33 +81,33 @@ impl Clause {
             MergeClauseKind::NotMatchedBySource => When::NotMatchedBySource,
         };
         let then = match clause.action {
-            action if is_nothing(&action) => Then::Nothing,
+            action if is_do_nothing(&action) => ClauseAction::Nothing,
             MergeAction::Insert(insert) => {
-                refuse(&[(insert.insert_predicate.is_some(), "INSERT ... WHERE in MERGE")], allowed)?;
+                reject_parts(&[(insert.insert_predicate.is_some(), "INSERT ... WHERE in MERGE")], allowed)?;
                 let values = one_row(&insert)?;
-                Then::Insert { columns: insert.columns, values }
+                ClauseAction::Insert { columns: insert.columns, values }
             }
             MergeAction::Update(update) => {
-                refuse(
+                reject_parts(
                     &[
                         (update.update_predicate.is_some(), "UPDATE ... WHERE in MERGE"),
                         (update.delete_predicate.is_some(), "DELETE WHERE in MERGE"),
                     ],
                     allowed,
                 )?;
-                Then::Update(update.assignments)
+                ClauseAction::Update(update.assignments)
             }
-            MergeAction::Delete { .. } => Then::Delete,
+            MergeAction::Delete { .. } => ClauseAction::Delete,
         };
         Ok(Self { when, predicate: clause.predicate, then })
     }
 
     fn action(&self) -> Action {
         match self.then {
-            Then::Insert { .. } => Action::Insert,
-            Then::Update(_) => Action::Update,
-            Then::Delete => Action::Delete,
-            Then::Nothing => Action::Nothing,
+            ClauseAction::Insert { .. } => Action::Insert,
+            ClauseAction::Update(_) => Action::Update,
+            ClauseAction::Delete => Action::Delete,
+            ClauseAction::Nothing => Action::Nothing,
         }
     }
 }
@@ -129,13 +130,13 @@ impl Merge {
         let values = self.clauses.iter().map(|clause| self.values(clause, target, columns));
         let values = values.collect::<Result<Vec<_>>>()?;
 
-        let mut projection = vec![item(target.row(), ROW)];
+        let mut projection = vec![aliased(target.row_id(), ROW)];
         let actions = self.clauses.iter().map(|clause| clause.action().code()).collect();
-        projection.push(item(first_that_holds(&conditions, actions, Action::Nothing.code()), ACTION));
+        projection.push(aliased(first_that_holds(&conditions, actions, Action::Nothing.code()), ACTION));
         for (index, column) in columns.iter().enumerate() {
             let old = target.column(column.name);
             let values = values.iter().map(|values| values[index].clone().unwrap_or_else(|| old.clone())).collect();
-            projection.push(item(first_that_holds(&conditions, values, old), column.name));
+            projection.push(aliased(first_that_holds(&conditions, values, old), column.name));
         }
         let constraint = JoinConstraint::On(self.on.clone());
         let operator = match join {
@@ -144,17 +145,17 @@ impl Merge {
             Join::Targets => JoinOperator::Right(constraint),
             Join::Both => JoinOperator::FullOuter(constraint),
         };
-        let from = joined(source, operator, target.relation());
+        let from = with_join(source, operator, target.relation());
         let query = select(projection, vec![from], self.selection(join, conditions));
-        Ok(MutationQuery { query, outputs: Outputs::new(true, true, columns.len()) })
+        Ok(MutationQuery { query, outputs: Outputs::new(HiddenColumns::RowAndAction, columns.len()) })
     }
 
-    fn has(&self, when: When) -> bool {
+    fn has_clause(&self, when: When) -> bool {
         self.clauses.iter().any(|clause| clause.when == when)
     }
 
     fn join(&self) -> Join {
-        match (self.has(When::NotMatched), self.has(When::NotMatchedBySource)) {
+        match (self.has_clause(When::NotMatched), self.has_clause(When::NotMatchedBySource)) {
             (false, false) => Join::Matches,
             (true, false) => Join::Sources,
             (false, true) => Join::Targets,
@@ -165,7 +166,7 @@ impl Merge {
     /// Returns the source relation and its marker column. The marker is null in rows without a source row; the relation
     /// has the column only if the join has such rows.
     fn source(&self, join: Join) -> Result<(TableFactor, Expr)> {
-        let name = name_of(&self.source);
+        let name = relation_name(&self.source);
         let relation = name.as_deref().unwrap_or(SOURCE);
         let marker = column(relation, SOURCE);
         if matches!(join, Join::Matches | Join::Sources) {
@@ -178,8 +179,8 @@ impl Merge {
             ));
         }
         let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
-        let marked = select(vec![all, item(integer(1), SOURCE)], vec![alone(self.source.clone())], None);
-        Ok((derived(marked, relation, &[]), marker))
+        let marked = select(vec![all, aliased(integer(1), SOURCE)], vec![without_joins(self.source.clone())], None);
+        Ok((derived_table(marked, relation, &[]), marker))
     }
 
     /// Condition on a row of the join for a clause to apply. `None` if the clause applies to every row.
@@ -192,46 +193,55 @@ impl Merge {
         marker: &Expr,
     ) -> Option<Expr> {
         let has_target = (clause.when == When::Matched && matches!(join, Join::Sources | Join::Both))
-            .then(|| is_not_null(target.row()));
+            .then(|| is_not_null(target.row_id()));
         let has_source = (clause.when == When::Matched && matches!(join, Join::Targets | Join::Both))
             .then(|| is_not_null(marker.clone()));
-        let has_none = match clause.when {
+        let is_unmatched = match clause.when {
             When::Matched => None,
-            When::NotMatched => Some(is_null(target.row())),
+            When::NotMatched => Some(is_null(target.row_id())),
             When::NotMatchedBySource => Some(is_null(marker.clone())),
         };
-        let predicate = clause.predicate.as_ref().map(|predicate| self.visible(clause, predicate, target, columns));
-        all_of([has_target, has_source, has_none, predicate.map(nested)].into_iter().flatten())
+        let predicate =
+            clause.predicate.as_ref().map(|predicate| self.qualify_for_clause(clause, predicate, target, columns));
+        all_of([has_target, has_source, is_unmatched, predicate.map(parenthesized)].into_iter().flatten())
     }
 
     /// Qualifies the unqualified columns of a clause with the one relation that the clause can refer to. A clause for
     /// matches can refer to both relations and stays as it is.
-    fn visible(&self, clause: &Clause, expression: &Expr, target: &Target, columns: &[TargetColumn<'_>]) -> Expr {
-        match (clause.when, name_of(&self.source)) {
-            (When::NotMatched, Some(source)) => qualified(expression, columns, &source),
-            (When::NotMatchedBySource, _) => qualified(expression, columns, &target.alias),
+    fn qualify_for_clause(
+        &self,
+        clause: &Clause,
+        expression: &Expr,
+        target: &Target,
+        columns: &[TargetColumn<'_>],
+    ) -> Expr {
+        match (clause.when, relation_name(&self.source)) {
+            (When::NotMatched, Some(source)) => qualify_columns(expression, columns, &source),
+            (When::NotMatchedBySource, _) => qualify_columns(expression, columns, &target.alias),
             _ => expression.clone(),
         }
     }
 
-    /// Values that a clause assigns, one per column. `None` for columns that it leaves unchanged.
+    /// Values that a clause assigns, one per column. `None` for columns that the clause does not change.
     fn values(&self, clause: &Clause, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<Option<Expr>>> {
-        let value = |column: &TargetColumn<'_>, value: &Expr| column.cast(self.visible(clause, value, target, columns));
+        let value = |column: &TargetColumn<'_>, value: &Expr| {
+            column.cast(self.qualify_for_clause(clause, value, target, columns))
+        };
         match &clause.then {
-            Then::Delete | Then::Nothing => Ok(vec![None; columns.len()]),
-            Then::Update(assignments) => {
-                let set = values_of(assignments, target, columns)?;
+            ClauseAction::Delete | ClauseAction::Nothing => Ok(vec![None; columns.len()]),
+            ClauseAction::Update(assignments) => {
+                let set = assigned_values(assignments, target, columns)?;
                 Ok(columns.iter().zip(set).map(|(column, set)| set.map(|set| value(column, &set))).collect())
             }
-            Then::Insert { columns: names, values } => {
+            ClauseAction::Insert { columns: names, values } => {
                 let indexes = match names.as_slice() {
                     // As in PostgreSQL, fewer values than columns are assigned to the first columns.
                     [] => (0..values.len().min(columns.len())).collect(),
                     names => names.iter().map(|name| target.index(name, columns)).collect::<Result<Vec<_>>>()?,
                 };
                 if indexes.len() != values.len() {
-                    let (wanted, given) = (indexes.len(), values.len());
-                    let message = format!("INSERT in MERGE takes {wanted} values, {given} are given");
+                    let (expected, given) = (indexes.len(), values.len());
+                    let message = format!("INSERT in MERGE takes {expected} values, {given} are given");
                     return Err(SqlError::syntax(message));
                 }
                 let mut row = vec![None; columns.len()];
@@ -242,32 +252,34 @@ impl Merge {
                         return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: column.name.to_owned() });
                     }
                 }
-                let rest = |(column, value): (&TargetColumn<'_>, Option<Expr>)| {
+                let value_or_default = |(column, value): (&TargetColumn<'_>, Option<Expr>)| {
                     Some(value.unwrap_or_else(|| column.cast(column.default())))
                 };
-                Ok(columns.iter().zip(row).map(rest).collect())
+                Ok(columns.iter().zip(row).map(value_or_default).collect())
             }
         }
     }
 
     /// Condition that some clause changes a row. `None` if every row of the join is changed.
     fn selection(&self, join: Join, conditions: Vec<Option<Expr>>) -> Option<Expr> {
-        let covers = |when| self.clauses.iter().any(|clause| clause.when == when && clause.predicate.is_none());
+        let has_unconditional_clause =
+            |when| self.clauses.iter().any(|clause| clause.when == when && clause.predicate.is_none());
         let is_in_join = |when| match when {
             When::Matched => true,
             When::NotMatched => matches!(join, Join::Sources | Join::Both),
             When::NotMatchedBySource => matches!(join, Join::Targets | Join::Both),
         };
         let all = [When::Matched, When::NotMatched, When::NotMatchedBySource];
-        let does_all = self.clauses.iter().all(|clause| clause.action() != Action::Nothing);
-        if does_all && all.into_iter().all(|when| !is_in_join(when) || covers(when)) {
+        let all_change_rows = self.clauses.iter().all(|clause| clause.action() != Action::Nothing);
+        if all_change_rows && all.into_iter().all(|when| !is_in_join(when) || has_unconditional_clause(when)) {
             return None;
         }
-        let does = self.clauses.iter().map(|clause| clause.action() != Action::Nothing);
-        let conditions = does.zip(conditions).filter_map(|(does, condition)| does.then_some(condition));
+        let changes_rows = self.clauses.iter().map(|clause| clause.action() != Action::Nothing);
+        let conditions =
+            changes_rows.zip(conditions).filter_map(|(changes_rows, condition)| changes_rows.then_some(condition));
         // A clause without a condition applies to every row. If no clause changes anything, no row is needed.
         let conditions: Option<Vec<Expr>> = conditions.collect();
-        Some(any_of(conditions?.into_iter().map(nested)).unwrap_or_else(never))
+        Some(any_of(conditions?.into_iter().map(parenthesized)).unwrap_or_else(false_literal))
     }
 }
 
@@ -290,14 +302,14 @@ fn first_that_holds(conditions: &[Option<Expr>], mut values: Vec<Expr>, otherwis
     for (condition, value) in conditions.iter().zip(values) {
         match condition {
             Some(condition) => branches.push((condition.clone(), value)),
-            None => return shortest(branches, value),
+            None => return shortened_case(branches, value),
         }
     }
-    shortest(branches, last)
+    shortened_case(branches, last)
 }
 
 /// A `CASE` without trailing branches that have the same value as `last`.
-fn shortest(mut branches: Vec<(Expr, Expr)>, last: Expr) -> Expr {
+fn shortened_case(mut branches: Vec<(Expr, Expr)>, last: Expr) -> Expr {
     while branches.last().is_some_and(|(_, value)| *value == last) {
         branches.pop();
     }

@@ -10,10 +10,10 @@ use crate::syntax::column;
 
 /// Qualifies unqualified columns of the target in an expression with the name of `relation`.
 ///
-/// Columns within subqueries are left alone: they may belong to a subquery's own tables.
-pub(super) fn qualified(expression: &Expr, columns: &[TargetColumn<'_>], relation: &str) -> Expr {
+/// Columns within subqueries do not change: they may belong to a subquery's own tables.
+pub(super) fn qualify_columns(expression: &Expr, columns: &[TargetColumn<'_>], relation: &str) -> Expr {
     let mut expression = expression.clone();
-    let _: ControlFlow<()> = expression.visit(&mut Qualify { columns, relation, subqueries: 0 });
+    let _: ControlFlow<()> = expression.visit(&mut Qualify { columns, relation, subquery_depth: 0 });
     expression
 }
 
@@ -21,24 +21,24 @@ struct Qualify<'a> {
     columns: &'a [TargetColumn<'a>],
     relation: &'a str,
     /// Depth of subqueries at the current expression.
-    subqueries: usize,
+    subquery_depth: usize,
 }
 
 impl VisitorMut for Qualify<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries += 1;
+        self.subquery_depth += 1;
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
+        self.subquery_depth -= 1;
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.subqueries == 0
+        if self.subquery_depth == 0
             && let Expr::Identifier(name) = expression
         {
             let name = normalize(name);

@@ -66,7 +66,7 @@ impl Target {
     }
 
     /// Converts a table reference as it is written in `FROM`.
-    pub fn of(factor: &TableFactor) -> Result<Self> {
+    pub fn from_table_factor(factor: &TableFactor) -> Result<Self> {
         match factor {
             TableFactor::Table {
                 name,
@@ -87,10 +87,10 @@ impl Target {
         }
     }
 
-    /// Converts the table of an `UPDATE` or `DELETE`. Other dialects allow joins there; here they are an error.
-    pub fn alone(verb: &str, table: &TableWithJoins, instead: &str) -> Result<Self> {
+    /// Converts the table of an `UPDATE` or `DELETE`. Returns an error for joins, which other dialects allow there.
+    pub fn single_table(verb: &str, table: &TableWithJoins, instead: &str) -> Result<Self> {
         if table.joins.is_empty() {
-            return Self::of(&table.relation);
+            return Self::from_table_factor(&table.relation);
         }
         Err(SqlError::unsupported(format!("{verb} of joined tables"), format!("{instead} joins others")))
     }
@@ -100,7 +100,8 @@ impl Target {
         table(TARGET, &self.alias)
     }
 
-    pub fn row(&self) -> Expr {
+    /// The hidden column with the row id.
+    pub fn row_id(&self) -> Expr {
         column(&self.alias, ROW)
     }
 
@@ -135,12 +136,12 @@ impl Target {
         Ok(())
     }
 
-    /// Like [`Target::check_names`], for one relation.
+    /// Returns an error if one relation has the same name as the target.
     pub fn check_name(&self, factor: &TableFactor) -> Result<()> {
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             return self.check_names([table_with_joins.as_ref()]);
         }
-        if name_of(factor).is_some_and(|name| name == self.alias) {
+        if relation_name(factor).is_some_and(|name| name == self.alias) {
             return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: self.alias.clone() });
         }
         Ok(())
@@ -148,7 +149,7 @@ impl Target {
 }
 
 /// Name that qualifies the columns of a relation.
-pub(super) fn name_of(factor: &TableFactor) -> Option<String> {
+pub(super) fn relation_name(factor: &TableFactor) -> Option<String> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }

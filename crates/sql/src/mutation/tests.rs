@@ -15,7 +15,7 @@ fn mutation(sql: &str) -> Result<Arc<Mutation>> {
 }
 
 /// Query of a statement on a table with the columns `a` (the key), `b` (default 7) and `c`.
-fn planned(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> {
+fn mutation_query(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> {
     let seven = syntax::integer(7);
     let [a, b, c] = types;
     let columns = [
@@ -28,7 +28,7 @@ fn planned(sql: &str, types: [Option<LogicalType>; 3]) -> Result<MutationQuery> 
 
 /// Text of a query, without quotes that do not matter.
 fn text(sql: &str) -> String {
-    let text = planned(sql, [None; 3]).unwrap().query.to_string();
+    let text = mutation_query(sql, [None; 3]).unwrap().query.to_string();
     let mut parts = text.split('"').enumerate();
     parts
         .try_fold(String::new(), |text, (index, part)| match index % 2 == 1 && part.contains(' ') {
@@ -46,13 +46,13 @@ fn check(cases: &[(&str, &str)]) {
 
 fn check_errors(cases: &[(&str, &str)]) {
     for (sql, message) in cases {
-        let error = planned(sql, [None; 3]).unwrap_err().to_string();
+        let error = mutation_query(sql, [None; 3]).unwrap_err().to_string();
         assert!(error.contains(message), "{sql}: {error}");
     }
 }
 
 #[test]
-fn update_gives_all_columns_of_the_rows_it_means() {
+fn update_selects_all_columns_of_the_rows_to_change() {
     check(&[
         (
             "UPDATE t SET b = 1",
@@ -99,7 +99,7 @@ fn update_gives_all_columns_of_the_rows_it_means() {
 }
 
 #[test]
-fn delete_gives_ids_and_where_they_are_returned_values() {
+fn delete_returns_ids_and_values_for_returning() {
     check(&[
         ("DELETE FROM t", r#"SELECT t."taut row" AS "taut row" FROM "taut target" AS t"#),
         (
@@ -124,7 +124,7 @@ fn delete_gives_ids_and_where_they_are_returned_values() {
 }
 
 #[test]
-fn insert_gives_rows_in_table_order_with_defaults() {
+fn insert_returns_rows_in_table_order_with_defaults() {
     check(&[
         (
             "INSERT INTO t DEFAULT VALUES",
@@ -199,7 +199,7 @@ fn conflicts_are_found_by_a_join_with_the_key() {
 }
 
 #[test]
-fn merge_takes_the_first_clause_that_holds() {
+fn merge_applies_the_first_clause_that_holds() {
     check(&[
         (
             "MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN UPDATE SET b = u.b WHEN NOT MATCHED THEN INSERT VALUES (a, u.b)",
@@ -250,7 +250,7 @@ fn merge_takes_the_first_clause_that_holds() {
 }
 
 #[test]
-fn returning_is_over_the_written_rows() {
+fn returning_refers_to_the_written_rows() {
     let returning = |sql| mutation(sql).unwrap().returning_query().map(|query| query.to_string());
     let written = |items| Some(format!("SELECT {items} FROM \"taut written\" AS \"x\""));
     assert_eq!(returning("UPDATE t AS x SET b = 1 RETURNING x.a, b + 1 AS d"), written("x.a, b + 1 AS d"));
@@ -259,9 +259,9 @@ fn returning_is_over_the_written_rows() {
 }
 
 #[test]
-fn values_that_meet_others_of_their_column_are_cast() {
+fn assigned_values_are_cast_to_the_type_of_their_column() {
     let types = [Some(LogicalType::BigInt), Some(LogicalType::Decimal { precision: 20, scale: 2 }), None];
-    let text = |sql| planned(sql, types).unwrap().query.to_string().replace('"', "");
+    let text = |sql| mutation_query(sql, types).unwrap().query.to_string().replace('"', "");
     assert!(
         text("UPDATE t SET a = $1, b = 1.5")
             .starts_with("SELECT t.taut row AS taut row, taut_assign_bigint($1) AS a, 1.5 AS b, t.c AS c FROM")
@@ -278,7 +278,7 @@ fn values_that_meet_others_of_their_column_are_cast() {
 }
 
 #[test]
-fn explained_and_prepared_ones_are_seen() {
+fn explained_and_prepared_mutations_are_recognized() {
     let explain = |sql| match parse(sql).unwrap().pop() {
         Some(Statement::Mutation { explain, .. }) => explain.map(|options| options.analyze),
         other => panic!("{other:?}"),

@@ -4,11 +4,11 @@ use datafusion_sql::sqlparser::ast::{
     Assignment, Expr, LimitClause, Query, SelectItem, TableWithJoins, Update as Ast, UpdateTableFromKind,
 };
 
-use super::assign::values_of;
+use super::assign::assigned_values;
 use super::target::Target;
-use super::{MutationQuery, Outputs, Parts, ROW, TargetColumn, refuse};
+use super::{HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::error::{Result, SqlError};
-use crate::syntax::{alone, item, select};
+use crate::syntax::{aliased, select, without_joins};
 
 /// The parts of an `UPDATE`.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub(super) struct Update {
 }
 
 /// Splits an `UPDATE` into its target, its parts and its `RETURNING` clause.
-pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
-    refuse(
+pub(super) fn split(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+    reject_parts(
         &[
             (update.or.is_some(), "UPDATE OR"),
             (update.output.is_some(), "OUTPUT in UPDATE"),
@@ -30,47 +30,46 @@ pub(super) fn parts(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
         ],
         "UPDATE t SET a = 1 FROM u WHERE t.b = u.b RETURNING t.a is",
     )?;
-    let target = Target::alone("UPDATE", &update.table, "UPDATE t SET ... FROM")?;
+    let target = Target::single_table("UPDATE", &update.table, "UPDATE t SET ... FROM")?;
     let from = match update.from {
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         _ => Vec::new(),
     };
     target.check_names(&from)?;
-    refuse_limit("UPDATE with FROM", update.limit.is_some() && !from.is_empty())?;
+    reject_limit("UPDATE with FROM", update.limit.is_some() && !from.is_empty())?;
     let parts = Update { assignments: update.assignments, from, selection: update.selection, limit: update.limit };
     Ok((target, Parts::Update(parts), update.returning))
 }
 
 impl Update {
     /// An update of all rows that meet a condition.
-    pub fn of(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
+    pub fn where_holds(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
         Self { assignments, from: Vec::new(), selection, limit: None }
     }
 
     /// Indexes of the columns that the statement assigns to.
-    pub fn assigned(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
-        let values = values_of(&self.assignments, target, columns)?;
+    pub fn assigned_columns(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<Vec<usize>> {
+        let values = assigned_values(&self.assignments, target, columns)?;
         Ok(values.iter().enumerate().filter_map(|(index, value)| value.as_ref().map(|_| index)).collect())
     }
 
     /// The query for the row ids and the new values of all columns.
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
-        let values = values_of(&self.assignments, target, columns)?;
+        let values = assigned_values(&self.assignments, target, columns)?;
         let values = columns
             .iter()
             .zip(values)
-            .map(|(column, value)| item(value.unwrap_or_else(|| target.column(column.name)), column.name));
-        let projection = std::iter::once(item(target.row(), ROW)).chain(values).collect();
-        let from = std::iter::once(alone(target.relation())).chain(self.from.iter().cloned()).collect();
-        let query = limited(select(projection, from, self.selection.clone()), self.limit.as_ref());
-        let (has_row, has_action) = (true, false);
-        Ok(MutationQuery { query, outputs: Outputs::new(has_row, has_action, columns.len()) })
+            .map(|(column, value)| aliased(value.unwrap_or_else(|| target.column(column.name)), column.name));
+        let projection = std::iter::once(aliased(target.row_id(), ROW)).chain(values).collect();
+        let from = std::iter::once(without_joins(target.relation())).chain(self.from.iter().cloned()).collect();
+        let query = with_limit(select(projection, from, self.selection.clone()), self.limit.as_ref());
+        Ok(MutationQuery { query, outputs: Outputs::new(HiddenColumns::Row, columns.len()) })
     }
 }
 
-/// Refuses `LIMIT` with a join, because it would count the rows of the join. A row of the target may have several of
-/// these.
-pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
+/// Returns an error for `LIMIT` with a join, because it would count the rows of the join. A row of the target may have
+/// several rows in the join.
+pub(super) fn reject_limit(what: &str, is_given: bool) -> Result<()> {
     match is_given {
         true => Err(SqlError::unsupported(
             format!("LIMIT in {what}"),
@@ -81,7 +80,7 @@ pub(super) fn refuse_limit(what: &str, is_given: bool) -> Result<()> {
 }
 
 /// Adds a `LIMIT` clause to a query.
-pub(super) fn limited(mut query: Box<Query>, limit: Option<&Expr>) -> Box<Query> {
+pub(super) fn with_limit(mut query: Box<Query>, limit: Option<&Expr>) -> Box<Query> {
     query.limit_clause =
         limit.map(|limit| LimitClause::LimitOffset { limit: Some(limit.clone()), offset: None, limit_by: Vec::new() });
     query

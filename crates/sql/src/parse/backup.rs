@@ -5,7 +5,7 @@ use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::Token;
 use taut_store::backup::BackupOptions;
 
-use super::takes_word;
+use super::consume_word;
 use crate::error::{Result, SqlError};
 use crate::statement::Statement;
 
@@ -15,12 +15,12 @@ use crate::statement::Statement;
 /// # Errors
 /// If the rest of the statement is invalid.
 pub(super) fn backup(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
-    if !takes_word(parser, "backup") {
+    if !consume_word(parser, "backup") {
         return Ok(None);
     }
     parser.expect_keyword(Keyword::DATABASE)?;
-    if takes_word(parser, "stop") {
-        return match takes_word(parser, "log") {
+    if consume_word(parser, "stop") {
+        return match consume_word(parser, "log") {
             true => Ok(Some(Statement::StopLogRetention)),
             false => Ok(parser.expected_ref("LOG", parser.peek_token_ref())?),
         };
@@ -31,7 +31,7 @@ pub(super) fn backup(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     if parser.parse_keyword(Keyword::WITH) {
         parser.expect_token(&Token::LParen)?;
         loop {
-            option(parser, &mut options)?;
+            parse_option(parser, &mut options)?;
             if !parser.consume_token(&Token::Comma) {
                 break;
             }
@@ -41,25 +41,25 @@ pub(super) fn backup(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     Ok(Some(Statement::Backup { directory, options }))
 }
 
-fn option(parser: &mut Parser<'_>, options: &mut BackupOptions) -> Result<()> {
+fn parse_option(parser: &mut Parser<'_>, options: &mut BackupOptions) -> Result<()> {
     let name = parser.parse_identifier()?.value.to_ascii_lowercase();
     let value = parser.consume_token(&Token::Eq).then(|| match parser.next_token().token {
         Token::SingleQuotedString(text) => text,
         other => other.to_string(),
     });
-    let refused = |allowed: &str| {
+    let invalid_option = |allowed: &str| {
         let value = value.as_deref().map_or_else(String::new, |value| format!(" = {value}"));
         SqlError::unsupported(format!("option {name}{value} of BACKUP DATABASE"), allowed)
     };
     match (name.as_str(), value.as_deref().map(str::to_ascii_lowercase).as_deref()) {
         ("log", None | Some("true" | "on")) => options.log = true,
         ("log", Some("false" | "off")) => options.log = false,
-        ("log", _) => return Err(refused("log takes true or false")),
+        ("log", _) => return Err(invalid_option("log takes true or false")),
         ("keep", value) => match value.and_then(|value| value.parse().ok()).filter(|count| *count > 0) {
             Some(count) => options.keep = Some(count),
-            None => return Err(refused("keep takes how many backups are kept, 1 or more")),
+            None => return Err(invalid_option("keep takes how many backups are kept, 1 or more")),
         },
-        _ => return Err(refused("log and keep are")),
+        _ => return Err(invalid_option("log and keep are")),
     }
     Ok(())
 }

@@ -13,13 +13,13 @@ use crate::types::{TYPES_ALLOWED, has_length, logical_type_of};
 ///
 /// # Errors
 /// If a type or a constraint is not supported.
-pub fn columns_of(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Result<(Vec<Column>, Declared)> {
+pub fn convert_columns(definitions: &[ColumnDef], notices: &mut Vec<String>) -> Result<(Vec<Column>, Declared)> {
     let mut declared = Declared::default();
-    let columns = definitions.iter().map(|definition| column_of(definition, &mut declared, notices));
+    let columns = definitions.iter().map(|definition| convert_column(definition, &mut declared, notices));
     Ok((columns.collect::<Result<_>>()?, declared))
 }
 
-fn column_of(definition: &ColumnDef, declared: &mut Declared, notices: &mut Vec<String>) -> Result<Column> {
+fn convert_column(definition: &ColumnDef, declared: &mut Declared, notices: &mut Vec<String>) -> Result<Column> {
     let name = normalize(&definition.name);
     let Some(logical_type) = logical_type_of(&definition.data_type) else {
         return Err(SqlError::unsupported(format!("type {} of column {name:?}", definition.data_type), TYPES_ALLOWED));
@@ -33,7 +33,7 @@ fn column_of(definition: &ColumnDef, declared: &mut Declared, notices: &mut Vec<
             ColumnOption::Null => {}
             ColumnOption::NotNull => nullable = false,
             other => {
-                if declared.take(&name, option.name.as_ref(), other)?.is_none() {
+                if declared.add_column_option(&name, option.name.as_ref(), other)?.is_none() {
                     return Err(SqlError::unsupported(
                         format!("{other} on column {name:?}"),
                         "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and REFERENCES are",

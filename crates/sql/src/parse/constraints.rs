@@ -13,7 +13,12 @@ use crate::identifiers::{local_name, normalize};
 
 impl Declared {
     /// Adds an option of a column. Returns `None` if the option is not a constraint or a default.
-    pub(super) fn take(&mut self, column: &str, name: Option<&Ident>, option: &ColumnOption) -> Result<Option<()>> {
+    pub(super) fn add_column_option(
+        &mut self,
+        column: &str,
+        name: Option<&Ident>,
+        option: &ColumnOption,
+    ) -> Result<Option<()>> {
         let columns = || vec![column.to_owned()];
         let rule = match option {
             ColumnOption::Default(value) => {
@@ -21,11 +26,11 @@ impl Declared {
                 return Ok(Some(()));
             }
             ColumnOption::PrimaryKey(key) => {
-                plain(&key.characteristics)?;
+                check_characteristics(&key.characteristics)?;
                 DeclaredRule::Key { columns: columns(), is_primary: true }
             }
             ColumnOption::Unique(key) => {
-                unique(key)?;
+                check_unique(key)?;
                 DeclaredRule::Key { columns: columns(), is_primary: false }
             }
             ColumnOption::Check(check) => check_rule(check)?,
@@ -46,15 +51,15 @@ impl Declared {
 }
 
 /// Converts a table constraint.
-pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> {
+pub fn table_constraint(constraint: TableConstraint) -> Result<DeclaredConstraint> {
     let (name, rule) = match &constraint {
         TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
-            plain(characteristics)?;
-            (name, DeclaredRule::Key { columns: names_of(columns)?, is_primary: true })
+            check_characteristics(characteristics)?;
+            (name, DeclaredRule::Key { columns: key_columns(columns)?, is_primary: true })
         }
         TableConstraint::Unique(key) => {
-            unique(key)?;
-            (&key.name, DeclaredRule::Key { columns: names_of(&key.columns)?, is_primary: false })
+            check_unique(key)?;
+            (&key.name, DeclaredRule::Key { columns: key_columns(&key.columns)?, is_primary: false })
         }
         TableConstraint::Check(check) => (&check.name, check_rule(check)?),
         TableConstraint::ForeignKey(key) => (&key.name, foreign_key(key, key.columns.iter().map(normalize).collect())?),
@@ -67,10 +72,10 @@ pub fn constraint_of(constraint: TableConstraint) -> Result<DeclaredConstraint> 
 }
 
 /// Converts a change of constraints or defaults. Returns `None` for other changes of a table.
-pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
+pub fn constraint_change(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
     Ok(Some(match operation {
         AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
-            ConstraintChange::Add(constraint_of(constraint.clone())?)
+            ConstraintChange::Add(table_constraint(constraint.clone())?)
         }
         AlterTableOperation::AddConstraint { .. } => {
             return Err(SqlError::unsupported("NOT VALID", "a constraint holds for all rows of its table"));
@@ -94,7 +99,7 @@ pub fn change_of(operation: &AlterTableOperation) -> Result<Option<ConstraintCha
     }))
 }
 
-fn names_of(columns: &[IndexColumn]) -> Result<Vec<String>> {
+fn key_columns(columns: &[IndexColumn]) -> Result<Vec<String>> {
     let name = |column: &IndexColumn| match &column.column {
         OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
             if column.operator_class.is_none() && *options == OrderByOptions::default() =>
@@ -106,8 +111,8 @@ fn names_of(columns: &[IndexColumn]) -> Result<Vec<String>> {
     columns.iter().map(name).collect()
 }
 
-fn unique(key: &UniqueConstraint) -> Result<()> {
-    plain(&key.characteristics)?;
+fn check_unique(key: &UniqueConstraint) -> Result<()> {
+    check_characteristics(&key.characteristics)?;
     match key.nulls_distinct {
         NullsDistinctOption::NotDistinct => {
             Err(SqlError::unsupported("UNIQUE NULLS NOT DISTINCT", "rows with a null in a key are all distinct"))
@@ -124,7 +129,7 @@ fn check_rule(check: &CheckConstraint) -> Result<DeclaredRule> {
 }
 
 fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<DeclaredRule> {
-    plain(&key.characteristics)?;
+    check_characteristics(&key.characteristics)?;
     let allowed = "FOREIGN KEY (a) REFERENCES t (b) ON DELETE NO ACTION, RESTRICT, CASCADE or SET NULL is";
     if let Some(kind) = &key.match_kind
         && kind.to_string() != "MATCH SIMPLE"
@@ -144,9 +149,9 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
     Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
 }
 
-/// Refuses constraints that are deferrable, deferred or not enforced: every constraint holds at the end of each
-/// statement.
-fn plain(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
+/// Returns an error for constraints that are deferrable, deferred or not enforced: every constraint holds at the end of
+/// each statement.
+fn check_characteristics(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
     match characteristics {
         Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),
         Some(ConstraintCharacteristics { deferrable: Some(true), .. }) => {

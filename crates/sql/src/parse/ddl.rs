@@ -6,8 +6,8 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_types::IndexKind;
 
-use super::columns::columns_of;
-use super::constraints::{change_of, constraint_of};
+use super::columns::convert_columns;
+use super::constraints::{constraint_change, table_constraint};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::statement::{NewIndex, Statement, TableSource};
@@ -22,7 +22,7 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         (create.inherits.is_some(), "INHERITS"),
         (create.on_commit.is_some(), "ON COMMIT"),
     ];
-    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+    if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
         return Err(SqlError::unsupported(what, "CREATE TABLE t (columns) WITH (options) and AS query are"));
     }
     let options = match create.table_options {
@@ -39,9 +39,9 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
             return Err(SqlError::unsupported("a list of columns before AS", "name the columns in the query"));
         }
         (None, _) => {
-            let (mut columns, mut declared) = columns_of(&create.columns, &mut notices)?;
+            let (mut columns, mut declared) = convert_columns(&create.columns, &mut notices)?;
             for constraint in create.constraints {
-                declared.constraints.push(constraint_of(constraint)?);
+                declared.constraints.push(table_constraint(constraint)?);
             }
             for column in &mut columns {
                 column.nullable &= !declared.is_primary(&column.name);
@@ -65,7 +65,7 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         (!create.with.is_empty() || !create.index_options.is_empty(), "an option of an index"),
         (!create.alter_options.is_empty(), "ALGORITHM or LOCK"),
     ];
-    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+    if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
         return Err(SqlError::unsupported(what, allowed));
     }
     let kind = match &create.using {
@@ -105,7 +105,7 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
         (truncate.partitions.is_some(), "TRUNCATE ... PARTITION"),
         (truncate.on_cluster.is_some(), "TRUNCATE ... ON CLUSTER"),
     ];
-    if let Some((_, what)) = unsupported.into_iter().find(|(given, _)| *given) {
+    if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
         return Err(SqlError::unsupported(what, "TRUNCATE TABLE t, u CONTINUE IDENTITY RESTRICT is"));
     }
     // ONLY and * matter only for inherited tables, which do not exist here.
@@ -116,13 +116,13 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
 pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>) -> Result<Statement> {
     let (mut options, mut changes) = (Vec::new(), Vec::new());
     for operation in operations {
-        if let Some(change) = change_of(&operation)? {
+        if let Some(change) = constraint_change(&operation)? {
             changes.push(change);
             continue;
         }
         match operation {
-            AlterTableOperation::SetOptionsParens { options: given } => {
-                for option in given {
+            AlterTableOperation::SetOptionsParens { options: new_options } => {
+                for option in new_options {
                     options.push(option_pair(option)?);
                 }
             }

@@ -4,7 +4,7 @@ use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::Token;
 
-use super::takes_word;
+use super::consume_word;
 use crate::error::Result;
 use crate::identifiers::local_name;
 use crate::statement::Statement;
@@ -15,10 +15,10 @@ use crate::statement::Statement;
 /// # Errors
 /// If the rest of the statement is not supported.
 pub(super) fn maintenance(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
-    if takes_word(parser, "checkpoint") {
+    if consume_word(parser, "checkpoint") {
         return Ok(Some(Statement::Checkpoint));
     }
-    if takes_word(parser, "vacuum") {
+    if consume_word(parser, "vacuum") {
         let in_parentheses = parser.consume_token(&Token::LParen);
         let full = parser.parse_keyword(Keyword::FULL);
         if in_parentheses {
@@ -35,7 +35,7 @@ pub(super) fn maintenance(parser: &mut Parser<'_>) -> Result<Option<Statement>> 
     let compacts = parser.maybe_parse(|parser| {
         parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
         let name = parser.parse_object_name(false)?;
-        match takes_word(parser, "compact") {
+        match consume_word(parser, "compact") {
             true => Ok(name),
             false => parser.expected_ref("COMPACT", parser.peek_token_ref()),
         }

@@ -10,14 +10,14 @@ use crate::mutation::Mutation;
 use crate::parameters::parameter;
 
 pub(super) fn is_mutation(ast: &Ast) -> bool {
-    matches!(ast, Ast::Prepare { statement, .. } if Mutation::is(statement))
+    matches!(ast, Ast::Prepare { statement, .. } if Mutation::is_mutation(statement))
 }
 
 /// Name and body of a `PREPARE` that passes [`is_mutation`]. In the body, each parameter is cast to its declared type.
 ///
 /// # Errors
 /// If the statement is not a `PREPARE`, or if it declares more types than its body has parameters.
-pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
+pub(super) fn split(ast: Ast) -> Result<(String, Ast)> {
     let Ast::Prepare { name, data_types, mut statement } = ast else {
         return Err(SqlError::unsupported("PREPARE of another statement", "queries, and what changes rows, are"));
     };
@@ -32,8 +32,8 @@ pub(super) fn mutation(ast: Ast) -> Result<(String, Ast)> {
         ControlFlow::Continue(())
     });
     if used < data_types.len() {
-        let what = format!("PREPARE {name} with {} types for {used} parameters", data_types.len());
-        return Err(SqlError::unsupported(what, "a type for each parameter that the statement uses is"));
+        let feature = format!("PREPARE {name} with {} types for {used} parameters", data_types.len());
+        return Err(SqlError::unsupported(feature, "a type for each parameter that the statement uses is"));
     }
     Ok((normalize(&name), *statement))
 }

@@ -5,7 +5,7 @@ use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::Token;
 use taut_store::Synchronous;
 
-use super::takes_word;
+use super::consume_word;
 use super::timeout::parse_timeout;
 use crate::error::{Result, SqlError};
 use crate::settings::{IsolationLevel, Setting, SettingValue};
@@ -52,7 +52,7 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
 
 /// Consumes the name of a setting of Taut.
 fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_sql::sqlparser::parser::ParserError> {
-    let found = Setting::ALL.into_iter().find(|setting| takes_word(parser, setting.name()));
+    let found = Setting::ALL.into_iter().find(|setting| consume_word(parser, setting.name()));
     found.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
 }
 
@@ -65,29 +65,29 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
         Token::Word(word) => (word.value.clone(), false),
         other => (other.to_string(), false),
     };
-    let refused = || SqlError::SettingValue { setting, value: text.clone() };
+    let invalid_value = || SqlError::SettingValue { setting, value: text.clone() };
     let name = text.to_ascii_lowercase();
-    let switch = || match name.as_str() {
+    let parse_switch = || match name.as_str() {
         "on" | "true" | "yes" | "1" => Ok(true),
         "off" | "false" | "no" | "0" => Ok(false),
-        _ => Err(refused()),
+        _ => Err(invalid_value()),
     };
-    let level = || IsolationLevel::of_name(&name).map(Some).ok_or_else(refused);
+    let parse_level = || IsolationLevel::from_name(&name).map(Some).ok_or_else(invalid_value);
     let transaction = |isolation, read_only, session| Ok(Statement::SetTransaction { isolation, read_only, session });
     let value = match setting {
         Setting::Synchronous => SettingValue::Synchronous(match name.as_str() {
             "full" => Synchronous::Full,
             "normal" => Synchronous::Normal,
             "off" => Synchronous::Off,
-            _ => return Err(refused()),
+            _ => return Err(invalid_value()),
         }),
-        Setting::Mover => SettingValue::Mover(switch()?),
+        Setting::Mover => SettingValue::Mover(parse_switch()?),
         Setting::TempDirectory if is_quoted => SettingValue::TempDirectory(Some(text)),
-        Setting::TempDirectory | Setting::StatementTimeout => return Err(refused()),
-        Setting::DefaultTransactionIsolation => return transaction(level()?, None, true),
-        Setting::TransactionIsolation => return transaction(level()?, None, false),
-        Setting::DefaultTransactionReadOnly => return transaction(None, Some(switch()?), true),
-        Setting::TransactionReadOnly => return transaction(None, Some(switch()?), false),
+        Setting::TempDirectory | Setting::StatementTimeout => return Err(invalid_value()),
+        Setting::DefaultTransactionIsolation => return transaction(parse_level()?, None, true),
+        Setting::TransactionIsolation => return transaction(parse_level()?, None, false),
+        Setting::DefaultTransactionReadOnly => return transaction(None, Some(parse_switch()?), true),
+        Setting::TransactionReadOnly => return transaction(None, Some(parse_switch()?), false),
     };
     Ok(Statement::Set(value))
 }

@@ -26,7 +26,7 @@ pub(super) fn is_transaction(ast: &Ast) -> bool {
 }
 
 /// Parses `ABORT`, which the parser does not support, as `ROLLBACK`.
-pub(super) fn abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
+pub(super) fn parse_abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
     let is_abort = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::ABORT);
     if !is_abort {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(super) fn transaction(ast: Ast) -> Result<Statement> {
             if !statements.is_empty() || exception.is_some() || has_end_keyword {
                 return Err(SqlError::unsupported("a block of BEGIN and END", BEGIN_ALLOWED));
             }
-            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            let Modes { isolation, read_only } = Modes::from_list(&modes)?;
             Ok(Statement::Begin { isolation, read_only })
         }
         Ast::Commit { chain, modifier, .. } => {
@@ -65,7 +65,7 @@ pub(super) fn transaction(ast: Ast) -> Result<Statement> {
         Ast::Savepoint { name } => Ok(Statement::Savepoint { name: normalize(&name) }),
         Ast::ReleaseSavepoint { name } => Ok(Statement::Release { name: normalize(&name) }),
         Ast::Set(Set::SetTransaction { modes, snapshot: None, session }) => {
-            let Modes { isolation, read_only } = Modes::of(&modes)?;
+            let Modes { isolation, read_only } = Modes::from_list(&modes)?;
             if isolation.is_none() && read_only.is_none() {
                 let message = "syntax error: SET TRANSACTION takes ISOLATION LEVEL, READ ONLY or READ WRITE";
                 return Err(SqlError::syntax(message));
@@ -93,16 +93,16 @@ struct Modes {
 }
 
 impl Modes {
-    fn of(modes: &[TransactionMode]) -> Result<Self> {
+    fn from_list(modes: &[TransactionMode]) -> Result<Self> {
         let mut found = Self { isolation: None, read_only: None };
         for mode in modes {
-            let is_twice = match mode {
-                TransactionMode::IsolationLevel(level) => found.isolation.replace(level_of(*level)).is_some(),
+            let is_duplicate = match mode {
+                TransactionMode::IsolationLevel(level) => found.isolation.replace(isolation_level(*level)).is_some(),
                 TransactionMode::AccessMode(mode) => {
                     found.read_only.replace(*mode == TransactionAccessMode::ReadOnly).is_some()
                 }
             };
-            if is_twice {
+            if is_duplicate {
                 let message = format!("syntax error: conflicting or redundant options: {mode}");
                 return Err(SqlError::syntax(message));
             }
@@ -111,7 +111,7 @@ impl Modes {
     }
 }
 
-fn level_of(level: TransactionIsolationLevel) -> IsolationLevel {
+fn isolation_level(level: TransactionIsolationLevel) -> IsolationLevel {
     match level {
         TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
             IsolationLevel::ReadCommitted
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_are_taken_with_their_modes() {
+    fn transactions_are_parsed_with_their_modes() {
         let begin = |sql| match one(sql) {
             Statement::Begin { isolation, read_only } => (isolation, read_only),
             other => panic!("{sql}: {other:?}"),

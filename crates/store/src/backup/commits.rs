@@ -3,7 +3,7 @@
 //! ```text
 //!   offset   size   field
 //!   0        8      magic: TAUTCMT1
-//!   8        8      database
+//!   8        8      id of the database
 //!   16              commits: sequence u64, length u64, then the payload as in the log (crate::catalog::record)
 //! ```
 //!
@@ -20,12 +20,12 @@ use crate::disk::ReadFile;
 use crate::files::file_error;
 
 const MAGIC: [u8; 8] = *b"TAUTCMT1";
-const HEAD_BYTES: u64 = 16;
+const HEADER_BYTES: u64 = 16;
 const COMMIT_BYTES: u64 = 16;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes the head of the file.
-pub(super) fn write_head(to: &mut dyn Write, database: u64) -> io::Result<()> {
+/// Writes the header of the file.
+pub(super) fn write_header(to: &mut dyn Write, database: u64) -> io::Result<()> {
     to.write_all(&MAGIC)?;
     to.write_all(&database.to_le_bytes())
 }
@@ -37,7 +37,7 @@ pub(super) fn write_commit(to: &mut dyn Write, sequence: u64, payload: &[u8]) ->
     to.write_all(payload)
 }
 
-/// Visits the commits of a backup, in order, while `visit` returns true. An error of `visit` is an offset in the
+/// Calls `visit` for each commit of a backup, in order, until it returns false. An error of `visit` is an offset in the
 /// payload, and what was expected there.
 pub(super) fn read_commits(
     directory: &BackupDirectory,
@@ -65,51 +65,53 @@ pub(super) fn read_commits(
     if bytes != log.file.bytes {
         return Err(damaged(format!("{} bytes, found {bytes}", log.file.bytes)));
     }
-    let found = sum_of(&*file, bytes).map_err(failed("read"))?;
+    let found = checksum_of(&*file, bytes).map_err(failed("read"))?;
     if found != log.file.xxh3 {
         return Err(damaged(format!("content with checksum {:016x}, found {found:016x}", log.file.xxh3)));
     }
-    let mut head = [0; HEAD_BYTES as usize];
-    if bytes < HEAD_BYTES {
+    let mut header = [0; HEADER_BYTES as usize];
+    if bytes < HEADER_BYTES {
         return Err(damaged("a head".to_owned()));
     }
-    file.read_at(0, &mut head).map_err(failed("read"))?;
-    if head != *[MAGIC, database.to_le_bytes()].as_flattened() {
+    file.read_at(0, &mut header).map_err(failed("read"))?;
+    if header != *[MAGIC, database.to_le_bytes()].as_flattened() {
         return Err(damaged("the log of the database of the manifest".to_owned()));
     }
-    let mut at = HEAD_BYTES;
-    while at < bytes {
-        let mut head = [0; COMMIT_BYTES as usize];
-        if bytes - at < COMMIT_BYTES {
-            return Err(damaged(format!("a commit at byte {at}")));
+    let mut offset = HEADER_BYTES;
+    while offset < bytes {
+        let mut header = [0; COMMIT_BYTES as usize];
+        if bytes - offset < COMMIT_BYTES {
+            return Err(damaged(format!("a commit at byte {offset}")));
         }
-        file.read_at(at, &mut head).map_err(failed("read"))?;
-        let (numbers, _) = head.as_chunks();
+        file.read_at(offset, &mut header).map_err(failed("read"))?;
+        let (numbers, _) = header.as_chunks();
         let (sequence, length) = (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]));
-        at += COMMIT_BYTES;
-        if length > bytes - at {
-            return Err(damaged(format!("{length} bytes of a commit from byte {at} on")));
+        offset += COMMIT_BYTES;
+        if length > bytes - offset {
+            return Err(damaged(format!("{length} bytes of a commit from byte {offset} on")));
         }
         let mut payload = vec![0; usize::try_from(length).map_err(|_| damaged("a shorter commit".to_owned()))?];
-        file.read_at(at, &mut payload).map_err(failed("read"))?;
-        let goes_on = visit(sequence, &payload);
-        if !goes_on.map_err(|(inside, expected)| damaged(format!("{expected} at byte {}", at + inside)))? {
+        file.read_at(offset, &mut payload).map_err(failed("read"))?;
+        let continues = visit(sequence, &payload);
+        if !continues
+            .map_err(|(payload_offset, expected)| damaged(format!("{expected} at byte {}", offset + payload_offset)))?
+        {
             return Ok(());
         }
-        at += length;
+        offset += length;
     }
     Ok(())
 }
 
 /// XXH3 of the first `bytes` bytes of a file.
-pub(super) fn sum_of(file: &dyn ReadFile, bytes: u64) -> io::Result<u64> {
+pub(super) fn checksum_of(file: &dyn ReadFile, bytes: u64) -> io::Result<u64> {
     use std::hash::Hasher;
-    let (mut hasher, mut buffer, mut at) = (XxHash3_64::new(), vec![0; BUFFER_BYTES], 0);
-    while at < bytes {
-        let count = (bytes - at).min(BUFFER_BYTES as u64) as usize;
-        file.read_at(at, &mut buffer[..count])?;
+    let (mut hasher, mut buffer, mut offset) = (XxHash3_64::new(), vec![0; BUFFER_BYTES], 0);
+    while offset < bytes {
+        let count = (bytes - offset).min(BUFFER_BYTES as u64) as usize;
+        file.read_at(offset, &mut buffer[..count])?;
         hasher.write(&buffer[..count]);
-        at += count as u64;
+        offset += count as u64;
     }
     Ok(hasher.finish())
 }

@@ -1,4 +1,4 @@
-//! A backup directory: the names in it, and the removal of leftovers.
+//! A backup directory: the names of its files, and the removal of files that no backup needs.
 //!
 //! ```text
 //!   lock                                     id of the process that last used it; locked like the directory
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_64;
 
 use super::error::BackupError;
-use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest};
+use super::manifest::{BlockChecksum, BlockKey, FileChecksum, LogManifest, Manifest};
 use crate::BlockId;
 use crate::disk::{Disk, Lock, read_whole};
 use crate::error::FileError;
@@ -54,15 +54,16 @@ impl BackupFileKind {
 }
 
 /// Name of a file of a backup.
-pub(super) fn backup_file_name(number: u64, part: BackupFileKind) -> String {
-    format!("{BACKUPS}/{number:08}{}", part.suffix())
+pub(super) fn backup_file_name(number: u64, kind: BackupFileKind) -> String {
+    format!("{BACKUPS}/{number:08}{}", kind.suffix())
 }
 
-/// The backup and part of a file name in `backups`. `None` if [`backup_file_name`] does not produce that name.
-pub(super) fn backup_file_of(name: &str) -> Option<(u64, BackupFileKind)> {
-    let part = BackupFileKind::ALL.into_iter().find(|part| name.ends_with(part.suffix()))?;
-    let number = name.strip_suffix(part.suffix())?.parse().ok()?;
-    (backup_file_name(number, part) == format!("{BACKUPS}/{name}")).then_some((number, part))
+/// The backup and kind of a file, from its name in `backups`. `None` if [`backup_file_name`] does not produce that
+/// name.
+pub(super) fn parse_backup_file_name(name: &str) -> Option<(u64, BackupFileKind)> {
+    let kind = BackupFileKind::ALL.into_iter().find(|kind| name.ends_with(kind.suffix()))?;
+    let number = name.strip_suffix(kind.suffix())?.parse().ok()?;
+    (backup_file_name(number, kind) == format!("{BACKUPS}/{name}")).then_some((number, kind))
 }
 
 /// Name of the file of a block.
@@ -70,18 +71,18 @@ pub(super) fn block_name(block: BlockKey) -> String {
     format!("{BLOCKS}/{}-{:016x}{BLOCK_SUFFIX}", block.id, block.header)
 }
 
-/// The block of a file name in `blocks`. `None` if [`block_name`] does not produce that name.
-fn block_of(name: &str) -> Option<BlockKey> {
+/// The block of a file, from its name in `blocks`. `None` if [`block_name`] does not produce that name.
+fn parse_block_name(name: &str) -> Option<BlockKey> {
     let (id, header) = name.strip_suffix(BLOCK_SUFFIX)?.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
     let block = BlockKey { id: BlockId(number(id)?), header: number(header)? };
     (block_name(block) == format!("{BLOCKS}/{name}")).then_some(block)
 }
 
-/// Whether a file name in `backups` or `blocks` is one that this program gives, also while it writes the file.
+/// Whether this program gives a file in `backups` or `blocks` that name, for a finished file or one being written.
 pub(super) fn is_backup_name(name: &str) -> bool {
     let name = name.strip_suffix(NEW_SUFFIX).unwrap_or(name);
-    backup_file_of(name).is_some() || block_of(name).is_some()
+    parse_backup_file_name(name).is_some() || parse_block_name(name).is_some()
 }
 
 /// Whether a directory looks like a backup directory, and not like a database.
@@ -97,7 +98,7 @@ pub(super) struct BackupDirectory {
     pub disk: Arc<dyn Disk>,
     /// The complete backups, by number.
     pub manifests: BTreeMap<u64, Manifest>,
-    /// What was expected in each damaged manifest, by number of the backup.
+    /// For each damaged manifest, by number of the backup, what was expected.
     pub damaged: BTreeMap<u64, String>,
     /// Greatest backup number in any file name.
     last_number: u64,
@@ -120,7 +121,7 @@ impl BackupDirectory {
         }
         disk.sync_directory(ROOT).map_err(|source| file_error(&*disk, "sync", ROOT, source))?;
         let directory = Self::read(disk, Some(lock))?;
-        directory.tidy()?;
+        directory.remove_unneeded_files()?;
         Ok(directory)
     }
 
@@ -144,24 +145,25 @@ impl BackupDirectory {
     fn read(disk: Arc<dyn Disk>, lock: Option<Box<dyn Lock>>) -> Result<Self, BackupError> {
         let (manifests, damaged) = (BTreeMap::new(), BTreeMap::new());
         let mut directory = Self { disk, manifests, damaged, last_number: 0, lock };
-        directory.read_again()?;
+        directory.reread_manifests()?;
         Ok(directory)
     }
 
     /// Reads all manifests.
-    pub fn read_again(&mut self) -> Result<(), BackupError> {
+    pub fn reread_manifests(&mut self) -> Result<(), BackupError> {
         let disk = &*self.disk;
         let (mut manifests, mut damaged) = (BTreeMap::new(), BTreeMap::new());
         for entry in list(disk, BACKUPS)? {
-            let Some((number, part)) = backup_file_of(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name))
+            let Some((number, kind)) =
+                parse_backup_file_name(entry.name.strip_suffix(NEW_SUFFIX).unwrap_or(&entry.name))
             else {
                 continue;
             };
             self.last_number = self.last_number.max(number);
-            if part != BackupFileKind::Manifest || entry.name.ends_with(NEW_SUFFIX) {
+            if kind != BackupFileKind::Manifest || entry.name.ends_with(NEW_SUFFIX) {
                 continue;
             }
-            let name = backup_file_name(number, part);
+            let name = backup_file_name(number, kind);
             let bytes = read_whole(disk, &name).map_err(|source| file_error(disk, "read", &name, source))?;
             match Manifest::parse(number, &bytes) {
                 Ok(manifest) => drop(manifests.insert(number, manifest)),
@@ -188,7 +190,7 @@ impl BackupDirectory {
     }
 
     /// The error for a damaged manifest. `None` if it is not damaged.
-    pub fn damage_of(&self, number: u64) -> Option<BackupError> {
+    pub fn damaged_manifest_error(&self, number: u64) -> Option<BackupError> {
         let expected = self.damaged.get(&number)?.clone();
         Some(BackupError::Damaged {
             path: self.disk.path(&backup_file_name(number, BackupFileKind::Manifest)),
@@ -198,14 +200,14 @@ impl BackupDirectory {
     }
 
     /// The blocks of all complete backups.
-    pub fn blocks(&self) -> HashMap<BlockKey, BlockSum> {
+    pub fn blocks(&self) -> HashMap<BlockKey, BlockChecksum> {
         let blocks = self.manifests.values().flat_map(Manifest::blocks);
         blocks.map(|(_, block)| (block.key(), *block)).collect()
     }
 
     /// Whether a block exists with the length and the header in its manifest. The header has the checksums of the
     /// sections, which a restore verifies.
-    pub fn has_block(&self, block: &BlockSum, header_bytes: u64) -> bool {
+    pub fn has_block(&self, block: &BlockChecksum, header_bytes: u64) -> bool {
         let read = || -> io::Result<bool> {
             let file = self.disk.open(&block_name(block.key()))?;
             let length = usize::try_from(header_bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -223,21 +225,21 @@ impl BackupDirectory {
     pub fn write_backup_file<T>(
         &self,
         number: u64,
-        part: BackupFileKind,
-        content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
-    ) -> Result<(T, FileSum), FileError> {
-        write_summed(&*self.disk, &backup_file_name(number, part), content)
+        kind: BackupFileKind,
+        content: impl FnOnce(&mut ChecksumWriter<'_>) -> io::Result<T>,
+    ) -> Result<(T, FileChecksum), FileError> {
+        write_with_checksum(&*self.disk, &backup_file_name(number, kind), content)
     }
 
     /// Writes a block. It is valid once its directory is synced.
     pub fn write_block<T>(
         &self,
         block: BlockKey,
-        content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
-    ) -> Result<(T, FileSum), FileError> {
+        content: impl FnOnce(&mut ChecksumWriter<'_>) -> io::Result<T>,
+    ) -> Result<(T, FileChecksum), FileError> {
         let name = block_name(block);
         let new = format!("{name}{NEW_SUFFIX}");
-        let written = write_summed(&*self.disk, &new, content).and_then(|written| {
+        let written = write_with_checksum(&*self.disk, &new, content).and_then(|written| {
             self.disk.rename(&new, &name).map_err(|source| file_error(&*self.disk, "rename", &new, source))?;
             Ok(written)
         });
@@ -248,7 +250,7 @@ impl BackupDirectory {
         written
     }
 
-    /// Syncs the names of all files so far, and then writes the manifest. From then on the backup is complete.
+    /// Syncs the names of all files so far, then writes the manifest. The backup is complete once it is written.
     pub fn complete(&mut self, manifest: Manifest) -> Result<(), BackupError> {
         self.sync(BLOCKS)?;
         self.sync(BACKUPS)?;
@@ -295,7 +297,7 @@ impl BackupDirectory {
             self.write_manifest(&manifest)?;
             self.manifests.insert(manifest.number, manifest);
         }
-        self.tidy()?;
+        self.remove_unneeded_files()?;
         Ok(removed)
     }
 
@@ -307,7 +309,7 @@ impl BackupDirectory {
     }
 
     /// Whether commits were archived from a backup up to a time.
-    pub fn reaches(&self, manifest: &Manifest, time: i64) -> bool {
+    pub fn covers(&self, manifest: &Manifest, time: i64) -> bool {
         let mut before = manifest;
         while before.time < time {
             let Some((next, _)) = self.continuation(before.number) else { return false };
@@ -321,35 +323,35 @@ impl BackupDirectory {
     }
 
     /// Removes files that no backup needs. Does nothing if a manifest is damaged, because it may need them.
-    pub fn tidy(&self) -> Result<(), BackupError> {
+    pub fn remove_unneeded_files(&self) -> Result<(), BackupError> {
         if !self.damaged.is_empty() {
             return Ok(());
         }
-        let needed = |number, part| match (self.manifests.get(&number), part) {
+        let is_needed = |number, kind| match (self.manifests.get(&number), kind) {
             (None, _) => false,
             (Some(manifest), BackupFileKind::Delta) => manifest.delta.is_some(),
             (Some(manifest), BackupFileKind::Log) => manifest.log.is_some(),
             (Some(_), BackupFileKind::Manifest | BackupFileKind::Catalog) => true,
         };
         let blocks: HashSet<BlockKey> = self.blocks().into_keys().collect();
-        let is_part_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
-            Some(name) => backup_file_of(name).is_some(),
-            None => backup_file_of(name).is_some_and(|(number, part)| !needed(number, part)),
+        let is_unneeded_file = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => parse_backup_file_name(name).is_some(),
+            None => parse_backup_file_name(name).is_some_and(|(number, kind)| !is_needed(number, kind)),
         };
-        let is_block_left = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
-            Some(name) => block_of(name).is_some(),
-            None => block_of(name).is_some_and(|block| !blocks.contains(&block)),
+        let is_unneeded_block = |name: &str| match name.strip_suffix(NEW_SUFFIX) {
+            Some(name) => parse_block_name(name).is_some(),
+            None => parse_block_name(name).is_some_and(|block| !blocks.contains(&block)),
         };
-        let parts = list(&*self.disk, BACKUPS)?.into_iter().filter(|entry| is_part_left(&entry.name));
-        let mut left: Vec<String> = parts.map(|entry| format!("{BACKUPS}/{}", entry.name)).collect();
-        let of_blocks = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_block_left(&entry.name));
-        left.extend(of_blocks.map(|entry| format!("{BLOCKS}/{}", entry.name)));
-        if !left.is_empty() {
+        let files_on_disk = list(&*self.disk, BACKUPS)?.into_iter().filter(|entry| is_unneeded_file(&entry.name));
+        let mut unneeded: Vec<String> = files_on_disk.map(|entry| format!("{BACKUPS}/{}", entry.name)).collect();
+        let blocks_on_disk = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_unneeded_block(&entry.name));
+        unneeded.extend(blocks_on_disk.map(|entry| format!("{BLOCKS}/{}", entry.name)));
+        if !unneeded.is_empty() {
             // A killed process may have removed a manifest. Until that is durable, the manifest may come back and need
             // its files.
             self.sync(BACKUPS)?;
         }
-        left.iter().try_for_each(|name| Ok(self.remove(name)?))
+        unneeded.iter().try_for_each(|name| Ok(self.remove(name)?))
     }
 
     fn remove(&self, name: &str) -> Result<(), FileError> {
@@ -388,13 +390,13 @@ fn is_not_writable(error: &io::Error) -> bool {
 }
 
 /// A file being written, with its length and checksum so far.
-pub(super) struct Summed<'a> {
+pub(super) struct ChecksumWriter<'a> {
     to: &'a mut dyn Write,
     bytes: u64,
     hasher: XxHash3_64,
 }
 
-impl Write for Summed<'_> {
+impl Write for ChecksumWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         use std::hash::Hasher;
         self.to.write_all(bytes)?;
@@ -409,15 +411,15 @@ impl Write for Summed<'_> {
 }
 
 /// Creates a file, writes `content` to it, and syncs it. Returns its length and checksum.
-pub(super) fn write_summed<T>(
+pub(super) fn write_with_checksum<T>(
     disk: &dyn Disk,
     name: &str,
-    content: impl FnOnce(&mut Summed<'_>) -> io::Result<T>,
-) -> Result<(T, FileSum), FileError> {
+    content: impl FnOnce(&mut ChecksumWriter<'_>) -> io::Result<T>,
+) -> Result<(T, FileChecksum), FileError> {
     use std::hash::Hasher;
     write_file_on(disk, name, |to| {
-        let mut summed = Summed { to, bytes: 0, hasher: XxHash3_64::new() };
+        let mut summed = ChecksumWriter { to, bytes: 0, hasher: XxHash3_64::new() };
         let value = content(&mut summed)?;
-        Ok((value, FileSum { bytes: summed.bytes, xxh3: summed.hasher.finish() }))
+        Ok((value, FileChecksum { bytes: summed.bytes, xxh3: summed.hasher.finish() }))
     })
 }

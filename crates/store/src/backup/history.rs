@@ -1,4 +1,4 @@
-//! Whether the backups in a directory are of this database, and not of a copy that has other commits.
+//! Checks that the backups in a directory belong to this database, and not to a copy that has other commits.
 
 use super::directory::BackupDirectory;
 use super::error::BackupError;
@@ -8,7 +8,7 @@ impl Store {
     /// Checks that the commits of all backups in a directory are commits of this database.
     ///
     /// # Errors
-    /// If a backup is of another database, or of a copy of this one that has other commits.
+    /// If a backup belongs to another database, or to a copy of this one that has other commits.
     pub(super) fn check_history(&self, directory: &BackupDirectory) -> Result<(), BackupError> {
         let (snapshot, path) = (self.snapshot(), || directory.path());
         for manifest in directory.manifests.values() {
@@ -17,12 +17,14 @@ impl Store {
             }
             // A process that only reads may show an earlier commit than the last backup.
             let is_later = manifest.commit > snapshot.version && !self.is_read_only();
-            let known = snapshot.timelines.of_version(manifest.commit.min(snapshot.version));
-            let is_other = match (manifest.timeline, known) {
-                (Some(found), Some(known)) => found != known && found.0 <= snapshot.version,
+            let own_timeline = snapshot.timelines.of_version(manifest.commit.min(snapshot.version));
+            let is_other_timeline = match (manifest.timeline, own_timeline) {
+                (Some(backup_timeline), Some(own_timeline)) => {
+                    backup_timeline != own_timeline && backup_timeline.0 <= snapshot.version
+                }
                 _ => false,
             };
-            if is_later || is_other {
+            if is_later || is_other_timeline {
                 return Err(BackupError::Diverged { path: path(), number: manifest.number, commit: manifest.commit });
             }
         }

@@ -28,10 +28,10 @@ pub(crate) struct Manifest {
     /// Bytes that were written for this backup, without its manifest.
     pub written_bytes: u64,
     /// Length and checksum of the catalog file.
-    pub catalog: FileSum,
+    pub catalog: FileChecksum,
     /// Length and checksum of the delta file: rows that are in no block, and deleted rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta: Option<FileSum>,
+    pub delta: Option<FileChecksum>,
     /// The blocks of each table.
     pub tables: Vec<TableManifest>,
     /// Number drawn for this backup, if the database retains its log for the next one.
@@ -45,7 +45,7 @@ pub(crate) struct Manifest {
 /// Length and checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FileSum {
+pub(crate) struct FileChecksum {
     /// Bytes of the file.
     pub bytes: u64,
     /// XXH3 of the whole file.
@@ -61,12 +61,12 @@ pub(crate) struct TableManifest {
     /// Name of the table.
     pub name: String,
     /// Blocks of the table.
-    pub blocks: Vec<BlockSum>,
+    pub blocks: Vec<BlockChecksum>,
 }
 
 /// A block: id, bytes, XXH3 of its header, and XXH3 of the whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BlockSum(pub BlockId, pub u64, pub u64, pub u64);
+pub(crate) struct BlockChecksum(pub BlockId, pub u64, pub u64, pub u64);
 
 /// The archived commits of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub(crate) struct LogManifest {
     /// Number of commits.
     pub commits: u64,
     /// Length and checksum of the file of commits.
-    pub file: FileSum,
+    pub file: FileChecksum,
     /// Blocks that the commits added and that were replaced before this backup.
     pub tables: Vec<TableManifest>,
 }
@@ -98,7 +98,7 @@ impl BlockKey {
     }
 }
 
-impl BlockSum {
+impl BlockChecksum {
     /// Key of the block.
     pub fn key(&self) -> BlockKey {
         BlockKey { id: self.0, header: self.2 }
@@ -137,7 +137,7 @@ impl Manifest {
     }
 
     /// All blocks that the backup needs, each with the name of its table.
-    pub fn blocks(&self) -> impl Iterator<Item = (&str, &BlockSum)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (&str, &BlockChecksum)> {
         let tables = self.tables.iter().chain(self.log.iter().flat_map(|log| log.tables.iter()));
         tables.flat_map(|table| table.blocks.iter().map(|block| (table.name.as_str(), block)))
     }

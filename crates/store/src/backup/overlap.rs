@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use super::error::BackupError;
 
 /// Returns an error if the backup directory equals, contains or is inside the database directory.
-pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), BackupError> {
-    let (inner, outer) = (real_path(backups), real_path(database));
-    if inner.starts_with(&outer) || outer.starts_with(&inner) {
+pub(super) fn check_overlap(backups: &Path, database: &Path) -> Result<(), BackupError> {
+    let (backups_path, database_path) = (real_path(backups), real_path(database));
+    if backups_path.starts_with(&database_path) || database_path.starts_with(&backups_path) {
         return Err(BackupError::Overlaps { path: backups.to_owned(), database: database.to_owned() });
     }
     Ok(())
@@ -17,16 +17,16 @@ pub(super) fn refuse_overlap(backups: &Path, database: &Path) -> Result<(), Back
 /// The path with symbolic links resolved, as far as it exists.
 fn real_path(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut rest = Vec::new();
+    let mut missing_names = Vec::new();
     let mut existing = absolute.as_path();
     loop {
         match existing.canonicalize() {
-            Ok(found) => return rest.iter().rev().fold(found, |path: PathBuf, name| path.join(name)),
+            Ok(resolved) => return missing_names.iter().rev().fold(resolved, |path: PathBuf, name| path.join(name)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => return absolute,
         }
         let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else { return absolute };
-        rest.push(name);
+        missing_names.push(name);
         existing = parent;
     }
 }

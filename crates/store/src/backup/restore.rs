@@ -1,4 +1,4 @@
-//! Restore: a backup is opened in memory, commits are replayed on it, and the result is written as a new database.
+//! Restore: opens a backup in memory, replays commits on it, and writes the result as a new database.
 //!
 //! ```text
 //!   incomplete         created with the directory, which does not open while it exists (crate::incomplete)
@@ -8,7 +8,7 @@
 //!   incomplete         removed                   <- from here on it is a database
 //! ```
 //!
-//! The new database has an id of its own: its commits do not continue those of the original database.
+//! The new database has its own id, because its commits do not continue the history of the original database.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::commits::read_commits;
-use super::directory::{BackupFileKind, backup_file_name, block_name, write_summed};
+use super::directory::{BackupFileKind, backup_file_name, block_name, write_with_checksum};
 use super::error::BackupError;
-use super::manifest::{BlockKey, BlockSum, FileSum, Manifest};
-use super::overlap::refuse_overlap;
+use super::manifest::{BlockChecksum, BlockKey, FileChecksum, Manifest};
+use super::overlap::check_overlap;
 use super::{BackupProgress, Backups, COPY_BYTES, Progress, RestoreOptions, RestoreReport, format_time};
 use crate::catalog::check::check;
 use crate::catalog::file::write_catalog;
@@ -31,9 +31,9 @@ use crate::directory::Directory;
 use crate::disk::{Disk, FileDisk, read_whole};
 use crate::error::OpenError;
 use crate::files::{BLOCKS, ROOT, block_name as stored_block_name, file_error};
-use crate::incomplete::{self, NotBegun, TargetPath};
+use crate::incomplete::{self, NotStarted, TargetPath};
 use crate::log::{FIRST_LOG, Log};
-use crate::open::{apply, build, create_blocks};
+use crate::open::{apply_record, build_catalog, create_blocks_directory};
 use crate::{BlockFile, Cache, Catalog, CatalogEdit};
 use taut_block::checksum;
 
@@ -41,23 +41,23 @@ impl Backups {
     /// Restores a database to a directory, which must be empty or not exist, or be left by a restore or repair that was
     /// killed.
     ///
-    /// `progress` is called repeatedly, and cancels the restore by breaking.
+    /// `progress` is called repeatedly. It cancels the restore if it returns `ControlFlow::Break`.
     ///
     /// # Errors
     /// If the directory is not empty, the backup or the point in time does not exist, or a file of the backup is
     /// damaged. Anything written to the directory is then removed.
     pub fn restore(
         &self,
-        to: impl AsRef<Path>,
+        path: impl AsRef<Path>,
         options: RestoreOptions,
         progress: Progress<'_>,
     ) -> Result<RestoreReport, BackupError> {
-        let to = to.as_ref();
-        refuse_overlap(&self.path(), to)?;
-        let before = TargetPath::of(to);
-        let restored = self.restore_to(Arc::new(FileDisk::new(to)), options, progress);
+        let path = path.as_ref();
+        check_overlap(&self.path(), path)?;
+        let target = TargetPath::of(path);
+        let restored = self.restore_to(Arc::new(FileDisk::new(path)), options, progress);
         if !matches!(restored, Ok(_) | Err(BackupError::Exists { .. })) {
-            incomplete::remove_directory(to, before);
+            incomplete::remove_directory(path, target);
         }
         restored
     }
@@ -72,10 +72,10 @@ impl Backups {
         options: RestoreOptions,
         progress: Progress<'_>,
     ) -> Result<RestoreReport, BackupError> {
-        let base = self.base(options)?;
+        let base = self.base_backup(options)?;
         let lock = incomplete::begin(&*disk).map_err(|error| match error {
-            NotBegun::Exists => BackupError::Exists { path: disk.path(ROOT) },
-            NotBegun::File(error) => error.into(),
+            NotStarted::Exists => BackupError::Exists { path: disk.path(ROOT) },
+            NotStarted::File(error) => error.into(),
         })?;
         let directory = Arc::new(Directory::new(Arc::clone(&disk), lock, Cache::new(0)));
         let restored = self.write(&directory, base, options, progress);
@@ -86,12 +86,12 @@ impl Backups {
     }
 
     /// The backup that is restored, or on which commits are replayed.
-    fn base(&self, options: RestoreOptions) -> Result<&Manifest, BackupError> {
+    fn base_backup(&self, options: RestoreOptions) -> Result<&Manifest, BackupError> {
         let manifests = &self.directory.manifests;
         if let Some(number) = options.backup {
             let manifest = manifests.get(&number);
             let manifest = manifest.ok_or_else(|| {
-                self.directory.damage_of(number).unwrap_or_else(|| BackupError::NoSuchBackup {
+                self.directory.damaged_manifest_error(number).unwrap_or_else(|| BackupError::NoSuchBackup {
                     path: self.path(),
                     number,
                     found: manifests.keys().copied().collect(),
@@ -100,7 +100,7 @@ impl Backups {
             return match options.time {
                 Some(time) if time < manifest.time => {
                     let reason = format!("backup {number} is of {}", format_time(manifest.time));
-                    Err(self.not_covered(time, reason))
+                    Err(self.not_covered_error(time, reason))
                 }
                 _ => Ok(manifest),
             };
@@ -108,22 +108,23 @@ impl Backups {
         match (options.time, manifests.values().next_back()) {
             // A damaged manifest may belong to a later backup. The user expects the last state, not an earlier one.
             (None, last) => match self.directory.damaged.keys().next_back() {
-                Some(number) if last.is_none_or(|last| last.number < *number) => {
-                    Err(self.directory.damage_of(*number).unwrap_or(BackupError::NoBackups { path: self.path() }))
-                }
+                Some(number) if last.is_none_or(|last| last.number < *number) => Err(self
+                    .directory
+                    .damaged_manifest_error(*number)
+                    .unwrap_or(BackupError::NoBackups { path: self.path() })),
                 _ => last.ok_or_else(|| BackupError::NoBackups { path: self.path() }),
             },
             (Some(_), None) => Err(BackupError::NoBackups { path: self.path() }),
             (Some(time), Some(_)) => {
                 let earlier = || manifests.values().rev().filter(|manifest| manifest.time <= time);
-                let base = earlier().find(|manifest| self.directory.reaches(manifest, time));
+                let base = earlier().find(|manifest| self.directory.covers(manifest, time));
                 base.or_else(|| earlier().next())
-                    .ok_or_else(|| self.not_covered(time, "the first backup was taken later".to_owned()))
+                    .ok_or_else(|| self.not_covered_error(time, "the first backup was taken later".to_owned()))
             }
         }
     }
 
-    fn not_covered(&self, time: i64, reason: String) -> BackupError {
+    fn not_covered_error(&self, time: i64, reason: String) -> BackupError {
         BackupError::NotCovered { time, reason, backups: self.directory.times() }
     }
 
@@ -142,7 +143,7 @@ impl Backups {
         let RestoreState { edit, commits, time } = state;
         let database = RandomState::new().hash_one("database");
         let catalog = Catalog { database, timelines: Timelines::default(), ..edit.into_catalog() };
-        create_blocks(directory)?;
+        create_blocks_directory(directory)?;
         let bytes = self.copy_blocks(directory, &catalog, progress)?;
         let failed = |name: &'static str| move |source| directory.error("sync", name, source);
         directory.disk.sync_directory(BLOCKS).map_err(failed(BLOCKS))?;
@@ -161,10 +162,10 @@ impl Backups {
     ) -> Result<RestoreState, BackupError> {
         let name = backup_file_name(manifest.number, BackupFileKind::Catalog);
         let bytes = self.read_backup_file(&name, manifest.catalog)?;
-        let damaged = |name: &str, at: u64, expected: &str| BackupError::Damaged {
+        let damaged = |name: &str, offset: u64, expected: &str| BackupError::Damaged {
             path: self.directory.disk.path(name),
             table: None,
-            expected: format!("{expected} at byte {at}"),
+            expected: format!("{expected} at byte {offset}"),
         };
         let file = format::parse(&bytes).map_err(|error| match error {
             Unreadable::Version { found } => {
@@ -174,19 +175,19 @@ impl Backups {
             Unreadable::Corrupt { at, expected } => damaged(&name, at, &expected),
         })?;
         check(&file).map_err(|expected| damaged(&name, 0, &expected))?;
-        directory.reserve((file.next_block, file.next_table));
-        let catalog = build(file, directory);
+        directory.reserve_ids_below((file.next_block, file.next_table));
+        let catalog = build_catalog(file, directory);
         let mut edit = CatalogEdit::new(&catalog, directory);
         if let Some(sum) = manifest.delta {
             let name = backup_file_name(manifest.number, BackupFileKind::Delta);
             let bytes = self.read_backup_file(&name, sum)?;
-            apply(&mut edit, &bytes).map_err(|(at, expected)| damaged(&name, at, &expected))?;
+            apply_record(&mut edit, &bytes).map_err(|(offset, expected)| damaged(&name, offset, &expected))?;
         }
         Ok(RestoreState { edit, commits: 0, time: manifest.time })
     }
 
     /// Reads a file of a backup, and verifies it against the manifest.
-    pub(super) fn read_backup_file(&self, name: &str, expected: FileSum) -> Result<Vec<u8>, BackupError> {
+    pub(super) fn read_backup_file(&self, name: &str, expected: FileChecksum) -> Result<Vec<u8>, BackupError> {
         let disk = &*self.directory.disk;
         let damaged = |expected| BackupError::Damaged { path: disk.path(name), table: None, expected };
         let bytes = read_whole(disk, name).map_err(|source| match source.kind() {
@@ -210,19 +211,20 @@ impl Backups {
         until: i64,
         progress: Progress<'_>,
     ) -> Result<(), BackupError> {
-        let mut before = base;
-        while before.time < until {
-            let next = self.directory.manifests.values().find(|next| next.number > before.number);
-            let continuation =
-                self.directory.continuation(before.number).filter(|(next, _)| next.number > before.number);
+        let mut last = base;
+        while last.time < until {
+            let next = self.directory.manifests.values().find(|next| next.number > last.number);
+            let continuation = self.directory.continuation(last.number).filter(|(next, _)| next.number > last.number);
             let Some((next, log)) = continuation else {
                 // A damaged backup in between may hold the commits.
                 let end = next.map_or(u64::MAX, |next| next.number);
-                let mut damaged = self.directory.damaged.range(before.number..end);
-                if let Some(damage) = damaged.next().and_then(|(number, _)| self.directory.damage_of(*number)) {
+                let mut damaged = self.directory.damaged.range(last.number..end);
+                if let Some(damage) =
+                    damaged.next().and_then(|(number, _)| self.directory.damaged_manifest_error(*number))
+                {
                     return Err(damage);
                 }
-                let (number, time) = (before.number, format_time(before.time));
+                let (number, time) = (last.number, format_time(last.time));
                 let reason = match next {
                     Some(next) => format!(
                         "the commits between backup {number} ({time}) and backup {} ({}) were not archived",
@@ -231,7 +233,7 @@ impl Backups {
                     ),
                     None => format!("commits after backup {number} ({time}), the last one, are in no backup"),
                 };
-                return Err(self.not_covered(until, reason));
+                return Err(self.not_covered_error(until, reason));
             };
             let (mut is_past, mut is_cancelled) = (false, false);
             read_commits(&self.directory, next.number, log, next.database, |sequence, payload| {
@@ -239,7 +241,7 @@ impl Backups {
                     is_cancelled = true;
                     return Ok(false);
                 }
-                let parsed = record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?;
+                let parsed = record::parse(payload).map_err(|(offset, expected)| (offset as u64, expected))?;
                 let time = parsed.stamp.map(|stamp| stamp.time);
                 if time.is_some_and(|time| time > until) {
                     is_past = true;
@@ -249,7 +251,7 @@ impl Backups {
                 if sequence != expected {
                     return Err((0, format!("commit {expected}, found {sequence}")));
                 }
-                apply(&mut state.edit, payload)?;
+                apply_record(&mut state.edit, payload)?;
                 state.edit.set_version(sequence);
                 state.commits += 1;
                 state.time = time.unwrap_or(state.time);
@@ -266,7 +268,7 @@ impl Backups {
             if is_past || next.time > until {
                 break;
             }
-            before = next;
+            last = next;
         }
         Ok(())
     }
@@ -278,13 +280,13 @@ impl Backups {
         catalog: &Catalog,
         progress: Progress<'_>,
     ) -> Result<u64, BackupError> {
-        let sums: HashMap<BlockKey, BlockSum> = self.directory.blocks();
+        let checksums: HashMap<BlockKey, BlockChecksum> = self.directory.blocks();
         let total_bytes = catalog.blocks().map(|block| block.entry().file_bytes).sum();
-        let mut now = BackupProgress { done_bytes: 0, total_bytes };
-        let mut done = HashSet::new();
+        let mut done_so_far = BackupProgress { done_bytes: 0, total_bytes };
+        let mut copied_ids = HashSet::new();
         for table in catalog.tables() {
-            for block in table.blocks.iter().filter(|block| done.insert(block.id())) {
-                self.copy_block(directory, (&table.name, block), &sums, (&mut now, progress))?;
+            for block in table.blocks.iter().filter(|block| copied_ids.insert(block.id())) {
+                self.copy_block(directory, (&table.name, block), &checksums, (&mut done_so_far, progress))?;
             }
         }
         Ok(total_bytes)
@@ -294,8 +296,8 @@ impl Backups {
         &self,
         directory: &Directory,
         (table, block): (&str, &BlockFile),
-        sums: &HashMap<BlockKey, BlockSum>,
-        (now, progress): (&mut BackupProgress, Progress<'_>),
+        checksums: &HashMap<BlockKey, BlockChecksum>,
+        (done_so_far, progress): (&mut BackupProgress, Progress<'_>),
     ) -> Result<(), BackupError> {
         let key = BlockKey::of(block.entry());
         let (disk, name) = (&*self.directory.disk, block_name(key));
@@ -305,7 +307,7 @@ impl Backups {
             io::ErrorKind::NotFound => damaged("a file, which is missing".to_owned()),
             _ => file_error(disk, operation, &name, source).into(),
         };
-        let sum = sums.get(&key).ok_or_else(|| damaged("a block that a manifest names".to_owned()))?;
+        let sum = checksums.get(&key).ok_or_else(|| damaged("a block that a manifest names".to_owned()))?;
         let file = disk.open(&name).map_err(|source| failed("open", source))?;
         let found = file.length().map_err(|source| failed("read", source))?;
         if found != sum.bytes() || found != block.entry().file_bytes {
@@ -313,18 +315,18 @@ impl Backups {
         }
         // A read error, or a cancellation. Errors of writing are in `written`.
         let mut failure = None;
-        let written = write_summed(&*directory.disk, &stored_block_name(block.id()), |to| {
-            let (mut at, mut buffer) = (0, vec![0; found.min(COPY_BYTES) as usize]);
-            while at < found {
-                let count = (found - at).min(COPY_BYTES) as usize;
-                file.read_at(at, &mut buffer[..count]).map_err(|source| {
+        let written = write_with_checksum(&*directory.disk, &stored_block_name(block.id()), |to| {
+            let (mut offset, mut buffer) = (0, vec![0; found.min(COPY_BYTES) as usize]);
+            while offset < found {
+                let count = (found - offset).min(COPY_BYTES) as usize;
+                file.read_at(offset, &mut buffer[..count]).map_err(|source| {
                     failure = Some(failed("read", source));
                     io::Error::other("the block cannot be read")
                 })?;
                 to.write_all(&buffer[..count])?;
-                at += count as u64;
-                now.done_bytes += count as u64;
-                if let ControlFlow::Break(()) = progress(*now) {
+                offset += count as u64;
+                done_so_far.done_bytes += count as u64;
+                if let ControlFlow::Break(()) = progress(*done_so_far) {
                     failure = Some(BackupError::Cancelled);
                     return Err(io::Error::other("cancelled"));
                 }

@@ -6,7 +6,7 @@ const DAY: i64 = 86_400 * SECOND;
 /// Formats microseconds since 1970 as `2026-11-27 13:36:16.123456+00`, like a `timestamptz` in UTC.
 pub fn format_time(micros: i64) -> String {
     let (days, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
-    let (year, month, day) = date_of(days);
+    let (year, month, day) = date_from_days(days);
     let (seconds, fraction) = (rest / SECOND, rest % SECOND);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}+00")
@@ -20,23 +20,23 @@ pub fn parse_time(text: &str) -> Option<i64> {
     let date = text.get(..10)?;
     let fields: Vec<&str> = date.split('-').collect();
     let [year, month, day] = fields[..] else { return None };
-    let (year, month, day) = (digits(year, 4)?, digits(month, 2)?, digits(day, 2)?);
-    let days = days_of(year, month, day);
-    if date_of(days) != (year, month, day) {
+    let (year, month, day) = (parse_digits(year, 4)?, parse_digits(month, 2)?, parse_digits(day, 2)?);
+    let days = days_since_1970(year, month, day);
+    if date_from_days(days) != (year, month, day) {
         return None;
     }
     let rest = &text[10..];
     let rest = rest.strip_prefix([' ', 'T', 't']).unwrap_or(rest);
-    let zone_at = rest.find(['+', '-', 'Z', 'z']).unwrap_or(rest.len());
-    let (clock, zone) = (rest[..zone_at].trim_end(), &rest[zone_at..]);
+    let zone_start = rest.find(['+', '-', 'Z', 'z']).unwrap_or(rest.len());
+    let (time, zone) = (rest[..zone_start].trim_end(), &rest[zone_start..]);
     let offset = match zone {
         "" | "Z" | "z" => 0,
-        _ => offset_of(zone)?,
+        _ => parse_utc_offset(zone)?,
     };
-    Some(days * DAY + clock_of(clock)? - offset)
+    Some(days * DAY + parse_time_of_day(time)? - offset)
 }
 
-fn clock_of(text: &str) -> Option<i64> {
+fn parse_time_of_day(text: &str) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
     }
@@ -52,12 +52,12 @@ fn clock_of(text: &str) -> Option<i64> {
     }
     // Fractions of a microsecond are cut off.
     let fraction: i64 = format!("{fraction:0<6}")[..6].parse().ok()?;
-    let (hour, minute, second) = (digits(hour, 2)?, digits(minute, 2)?, digits(second, 2)?);
+    let (hour, minute, second) = (parse_digits(hour, 2)?, parse_digits(minute, 2)?, parse_digits(second, 2)?);
     let is_valid = hour < 24 && minute < 60 && second < 60;
     is_valid.then_some(((hour * 60 + minute) * 60 + second) * SECOND + fraction)
 }
 
-fn offset_of(text: &str) -> Option<i64> {
+fn parse_utc_offset(text: &str) -> Option<i64> {
     let (sign, rest) = if let Some(rest) = text.strip_prefix('+') { (1, rest) } else { (-1, text.strip_prefix('-')?) };
     let (hours, minutes) = match rest.len() {
         2 => (rest, "00"),
@@ -65,32 +65,32 @@ fn offset_of(text: &str) -> Option<i64> {
         5 => rest.split_once(':')?,
         _ => return None,
     };
-    let (hours, minutes) = (digits(hours, 2)?, digits(minutes, 2)?);
+    let (hours, minutes) = (parse_digits(hours, 2)?, parse_digits(minutes, 2)?);
     (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60 * SECOND)
 }
 
-fn digits(text: &str, count: usize) -> Option<i64> {
+fn parse_digits(text: &str, count: usize) -> Option<i64> {
     let is_number = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }
 }
 
-/// Days since 1970 of a date in the Gregorian calendar. Internally, years begin in March, so that the leap day comes
-/// last.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
+/// Days since 1970 of a date in the Gregorian calendar. The computation lets years begin in March, so that the leap day
+/// is the last day of a year.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
 /// Year, month and day of a day since 1970.
-fn date_of(days: i64) -> (i64, i64, i64) {
+fn date_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_come_back_from_their_text() {
+    fn formatted_times_parse_back() {
         assert_eq!(format_time(0), "1970-01-01 00:00:00.000000+00");
         assert_eq!(format_time(-1), "1969-12-31 23:59:59.999999+00");
         assert_eq!(format_time(951_782_400 * SECOND), "2000-02-29 00:00:00.000000+00");

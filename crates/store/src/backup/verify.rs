@@ -14,10 +14,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Backups;
-use super::commits::{read_commits, sum_of};
-use super::directory::{BACKUPS, BLOCKS, BackupFileKind, backup_file_name, backup_file_of, block_name, is_backup_name};
+use super::commits::{checksum_of, read_commits};
+use super::directory::{
+    BACKUPS, BLOCKS, BackupFileKind, backup_file_name, block_name, is_backup_name, parse_backup_file_name,
+};
 use super::error::BackupError;
-use super::manifest::{BlockKey, BlockSum, LogManifest, Manifest};
+use super::manifest::{BlockChecksum, BlockKey, LogManifest, Manifest};
 use crate::catalog::record;
 use crate::directory::Directory;
 use crate::disk::{MemoryDisk, NoLock};
@@ -45,13 +47,13 @@ impl Backups {
         let mut damages = Vec::new();
         self.check_names(&mut damages);
         damages.extend(self.damaged().into_iter().map(|(_, error)| damage(error, PathBuf::new())));
-        let sums = self.directory.blocks();
+        let checksums = self.directory.blocks();
         for manifest in self.directory.manifests.values() {
-            self.check_backup(manifest, &sums, &mut damages);
+            self.check_backup(manifest, &checksums, &mut damages);
         }
         for manifest in self.directory.manifests.values() {
             if let Some(log) = &manifest.log
-                && let Err(error) = self.check_log(manifest, log, &sums)
+                && let Err(error) = self.check_log(manifest, log, &checksums)
             {
                 damages.push(damage(
                     error,
@@ -61,7 +63,7 @@ impl Backups {
         }
         let block_bytes = self.check_blocks(&mut damages);
         let backups = self.directory.manifests.len() as u64;
-        BackupVerification { damages, backups, blocks: sums.len() as u64, block_bytes }
+        BackupVerification { damages, backups, blocks: checksums.len() as u64, block_bytes }
     }
 
     /// Searches for names that do not belong to a backup directory, and for catalogs without a manifest.
@@ -71,7 +73,7 @@ impl Backups {
             match list(disk, directory) {
                 Ok(entries) => {
                     for entry in entries {
-                        let problem = match backup_file_of(&entry.name) {
+                        let problem = match parse_backup_file_name(&entry.name) {
                             _ if entry.is_directory || !is_backup_name(&entry.name) => Problem::Foreign,
                             Some((number, BackupFileKind::Catalog))
                                 if directory == BACKUPS && !self.has_manifest(number) =>
@@ -95,17 +97,22 @@ impl Backups {
     }
 
     /// Checks the catalog of a backup, and the rows that are in no block.
-    fn check_backup(&self, manifest: &Manifest, sums: &HashMap<BlockKey, BlockSum>, damages: &mut Vec<Damage>) {
-        let mut is_whole = true;
+    fn check_backup(
+        &self,
+        manifest: &Manifest,
+        checksums: &HashMap<BlockKey, BlockChecksum>,
+        damages: &mut Vec<Damage>,
+    ) {
+        let mut are_files_intact = true;
         let delta = manifest.delta.map(|delta| (BackupFileKind::Delta, delta));
-        for (part, sum) in std::iter::once((BackupFileKind::Catalog, manifest.catalog)).chain(delta) {
-            let name = backup_file_name(manifest.number, part);
+        for (kind, sum) in std::iter::once((BackupFileKind::Catalog, manifest.catalog)).chain(delta) {
+            let name = backup_file_name(manifest.number, kind);
             if let Err(error) = self.read_backup_file(&name, sum) {
                 damages.push(damage(error, self.directory.disk.path(&name)));
-                is_whole = false;
+                are_files_intact = false;
             }
         }
-        if is_whole && let Err(error) = self.check_state(manifest, sums) {
+        if are_files_intact && let Err(error) = self.check_state(manifest, checksums) {
             damages.push(damage(
                 error,
                 self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Catalog)),
@@ -115,8 +122,12 @@ impl Backups {
 
     /// Checks that a backup, whose files have the right checksums, can be opened, and that all its blocks are in a
     /// manifest.
-    fn check_state(&self, manifest: &Manifest, sums: &HashMap<BlockKey, BlockSum>) -> Result<(), BackupError> {
-        let state = self.open_backup(&nowhere(), manifest)?;
+    fn check_state(
+        &self,
+        manifest: &Manifest,
+        checksums: &HashMap<BlockKey, BlockChecksum>,
+    ) -> Result<(), BackupError> {
+        let state = self.open_backup(&directory_in_memory(), manifest)?;
         let catalog: &Catalog = state.edit.catalog();
         if (catalog.database, catalog.version) != (manifest.database, manifest.commit) {
             let path = self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Catalog));
@@ -125,18 +136,18 @@ impl Backups {
         }
         let mut blocks =
             catalog.tables().flat_map(|table| table.blocks.iter().map(|block| (&table.name, block.entry())));
-        blocks.try_for_each(|(table, entry)| self.check_has_sum(Some(table), entry, sums))
+        blocks.try_for_each(|(table, entry)| self.check_checksum_exists(Some(table), entry, checksums))
     }
 
     /// Returns an error if no manifest has the checksum of a block, which a restore needs.
-    fn check_has_sum(
+    fn check_checksum_exists(
         &self,
         table: Option<&String>,
         entry: &BlockEntry,
-        sums: &HashMap<BlockKey, BlockSum>,
+        checksums: &HashMap<BlockKey, BlockChecksum>,
     ) -> Result<(), BackupError> {
         let key = BlockKey::of(entry);
-        if sums.get(&key).is_some_and(|sum| sum.bytes() == entry.file_bytes) {
+        if checksums.get(&key).is_some_and(|sum| sum.bytes() == entry.file_bytes) {
             return Ok(());
         }
         let (path, table) = (self.directory.disk.path(&block_name(key)), table.cloned());
@@ -148,23 +159,23 @@ impl Backups {
         &self,
         manifest: &Manifest,
         log: &LogManifest,
-        sums: &HashMap<BlockKey, BlockSum>,
+        checksums: &HashMap<BlockKey, BlockChecksum>,
     ) -> Result<(), BackupError> {
-        let (mut commits, mut unnamed) = (0, None);
+        let (mut commits, mut missing_block) = (0, None);
         let first = (manifest.commit + 1).checked_sub(log.commits);
         read_commits(&self.directory, manifest.number, log, manifest.database, |sequence, payload| {
             if first.map(|first| first + commits) != Some(sequence) {
                 return Err((0, format!("a commit of the last {} up to {}", log.commits, manifest.commit)));
             }
-            let parsed = record::parse(payload).map_err(|(at, expected)| (at as u64, expected))?;
+            let parsed = record::parse(payload).map_err(|(offset, expected)| (offset as u64, expected))?;
             for (_, entry) in parsed.changes.iter().flat_map(|change| change.new_blocks()) {
-                let checked = self.check_has_sum(None, &entry, sums);
-                unnamed = unnamed.take().or(checked.err());
+                let checked = self.check_checksum_exists(None, &entry, checksums);
+                missing_block = missing_block.take().or(checked.err());
             }
             commits += 1;
             Ok(true)
         })?;
-        if let Some(error) = unnamed {
+        if let Some(error) = missing_block {
             return Err(error);
         }
         if commits != log.commits {
@@ -177,15 +188,15 @@ impl Backups {
             return Ok(());
         }
         // Damage of the other backup is reported with that backup.
-        let Ok(mut state) = self.open_backup(&nowhere(), base) else { return Ok(()) };
+        let Ok(mut state) = self.open_backup(&directory_in_memory(), base) else { return Ok(()) };
         self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Checks each block once. Returns their bytes.
     fn check_blocks(&self, damages: &mut Vec<Damage>) -> u64 {
-        let (mut done, mut bytes) = (HashSet::new(), 0);
+        let (mut checked, mut bytes) = (HashSet::new(), 0);
         for (table, block) in self.directory.manifests.values().flat_map(Manifest::blocks) {
-            if done.insert(block.key()) {
+            if checked.insert(block.key()) {
                 bytes += block.bytes();
                 if let Err(error) = self.check_block(table, block) {
                     damages.push(damage(error, self.directory.disk.path(&block_name(block.key()))));
@@ -195,7 +206,7 @@ impl Backups {
         bytes
     }
 
-    fn check_block(&self, table: &str, block: &BlockSum) -> Result<(), BackupError> {
+    fn check_block(&self, table: &str, block: &BlockChecksum) -> Result<(), BackupError> {
         let (disk, name) = (&*self.directory.disk, block_name(block.key()));
         let damaged =
             |expected| BackupError::Damaged { path: disk.path(&name), table: Some(table.to_owned()), expected };
@@ -208,7 +219,7 @@ impl Backups {
         if found != block.bytes() {
             return Err(damaged(format!("{} bytes, found {found}", block.bytes())));
         }
-        let found = sum_of(&*file, found).map_err(|source| failed("read", source))?;
+        let found = checksum_of(&*file, found).map_err(|source| failed("read", source))?;
         if found != block.xxh3() {
             return Err(damaged(format!("content with checksum {:016x}, found {found:016x}", block.xxh3())));
         }
@@ -216,8 +227,8 @@ impl Backups {
     }
 }
 
-/// A directory for the catalog of a backup that is only opened, so that no block is read through it.
-fn nowhere() -> Arc<Directory> {
+/// A directory for opening the catalog of a backup. No block is read through it.
+fn directory_in_memory() -> Arc<Directory> {
     Arc::new(Directory::new(Arc::new(MemoryDisk::new()), Box::new(NoLock), Cache::new(0)))
 }
 

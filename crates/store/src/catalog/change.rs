@@ -52,7 +52,7 @@ impl Change {
     }
 
     /// Whether the change only inserts or deletes rows, so that all names mean the same as before.
-    pub fn is_of_rows(&self) -> bool {
+    pub fn changes_only_rows(&self) -> bool {
         matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. })
     }
 }
@@ -71,7 +71,7 @@ pub struct OldRows {
     pub left_out: Option<Vec<(ContainerId, Arc<DeletedRows>)>>,
     /// Relocations of the rows that are not left out. If given, other transactions may delete and lock these rows
     /// meanwhile: their locks and deletions are carried over to the new row ids.
-    pub moves: Option<Arc<RowRelocations>>,
+    pub relocations: Option<Arc<RowRelocations>>,
 }
 
 impl OldRows {
@@ -89,52 +89,53 @@ impl OldRows {
     /// Number of rows left out. `None` in a change from the log.
     pub(crate) fn left_out_rows(&self) -> Option<u64> {
         let left_out = self.left_out.as_ref()?;
-        Some(self.containers().filter_map(|container| seen_of(left_out, container)).map(|rows| rows.count()).sum())
+        Some(self.containers().filter_map(|container| deleted_in(left_out, container)).map(|rows| rows.count()).sum())
     }
 
     /// Number of relocated rows that were not left out. `None` if the relocations are not known.
-    pub(crate) fn moved_rows(&self) -> Option<u64> {
-        let moves = self.moves.as_ref()?;
+    pub(crate) fn relocated_rows(&self) -> Option<u64> {
+        let relocations = self.relocations.as_ref()?;
         let left_out = self.left_out.iter().flatten();
-        let strays = left_out.flat_map(|(container, rows)| {
+        let relocated = left_out.flat_map(|(container, rows)| {
             let rows = rows.segments();
-            rows.filter_map(|(segment, rows)| Some(moves.follow(*container, segment, rows)?.len()))
+            rows.filter_map(|(segment, rows)| Some(relocations.new_row_ids(*container, segment, rows)?.len()))
         });
-        Some(moves.rows().saturating_sub(strays.sum()))
+        Some(relocations.rows().saturating_sub(relocated.sum()))
     }
 
-    /// New row ids of the rows that were deleted in a table in addition to those left out.
+    /// New row ids of the rows that were deleted in a table after the new blocks left out `left_out`.
     ///
     /// # Errors
     /// If there are such rows and their relocations are not known.
-    pub(crate) fn deleted_since(&self, table: &Table) -> Result<RowSet, CommitError> {
+    pub(crate) fn later_deletions(&self, table: &Table) -> Result<RowSet, CommitError> {
         let changed = || CommitError::RowsChanged { table: table.name.clone() };
-        let mut since = RowSet::default();
-        let Some(left_out) = &self.left_out else { return Ok(since) };
+        let mut later = RowSet::default();
+        let Some(left_out) = &self.left_out else { return Ok(later) };
         for container in self.containers() {
             let deleted = table.delta.deleted(container);
-            let seen = seen_of(left_out, container);
-            if seen == deleted {
+            let omitted = deleted_in(left_out, container);
+            if omitted == deleted {
                 continue;
             }
-            let (moves, deleted) = (self.moves.as_ref().ok_or_else(changed)?, deleted.ok_or_else(changed)?);
-            if seen.is_some_and(|seen| !deleted.contains_all(seen)) {
+            let (relocations, deleted) = (self.relocations.as_ref().ok_or_else(changed)?, deleted.ok_or_else(changed)?);
+            if omitted.is_some_and(|omitted| !deleted.contains_all(omitted)) {
                 return Err(changed());
             }
             for (segment, rows) in deleted.segments() {
-                let seen = seen.and_then(|seen| seen.segment(usize::from(segment)));
-                let rows = seen.map_or_else(|| rows.as_ref().clone(), |seen| rows.as_ref() - seen.as_ref());
-                let moved = moves.follow(container, segment, &rows).unwrap_or_default();
-                if moved.len() != rows.len() {
+                let omitted = omitted.and_then(|omitted| omitted.segment(usize::from(segment)));
+                let rows = omitted.map_or_else(|| rows.as_ref().clone(), |omitted| rows.as_ref() - omitted.as_ref());
+                let new_ids = relocations.new_row_ids(container, segment, &rows).unwrap_or_default();
+                if new_ids.len() != rows.len() {
                     return Err(changed());
                 }
-                since.extend(&moved);
+                later.extend(&new_ids);
             }
         }
-        Ok(since)
+        Ok(later)
     }
 }
 
-fn seen_of(left_out: &[(ContainerId, Arc<DeletedRows>)], container: ContainerId) -> Option<&Arc<DeletedRows>> {
-    left_out.iter().find(|(seen, _)| *seen == container).map(|(_, rows)| rows)
+/// The deleted rows of a container in `left_out`.
+fn deleted_in(left_out: &[(ContainerId, Arc<DeletedRows>)], container: ContainerId) -> Option<&Arc<DeletedRows>> {
+    left_out.iter().find(|(omitted, _)| *omitted == container).map(|(_, rows)| rows)
 }

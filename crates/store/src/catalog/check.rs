@@ -10,7 +10,7 @@ use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 use super::format::{CatalogFile, TableFile};
 use super::{BlockId, TablePartitions, timeline};
 
-/// Checks a catalog file. An error is what was expected.
+/// Checks a catalog file. An error names what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     let mut names = HashSet::new();
     let mut blocks = HashSet::new();
@@ -64,7 +64,7 @@ fn check_references(file: &CatalogFile<'_>) -> Result<(), String> {
 fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockId>) -> Result<(), String> {
     Schema::new(table.schema.columns().to_vec()).map_err(|error| format!("a schema: {error}"))?;
     check_design(&table.design, &table.schema)?;
-    table.constraints.check_alone(&table.schema)?;
+    table.constraints.check_against_schema(&table.schema)?;
     if table.statistics.len() != table.schema.len() {
         return Err(format!("statistics of {} columns, found {}", table.schema.len(), table.statistics.len()));
     }
@@ -85,31 +85,33 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
     if let Some(column) = table.statistics.iter().find(|column| column.rows != rows || column.nulls > rows) {
         return Err(format!("statistics of {rows} rows, found {} rows and {} nulls", column.rows, column.nulls));
     }
-    let ascending = table.runs.windows(2).all(|pair| pair[0] < pair[1]);
-    let first = table.runs.first().is_none_or(|first| *first == 0);
+    let is_ascending = table.runs.windows(2).all(|pair| pair[0] < pair[1]);
+    let starts_at_zero = table.runs.first().is_none_or(|first| *first == 0);
     let inside = table.runs.last().is_none_or(|last| *last < table.blocks.len());
-    if !ascending || !first || !inside || table.runs.is_empty() != table.blocks.is_empty() {
+    if !is_ascending || !starts_at_zero || !inside || table.runs.is_empty() != table.blocks.is_empty() {
         return Err(format!("runs that cover its {} blocks", table.blocks.len()));
     }
     table.partitions.as_ref().map_or(Ok(()), |partitions| check_partitions(table, partitions))
 }
 
-/// Checks that partitions are those of the design, and that each block has a valid partition or none.
+/// Checks that partitions match the design, and that each block has a valid partition or none.
 fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Result<(), String> {
     let design = partitions.partitioning.design();
     if table.design.partition_by != Some(design) {
         return Err("the partitions of its design".to_owned());
     }
     partitions.partitioning.check(table.schema.column(design.column).logical_type)?;
-    let nulls = partitions.partitioning.nulls();
-    if partitions.of_blocks.len() != table.blocks.len() || partitions.of_blocks.iter().flatten().any(|of| *of > nulls) {
+    let nulls = partitions.partitioning.null_partition();
+    if partitions.of_blocks.len() != table.blocks.len()
+        || partitions.of_blocks.iter().flatten().any(|partition| *partition > nulls)
+    {
         return Err(format!("a partition up to {nulls} for each of its {} blocks", table.blocks.len()));
     }
     Ok(())
 }
 
 /// Checks that a design names only existing columns, that its groups name each column once, and that its indexes are
-/// possible. An error is what was expected.
+/// possible. An error names what was expected.
 pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
@@ -120,7 +122,7 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
     {
         return Err(format!("1 to {PARTITIONS_MAX} partitions by one of its own columns"));
     }
-    for (at, index) in design.indexes.iter().enumerate() {
+    for (position, index) in design.indexes.iter().enumerate() {
         let mut columns = index.columns.clone();
         columns.sort_unstable();
         columns.dedup();
@@ -128,7 +130,7 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
         if !is_distinct || !(1..=index.kind.columns_max()).contains(&columns.len()) {
             return Err(format!("an index {:?} of some of its columns", index.name));
         }
-        if design.indexes[..at].iter().any(|other| other.name == index.name) {
+        if design.indexes[..position].iter().any(|other| other.name == index.name) {
             return Err(format!("one index named {:?}", index.name));
         }
     }
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn inconsistent_catalogs_are_rejected() {
         assert_eq!(file(|_| ()), Ok(()));
         let set = |pointer: &'static str, to: serde_json::Value| {
             let result = file(|value| *value.pointer_mut(pointer).unwrap() = to);

@@ -102,8 +102,8 @@ impl Constraints {
         keys.chain(checks).chain(self.foreign_keys.iter().map(|key| key.name.as_str()))
     }
 
-    /// The distinct lists of columns by which rows are looked up.
-    pub fn looked_up(&self) -> Vec<Box<[usize]>> {
+    /// The distinct lists of columns of all keys and foreign keys. Rows are looked up by them.
+    pub fn lookup_columns(&self) -> Vec<Box<[usize]>> {
         let keys = self.keys.iter().map(|key| &key.columns);
         let mut lists: Vec<Box<[usize]>> = Vec::new();
         for columns in keys.chain(self.foreign_keys.iter().map(|key| &key.columns)) {
@@ -115,14 +115,14 @@ impl Constraints {
         lists
     }
 
-    /// Checks that the constraints fit a table of a catalog. An error is what was expected.
+    /// Checks that the constraints fit a table of a catalog. An error names what was expected.
     pub(crate) fn check(&self, table: TableId, schema: &Schema, catalog: &Catalog) -> Result<(), String> {
-        self.check_alone(schema)?;
+        self.check_against_schema(schema)?;
         for key in &self.foreign_keys {
             let parent = catalog.table_of(key.table);
             let parent = parent.ok_or_else(|| format!("a table that foreign key {:?} references", key.name))?;
-            let of_parent = if key.table == table { self } else { &*parent.constraints };
-            if !key.references(schema, &parent.schema, of_parent) {
+            let parent_constraints = if key.table == table { self } else { &*parent.constraints };
+            if !key.references(schema, &parent.schema, parent_constraints) {
                 return Err(format!("a key of table {:?} that foreign key {:?} references", parent.name, key.name));
             }
         }
@@ -141,18 +141,18 @@ impl Constraints {
         Ok(())
     }
 
-    /// Checks column references and names, without other tables. An error is what was expected.
-    pub(crate) fn check_alone(&self, schema: &Schema) -> Result<(), String> {
+    /// Checks column references and names, but not other tables. An error names what was expected.
+    pub(crate) fn check_against_schema(&self, schema: &Schema) -> Result<(), String> {
         let inside = |column: &ColumnIndex| column.index() < schema.len();
-        let is_list = |columns: &[ColumnIndex]| {
+        let are_distinct_columns = |columns: &[ColumnIndex]| {
             let distinct: BTreeSet<_> = columns.iter().collect();
             !columns.is_empty() && distinct.len() == columns.len() && columns.iter().all(inside)
         };
         let mut names = BTreeSet::new();
-        if let Some(twice) = self.names().find(|name| !names.insert(*name)) {
-            return Err(format!("one constraint named {twice:?}"));
+        if let Some(duplicate) = self.names().find(|name| !names.insert(*name)) {
+            return Err(format!("one constraint named {duplicate:?}"));
         }
-        if let Some(key) = self.keys.iter().find(|key| !is_list(&key.columns)) {
+        if let Some(key) = self.keys.iter().find(|key| !are_distinct_columns(&key.columns)) {
             return Err(format!("a key {:?} of some of its columns", key.name));
         }
         let primary: Vec<_> = self.keys.iter().filter(|key| key.is_primary).collect();
@@ -160,8 +160,9 @@ impl Constraints {
         if primary.len() > 1 || primary.iter().any(holds_nulls) {
             return Err("one primary key, of columns without nulls".to_owned());
         }
-        let is_whole = |key: &&ForeignKey| is_list(&key.columns) && key.referenced.len() == key.columns.len();
-        if let Some(key) = self.foreign_keys.iter().find(|key| !is_whole(key)) {
+        let is_valid =
+            |key: &&ForeignKey| are_distinct_columns(&key.columns) && key.referenced.len() == key.columns.len();
+        if let Some(key) = self.foreign_keys.iter().find(|key| !is_valid(key)) {
             return Err(format!("a foreign key {:?} of some of its columns", key.name));
         }
         match self.defaults.keys().all(inside) {
@@ -172,22 +173,22 @@ impl Constraints {
 
     /// Whether there is a key on exactly these columns, in any order.
     pub fn has_key(&self, columns: &[ColumnIndex]) -> bool {
-        self.key_of(columns).is_some()
+        self.key_on(columns).is_some()
     }
 
-    fn key_of(&self, columns: &[ColumnIndex]) -> Option<&UniqueKey> {
+    fn key_on(&self, columns: &[ColumnIndex]) -> Option<&UniqueKey> {
         let wanted: BTreeSet<_> = columns.iter().collect();
-        let is_it = |key: &&UniqueKey| {
+        let has_these_columns = |key: &&UniqueKey| {
             key.columns.len() == columns.len() && key.columns.iter().collect::<BTreeSet<_>>() == wanted
         };
-        self.keys.iter().find(is_it)
+        self.keys.iter().find(has_these_columns)
     }
 }
 
 impl ForeignKey {
-    /// Puts the columns in the order of the referenced key, by which that key is looked up and locked.
-    pub fn arrange(&mut self, parent: &Constraints) {
-        let Some(key) = parent.key_of(&self.referenced) else { return };
+    /// Puts the columns in the order of the referenced key. That key is looked up and locked in its own order.
+    pub fn match_key_order(&mut self, parent: &Constraints) {
+        let Some(key) = parent.key_on(&self.referenced) else { return };
         let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();
         pairs.sort_by_key(|(_, referenced)| key.columns.iter().position(|column| column == referenced));
         (self.columns, self.referenced) = pairs.into_iter().unzip();
@@ -195,10 +196,10 @@ impl ForeignKey {
 
     /// Whether the key that the foreign key references is in `constraints`, the constraints of table `parent`, and has
     /// columns of the same types.
-    pub fn references(&self, own: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
+    pub fn references(&self, child: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
         let same = |(own_column, referenced): (&ColumnIndex, &ColumnIndex)| {
             referenced.index() < parent.len()
-                && own.column(*own_column).logical_type == parent.column(*referenced).logical_type
+                && child.column(*own_column).logical_type == parent.column(*referenced).logical_type
         };
         self.columns.len() == self.referenced.len()
             && constraints.has_key(&self.referenced)

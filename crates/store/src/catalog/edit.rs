@@ -8,7 +8,7 @@ use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
 use super::check::check_design;
-use super::table_blocks::{append, columns_differ, is_of_design, partitions_of, replace, set_nullable};
+use super::table_blocks::{append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable};
 use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
@@ -16,8 +16,8 @@ use crate::error::CommitError;
 use crate::relocations::RowRelocations;
 use crate::{BlockFile, NewBlock};
 
-/// A catalog being changed. It starts from the newest catalog, so everything that a caller found in an older one is
-/// checked again. A table or block that is gone meanwhile is an error.
+/// A catalog being changed. It starts from the newest catalog, so it checks again what a caller found in an older one.
+/// A table or block that no longer exists is an error.
 #[derive(Clone, Debug)]
 pub struct CatalogEdit {
     catalog: Catalog,
@@ -25,7 +25,7 @@ pub struct CatalogEdit {
     changes: Vec<Change>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
-    moves: Vec<(TableId, Arc<RowRelocations>)>,
+    relocations: Vec<(TableId, Arc<RowRelocations>)>,
 }
 
 /// Result of an edit: a new catalog, and the blocks by which it differs from the one before. A block may be in both
@@ -37,7 +37,7 @@ pub(crate) struct AppliedEdit {
     pub added: Vec<Arc<BlockFile>>,
     pub removed: Vec<Arc<BlockFile>>,
     /// Row relocations, as far as they are known.
-    pub moves: Vec<(TableId, Arc<RowRelocations>)>,
+    pub relocations: Vec<(TableId, Arc<RowRelocations>)>,
 }
 
 /// Order of the rows of new blocks, compared with the blocks that they replace.
@@ -45,9 +45,11 @@ pub(crate) struct AppliedEdit {
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
     /// Each new block has the rows of one old block at the same positions, deleted ones included. Deletions stay valid.
-    Same,
-    /// The same order. The new blocks take the position of the old ones in their run.
-    Kept,
+    #[serde(rename = "same")]
+    SamePositions,
+    /// The order of the old blocks. The new blocks take the position of the old ones in their run.
+    #[serde(rename = "kept")]
+    SameOrder,
     /// The sort order of the table's design. The new blocks are a run of their own.
     Sorted,
 }
@@ -55,14 +57,14 @@ pub enum RowOrder {
 impl CatalogEdit {
     pub(crate) fn new(catalog: &Catalog, directory: &Arc<Directory>) -> Self {
         let (catalog, directory) = (catalog.clone(), Arc::clone(directory));
-        Self { catalog, directory, changes: vec![], added: vec![], removed: vec![], moves: vec![] }
+        Self { catalog, directory, changes: vec![], added: vec![], removed: vec![], relocations: vec![] }
     }
 
-    /// Ends the edit.
+    /// Ends the edit and returns its result.
     pub(crate) fn finish(mut self) -> AppliedEdit {
         self.catalog.version += 1;
-        let Self { catalog, changes, added, removed, moves, .. } = self;
-        AppliedEdit { catalog, changes, added, removed, moves }
+        let Self { catalog, changes, added, removed, relocations, .. } = self;
+        AppliedEdit { catalog, changes, added, removed, relocations }
     }
 
     /// The catalog after the changes so far.
@@ -79,12 +81,12 @@ impl CatalogEdit {
         self.added.iter().any(|block| ContainerId::of(block.id()) == Some(container))
     }
 
-    /// Gives the catalog a new value of [`Catalog::definitions()`].
-    pub(crate) fn new_definitions(&mut self) {
-        self.catalog.definitions = self.directory.allocate_definitions();
+    /// Gives the catalog a new [`Catalog::definitions_id()`].
+    pub(crate) fn renew_definitions_id(&mut self) {
+        self.catalog.definitions_id = self.directory.allocate_definitions_id();
     }
 
-    /// Begins a timeline with the commit of this edit, which is replayed.
+    /// Begins a timeline with the commit of this edit. Called when a commit is replayed.
     pub(crate) fn begin_timeline(&mut self, time: i64) {
         self.catalog.timelines = self.catalog.timelines.with(self.catalog.version + 1, time);
     }
@@ -105,7 +107,7 @@ impl CatalogEdit {
     pub fn create_table(&mut self, name: &str, schema: Schema, design: TableDesign) -> Result<TableId, CommitError> {
         let table = self.directory.allocate_table();
         let (name, schema, design) = (name.to_owned(), Arc::new(schema), Arc::new(design));
-        self.make(Change::CreateTable { table, name, schema, design })?;
+        self.apply_and_record(Change::CreateTable { table, name, schema, design })?;
         Ok(table)
     }
 
@@ -114,7 +116,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or another table has a foreign key to it.
     pub fn drop_table(&mut self, table: TableId) -> Result<(), CommitError> {
-        self.make(Change::DropTable { table })
+        self.apply_and_record(Change::DropTable { table })
     }
 
     /// Removes all rows of a table.
@@ -122,7 +124,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist.
     pub fn truncate(&mut self, table: TableId) -> Result<(), CommitError> {
-        self.make(Change::Truncate { table })
+        self.apply_and_record(Change::Truncate { table })
     }
 
     /// Renames a table.
@@ -130,7 +132,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or the name is taken.
     pub fn rename_table(&mut self, table: TableId, name: &str) -> Result<(), CommitError> {
-        self.make(Change::RenameTable { table, name: name.to_owned() })
+        self.apply_and_record(Change::RenameTable { table, name: name.to_owned() })
     }
 
     /// Adds the blocks of one load. Their rows are in the sort order of the table's design across the blocks, or across
@@ -139,11 +141,11 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or a block does not have its columns.
     pub fn append_blocks(&mut self, table: TableId, blocks: Vec<NewBlock>) -> Result<(), CommitError> {
-        self.make(Change::AppendBlocks { table, blocks })
+        self.apply_and_record(Change::AppendBlocks { table, blocks })
     }
 
-    /// Replaces blocks without deleted rows by blocks with the same rows, as after a change of the table's design. See
-    /// [`CatalogEdit::replace_rows`].
+    /// Replaces blocks without deleted rows by blocks with the same rows, for example after a change of the table's
+    /// design. See [`CatalogEdit::replace_rows`].
     ///
     /// # Errors
     /// If the rows cannot be replaced, as for [`CatalogEdit::replace_rows`].
@@ -176,7 +178,7 @@ impl CatalogEdit {
         new: Vec<NewBlock>,
         order: RowOrder,
     ) -> Result<(), CommitError> {
-        self.make(Change::ReplaceRows { table, old, new, order })
+        self.apply_and_record(Change::ReplaceRows { table, old, new, order })
     }
 
     /// Sets the design of future blocks of a table. Its existing blocks stay as they are. If the design changes the
@@ -185,7 +187,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or the design does not fit its columns.
     pub fn set_design(&mut self, table: TableId, design: TableDesign) -> Result<(), CommitError> {
-        self.make(Change::SetDesign { table, design: Arc::new(design) })
+        self.apply_and_record(Change::SetDesign { table, design: Arc::new(design) })
     }
 
     /// Sets the partitions of a table, within its design. Its existing blocks then count as unpartitioned.
@@ -193,7 +195,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or these are not partitions of its design.
     pub fn set_partitioning(&mut self, table: TableId, partitioning: Partitioning) -> Result<(), CommitError> {
-        self.make(Change::SetPartitioning { table, partitioning: Arc::new(partitioning) })
+        self.apply_and_record(Change::SetPartitioning { table, partitioning: Arc::new(partitioning) })
     }
 
     /// Sets the constraints of a table. Its existing rows must satisfy them.
@@ -204,7 +206,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the table does not exist, or the constraints do not fit it and the tables that they reference.
     pub fn set_constraints(&mut self, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
-        self.make(Change::SetConstraints { table, constraints: Arc::new(constraints) })
+        self.apply_and_record(Change::SetConstraints { table, constraints: Arc::new(constraints) })
     }
 
     /// Sets whether a column may hold nulls. If not, the existing rows must not have any.
@@ -213,7 +215,7 @@ impl CatalogEdit {
     /// If the table or the column does not exist, the column is part of the primary key, or deleted rows or rows in no
     /// block may have nulls.
     pub fn set_nullable(&mut self, table: TableId, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
-        self.make(Change::SetNullable { table, column, nullable })
+        self.apply_and_record(Change::SetNullable { table, column, nullable })
     }
 
     /// Creates a view.
@@ -221,7 +223,7 @@ impl CatalogEdit {
     /// # Errors
     /// If the name is taken.
     pub fn create_view(&mut self, name: &str, sql: &str) -> Result<(), CommitError> {
-        self.make(Change::CreateView { name: name.to_owned(), sql: sql.to_owned() })
+        self.apply_and_record(Change::CreateView { name: name.to_owned(), sql: sql.to_owned() })
     }
 
     /// Drops a view.
@@ -229,14 +231,14 @@ impl CatalogEdit {
     /// # Errors
     /// If there is no view of that name.
     pub fn drop_view(&mut self, name: &str) -> Result<(), CommitError> {
-        self.make(Change::DropView { name: name.to_owned() })
+        self.apply_and_record(Change::DropView { name: name.to_owned() })
     }
 
-    /// Makes a change and records it.
+    /// Applies a change and records it.
     ///
     /// # Errors
     /// If the change cannot be made. Nothing has changed then.
-    pub(crate) fn make(&mut self, change: Change) -> Result<(), CommitError> {
+    pub(crate) fn apply_and_record(&mut self, change: Change) -> Result<(), CommitError> {
         let Change::ReplaceRows { table, old, order, .. } = &change else {
             self.apply(&change)?;
             self.changes.push(change);
@@ -244,8 +246,8 @@ impl CatalogEdit {
         };
         let table = *table;
         let deleted = match order {
-            RowOrder::Same => RowSet::default(),
-            _ => old.deleted_since(self.find(table)?)?,
+            RowOrder::SamePositions => RowSet::default(),
+            _ => old.later_deletions(self.find(table)?)?,
         };
         self.apply(&change)?;
         self.changes.push(change);
@@ -281,7 +283,7 @@ impl CatalogEdit {
                 self.find(table)?.delta.append_position(rows.num_rows(), |page| self.directory.may_grow(page));
             let page = position.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
             let (here, after) = split_at(rows, position.rows);
-            self.make(Change::InsertRows { table, page, first: position.first, rows: here })?;
+            self.apply_and_record(Change::InsertRows { table, page, first: position.first, rows: here })?;
             rest = after;
         }
         Ok(())
@@ -300,7 +302,7 @@ impl CatalogEdit {
         match change {
             Change::CreateTable { table, name, schema, design } => {
                 self.check_name(name)?;
-                check_design(design, schema).map_err(|what| columns_differ(name, schema, what))?;
+                check_design(design, schema).map_err(|what| columns_error(name, schema, what))?;
                 let table = Table::empty(*table, name, Arc::clone(schema), Arc::clone(design));
                 let table = Table { partitions: partitions_of(design, 0), ..table };
                 self.catalog.tables.insert(Arc::new(table));
@@ -332,8 +334,9 @@ impl CatalogEdit {
                         let partitioning = partitions.partitioning.clone();
                         Arc::new(TablePartitions { partitioning, of_blocks: vec![] })
                     });
-                    let (constraints, delta) = (Arc::clone(&table.constraints), table.delta.emptied());
-                    *table = Table { partitions, constraints, delta, contents: table.contents + 1, ..empty };
+                    let (constraints, delta) = (Arc::clone(&table.constraints), table.delta.without_rows());
+                    *table =
+                        Table { partitions, constraints, delta, content_version: table.content_version + 1, ..empty };
                     Ok(())
                 })?;
                 self.removed.extend(removed.iter().map(Arc::clone));
@@ -349,26 +352,26 @@ impl CatalogEdit {
             Change::AppendBlocks { table, blocks } => {
                 self.check_blocks(blocks)?;
                 self.change_table(*table, |table| {
-                    table.contents += 1;
-                    append(table, blocks)
+                    table.content_version += 1;
+                    append_blocks(table, blocks)
                 })?;
                 self.added.extend(blocks.iter().map(|block| Arc::clone(&block.file)));
                 Ok(())
             }
             Change::ReplaceRows { table, old, new, order } => {
                 self.check_blocks(new)?;
-                let removed = self.change_table(*table, |table| replace(table, old, new, *order))?;
+                let removed = self.change_table(*table, |table| replace_rows(table, old, new, *order))?;
                 self.added.extend(new.iter().map(|block| Arc::clone(&block.file)));
-                let moves = match order {
-                    RowOrder::Same => Some(Arc::new(same_places(&removed, new))),
-                    _ => old.moves.clone(),
+                let relocations = match order {
+                    RowOrder::SamePositions => Some(Arc::new(same_positions(&removed, new))),
+                    _ => old.relocations.clone(),
                 };
-                self.moves.extend(moves.map(|moves| (*table, moves)));
+                self.relocations.extend(relocations.map(|relocations| (*table, relocations)));
                 self.removed.extend(removed);
                 Ok(())
             }
             Change::SetDesign { table, design } => self.change_table(*table, |table| {
-                check_design(design, &table.schema).map_err(|what| columns_differ(&table.name, &table.schema, what))?;
+                check_design(design, &table.schema).map_err(|what| columns_error(&table.name, &table.schema, what))?;
                 if design.partition_by != table.design.partition_by {
                     table.partitions = partitions_of(design, table.blocks.len());
                 }
@@ -376,8 +379,8 @@ impl CatalogEdit {
                 Ok(())
             }),
             Change::SetPartitioning { table, partitioning } => self.change_table(*table, |table| {
-                if !is_of_design(partitioning, table) {
-                    return Err(columns_differ(&table.name, &table.schema, "partitions".to_owned()));
+                if !matches_design(partitioning, table) {
+                    return Err(columns_error(&table.name, &table.schema, "partitions".to_owned()));
                 }
                 let of_blocks = vec![None; table.blocks.len()];
                 let partitioning = partitioning.as_ref().clone();
@@ -390,8 +393,8 @@ impl CatalogEdit {
                 fits.map_err(|expected| CommitError::Constraints { table: changed.name.clone(), expected })?;
                 self.change_table(*table, |table| {
                     table.constraints = Arc::clone(constraints);
-                    let looked_up = constraints.looked_up();
-                    table.delta.set_keys(looked_up.iter().map(|columns| &**columns));
+                    let lookup_columns = constraints.lookup_columns();
+                    table.delta.set_keys(lookup_columns.iter().map(|columns| &**columns));
                     Ok(())
                 })
             }
@@ -408,7 +411,7 @@ impl CatalogEdit {
                 false => Err(CommitError::NoView { name: name.clone() }),
             },
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {
-                table.contents += 1;
+                table.content_version += 1;
                 let appended = table.delta.append(&table.schema, (*page, *first), rows);
                 appended.map_err(|Misplaced| CommitError::Misplaced { table: table.name.clone() })
             }),
@@ -416,7 +419,7 @@ impl CatalogEdit {
                 if !table.has_container(*container) {
                     return Err(CommitError::RowsChanged { table: table.name.clone() });
                 }
-                table.contents += 1;
+                table.content_version += 1;
                 table.delta.delete(*container, *segment, rows);
                 Ok(())
             }),
@@ -473,7 +476,7 @@ pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<
 }
 
 /// Row relocations from old blocks to new blocks with the same rows at the same positions.
-fn same_places(old: &[Arc<BlockFile>], new: &[NewBlock]) -> RowRelocations {
+fn same_positions(old: &[Arc<BlockFile>], new: &[NewBlock]) -> RowRelocations {
     let containers = old.iter().zip(new).map(|(old, new)| (ContainerId::of(old.id()), ContainerId::of(new.file.id())));
     RowRelocations::of_blocks(containers.filter_map(|(old, new)| old.zip(new)))
 }

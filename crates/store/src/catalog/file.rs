@@ -3,7 +3,7 @@
 use taut_block::checksum;
 
 use super::change::Change;
-use super::format::{self, DeltaFile};
+use super::format::{self, DeltaFileEntry};
 use super::{Catalog, record};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -19,9 +19,9 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
         let name = delta_name(number);
         directory.write_file(&name, |to| to.write_all(&bytes))?;
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))?;
-        Some(DeltaFile { bytes: bytes.len() as u64, checksum: checksum(&bytes) })
+        Some(DeltaFileEntry { bytes: bytes.len() as u64, checksum: checksum(&bytes) })
     };
-    let bytes = format::to_bytes(catalog, directory.next_numbers(), number, delta)?;
+    let bytes = format::to_bytes(catalog, directory.next_ids(), number, delta)?;
     let written = directory.write_file(CATALOG_NEW, |to| to.write_all(&bytes));
     if written.is_err() {
         // If this fails, the file only takes space.

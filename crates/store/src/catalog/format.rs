@@ -22,7 +22,7 @@ const VERSION: u64 = 11;
 pub(crate) const READABLE: [u64; 5] = [2, 4, 7, 8, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
-const LINE_MAX: usize = 96;
+const HEADER_LINE_MAX: usize = 96;
 
 /// Why bytes are not a readable catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct CatalogFile<'a> {
     pub log: Option<u64>,
     /// The delta file of the same number as the log file, with the rows in no block and the deleted rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta: Option<DeltaFile>,
+    pub delta: Option<DeltaFileEntry>,
     /// Empty before format version 11.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub timelines: Cow<'a, [Timeline]>,
@@ -56,7 +56,7 @@ pub(crate) struct CatalogFile<'a> {
 /// The catalog's entry for the delta file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeltaFile {
+pub(crate) struct DeltaFileEntry {
     /// Length of the file in bytes.
     pub bytes: u64,
     /// XXH3 of the whole file.
@@ -86,7 +86,7 @@ pub(crate) fn to_bytes(
     catalog: &Catalog,
     (next_block, next_table): (u64, u64),
     log: u64,
-    delta: Option<DeltaFile>,
+    delta: Option<DeltaFileEntry>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let file = CatalogFile {
         database: catalog.database,
@@ -100,7 +100,7 @@ pub(crate) fn to_bytes(
         views: catalog.views.values().map(Cow::Borrowed).collect(),
     };
     let json = serde_json::to_vec(&file)?;
-    let mut bytes = line(VERSION, json.len() as u64, XxHash3_64::oneshot(&json)).into_bytes();
+    let mut bytes = header_line(VERSION, json.len() as u64, XxHash3_64::oneshot(&json)).into_bytes();
     bytes.extend_from_slice(&json);
     Ok(bytes)
 }
@@ -125,23 +125,23 @@ fn is_empty(constraints: &Constraints) -> bool {
 
 /// Decodes the file. [`super::check`] then checks its content.
 pub(crate) fn parse(bytes: &[u8]) -> Result<CatalogFile<'static>, Unreadable> {
-    let json_at = check_line(bytes)?;
-    let json = &bytes[json_at..];
+    let json_offset = check_header_line(bytes)?;
+    let json = &bytes[json_offset..];
     serde_json::from_slice(json).map_err(|error| Unreadable::Corrupt {
         // The JSON is one line, so the column is the offset.
-        at: (json_at + error.column().saturating_sub(1)) as u64,
+        at: (json_offset + error.column().saturating_sub(1)) as u64,
         expected: format!("the content of a catalog: {error}"),
     })
 }
 
-fn line(version: u64, bytes: u64, checksum: u64) -> String {
+fn header_line(version: u64, bytes: u64, checksum: u64) -> String {
     format!("{MAGIC}{version} bytes={bytes} xxh3={checksum:016x}\n")
 }
 
 /// Checks the first line, and the rest against it. Returns the offset of the rest.
-fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
+fn check_header_line(bytes: &[u8]) -> Result<usize, Unreadable> {
     let corrupt = |at: usize, expected: &str| Unreadable::Corrupt { at: at as u64, expected: expected.to_owned() };
-    let end = bytes.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
+    let end = bytes.iter().take(HEADER_LINE_MAX).position(|byte| *byte == b'\n');
     let end = end.ok_or_else(|| corrupt(0, "a first line"))?;
     let text = std::str::from_utf8(&bytes[..end]).map_err(|error| corrupt(error.valid_up_to(), "text"))?;
     let fields = text.strip_prefix(MAGIC).ok_or_else(|| corrupt(0, "\"taut-catalog \""))?;
@@ -154,11 +154,11 @@ fn check_line(bytes: &[u8]) -> Result<usize, Unreadable> {
         .strip_prefix("bytes=")
         .and_then(|rest| rest.split_once(" xxh3="))
         .and_then(|(length, checksum)| Some((length.parse::<u64>().ok()?, u64::from_str_radix(checksum, 16).ok()?)));
-    let fields_at = end - fields.len();
-    let (length, checksum) = numbers.ok_or_else(|| corrupt(fields_at, "\"bytes=<number> xxh3=<16 digits>\""))?;
-    let spelled = line(version, length, checksum);
-    if spelled.as_bytes() != &bytes[..=end] {
-        let at = spelled.bytes().zip(bytes).position(|(left, right)| left != *right).unwrap_or(fields_at);
+    let fields_offset = end - fields.len();
+    let (length, checksum) = numbers.ok_or_else(|| corrupt(fields_offset, "\"bytes=<number> xxh3=<16 digits>\""))?;
+    let canonical = header_line(version, length, checksum);
+    if canonical.as_bytes() != &bytes[..=end] {
+        let at = canonical.bytes().zip(bytes).position(|(left, right)| left != *right).unwrap_or(fields_offset);
         return Err(corrupt(at, "numbers in their only spelling"));
     }
     let json = &bytes[end + 1..];
@@ -193,14 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn designs_and_statistics_lead_back() {
+    fn designs_and_statistics_round_trip() {
         let columns = ["a", "b", "c"].map(|name| Column::new(name, LogicalType::Varchar, true)).to_vec();
         let schema = Arc::new(Schema::new(columns).unwrap());
         let options = [("groups", "(a,c),(b)"), ("sort_by", "b desc"), ("encoding", "b=fsst"), ("block_size", "file")];
         let options = options.into_iter().chain([("partition_by", "range(b, 3)")]);
         let design = Arc::new(TableDesign::from_options(options, &schema).unwrap());
         let sample = ["x", "y", "z"].map(|text| Datum::Bytes(text.as_bytes().into())).to_vec();
-        let partitioning = Partitioning::of_sample(design.partition_by.unwrap(), LogicalType::Varchar, sample).unwrap();
+        let partitioning =
+            Partitioning::from_sample(design.partition_by.unwrap(), LogicalType::Varchar, sample).unwrap();
         let partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![] }));
         let statistics = |min, max| ColumnStatistics { min, max, rows: u64::MAX, ..ColumnStatistics::empty() };
         let mut statistics = vec![
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_lead_back() {
+    fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
         assert!(bytes.starts_with(b"taut-catalog 11 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
@@ -242,19 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_damage() {
+    fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
         let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 11", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 
     #[test]
-    fn content_with_a_right_checksum_but_wrong_fields_names_the_byte() {
+    fn errors_of_wrong_fields_name_the_byte_despite_a_valid_checksum() {
         let json = br#"{"database":7,"version":0,"surprise":1}"#;
-        let head = line(VERSION, json.len() as u64, XxHash3_64::oneshot(json));
-        let Unreadable::Corrupt { at, expected } = parse(&[head.as_bytes(), json].concat()).unwrap_err() else {
+        let header = header_line(VERSION, json.len() as u64, XxHash3_64::oneshot(json));
+        let Unreadable::Corrupt { at, expected } = parse(&[header.as_bytes(), json].concat()).unwrap_err() else {
             panic!("a version");
         };
-        assert!(at > head.len() as u64 && expected.contains("surprise"), "{at}: {expected}");
+        assert!(at > header.len() as u64 && expected.contains("surprise"), "{at}: {expected}");
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct CommitStamp {
 }
 
 /// Current time, in microseconds since 1970 in UTC.
-pub(crate) fn clock() -> i64 {
+pub(crate) fn now_in_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
@@ -48,8 +48,8 @@ pub(crate) fn clock() -> i64 {
 /// JSON form of a change. The rows of a change follow the JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum ChangeFile<'a> {
-    /// Not a change.
+enum ChangeJson<'a> {
+    /// The stamp of the commit, which is not a change.
     Commit(CommitStamp),
     CreateTable {
         table: TableId,
@@ -69,7 +69,7 @@ enum ChangeFile<'a> {
     },
     AppendBlocks {
         table: TableId,
-        blocks: Vec<NewBlockFile<'a>>,
+        blocks: Vec<NewBlockJson<'a>>,
     },
     ReplaceRows {
         table: TableId,
@@ -78,7 +78,7 @@ enum ChangeFile<'a> {
         pages: Cow<'a, [(ContainerId, u32)]>,
         #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
         nulls: Cow<'a, [u64]>,
-        new: Vec<NewBlockFile<'a>>,
+        new: Vec<NewBlockJson<'a>>,
         order: RowOrder,
     },
     SetDesign {
@@ -123,14 +123,14 @@ enum ChangeFile<'a> {
 /// JSON form of a new block: its entry in the catalog, its statistics and its partition.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewBlockFile<'a> {
+struct NewBlockJson<'a> {
     entry: Cow<'a, BlockEntry>,
     statistics: Cow<'a, [ColumnStatistics]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<(Cow<'a, Partitioning>, u32)>,
 }
 
-impl<'a> NewBlockFile<'a> {
+impl<'a> NewBlockJson<'a> {
     fn of(block: &'a NewBlock) -> Self {
         let partition = block.partition.as_ref();
         Self {
@@ -147,7 +147,7 @@ impl<'a> NewBlockFile<'a> {
     }
 }
 
-/// Encodes changes, and the stamp of their commit if given. `after` is the catalog after the changes.
+/// Encodes changes, after the stamp of their commit if one is given. `after` is the catalog after the changes.
 ///
 /// # Errors
 /// If the table of a change is not in `after`, a value does not fit its column, or the changes are too large.
@@ -156,166 +156,170 @@ pub(crate) fn to_bytes(
     after: &Catalog,
     stamp: Option<CommitStamp>,
 ) -> Result<Vec<u8>, CommitError> {
-    let (mut files, mut rest) = (Vec::with_capacity(changes.len() + 1), Vec::new());
-    files.extend(stamp.map(ChangeFile::Commit));
+    let (mut json_changes, mut row_bytes) = (Vec::with_capacity(changes.len() + 1), Vec::new());
+    json_changes.extend(stamp.map(ChangeJson::Commit));
     for change in changes {
-        files.push(file_of(change, after, &mut rest)?);
+        json_changes.push(encode_change(change, after, &mut row_bytes)?);
     }
     let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, &files)?;
+    serde_json::to_writer(&mut bytes, &json_changes)?;
     let length = u32::try_from(bytes.len() - 4).map_err(|_| CommitError::TooLarge)?;
     bytes[..4].copy_from_slice(&length.to_le_bytes());
-    bytes.append(&mut rest);
+    bytes.append(&mut row_bytes);
     Ok(bytes)
 }
 
-fn file_of<'a>(change: &'a Change, after: &Catalog, rest: &mut Vec<u8>) -> Result<ChangeFile<'a>, CommitError> {
-    let start = rest.len();
+fn encode_change<'a>(
+    change: &'a Change,
+    after: &Catalog,
+    row_bytes: &mut Vec<u8>,
+) -> Result<ChangeJson<'a>, CommitError> {
+    let start = row_bytes.len();
     Ok(match change {
-        Change::CreateTable { table, name, schema, design } => ChangeFile::CreateTable {
+        Change::CreateTable { table, name, schema, design } => ChangeJson::CreateTable {
             table: *table,
             name: name.into(),
             schema: Cow::Borrowed(schema),
             design: Cow::Borrowed(design),
         },
-        Change::DropTable { table } => ChangeFile::DropTable { table: *table },
-        Change::RenameTable { table, name } => ChangeFile::RenameTable { table: *table, name: name.into() },
-        Change::Truncate { table } => ChangeFile::Truncate { table: *table },
+        Change::DropTable { table } => ChangeJson::DropTable { table: *table },
+        Change::RenameTable { table, name } => ChangeJson::RenameTable { table: *table, name: name.into() },
+        Change::Truncate { table } => ChangeJson::Truncate { table: *table },
         Change::AppendBlocks { table, blocks } => {
-            ChangeFile::AppendBlocks { table: *table, blocks: blocks.iter().map(NewBlockFile::of).collect() }
+            ChangeJson::AppendBlocks { table: *table, blocks: blocks.iter().map(NewBlockJson::of).collect() }
         }
-        Change::ReplaceRows { table, old, new, order } => ChangeFile::ReplaceRows {
+        Change::ReplaceRows { table, old, new, order } => ChangeJson::ReplaceRows {
             table: *table,
             blocks: Cow::Borrowed(&old.blocks),
             pages: Cow::Borrowed(&old.pages),
             nulls: Cow::Borrowed(&old.nulls),
-            new: new.iter().map(NewBlockFile::of).collect(),
+            new: new.iter().map(NewBlockJson::of).collect(),
             order: *order,
         },
-        Change::SetDesign { table, design } => ChangeFile::SetDesign { table: *table, design: Cow::Borrowed(design) },
+        Change::SetDesign { table, design } => ChangeJson::SetDesign { table: *table, design: Cow::Borrowed(design) },
         Change::SetPartitioning { table, partitioning } => {
-            ChangeFile::SetPartitioning { table: *table, partitioning: Cow::Borrowed(partitioning) }
+            ChangeJson::SetPartitioning { table: *table, partitioning: Cow::Borrowed(partitioning) }
         }
         Change::SetConstraints { table, constraints } => {
-            ChangeFile::SetConstraints { table: *table, constraints: Cow::Borrowed(constraints) }
+            ChangeJson::SetConstraints { table: *table, constraints: Cow::Borrowed(constraints) }
         }
         Change::SetNullable { table, column, nullable } => {
-            ChangeFile::SetNullable { table: *table, column: *column, nullable: *nullable }
+            ChangeJson::SetNullable { table: *table, column: *column, nullable: *nullable }
         }
-        Change::CreateView { name, sql } => ChangeFile::CreateView { name: name.into(), sql: sql.into() },
-        Change::DropView { name } => ChangeFile::DropView { name: name.into() },
+        Change::CreateView { name, sql } => ChangeJson::CreateView { name: name.into(), sql: sql.into() },
+        Change::DropView { name } => ChangeJson::DropView { name: name.into() },
         Change::InsertRows { table, page, first, rows: batch } => {
             let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            rows::encode(&stored.schema, batch, rest)?;
-            ChangeFile::InsertRows { table: *table, page: *page, first: *first, bytes: rest.len() - start }
+            rows::encode(&stored.schema, batch, row_bytes)?;
+            ChangeJson::InsertRows { table: *table, page: *page, first: *first, bytes: row_bytes.len() - start }
         }
         Change::DeleteRows { table, container, segment, rows } => {
-            rows.serialize_into(&mut *rest).map_err(|_| CommitError::TooLarge)?;
-            ChangeFile::DeleteRows {
+            rows.serialize_into(&mut *row_bytes).map_err(|_| CommitError::TooLarge)?;
+            ChangeJson::DeleteRows {
                 table: *table,
                 container: *container,
                 segment: *segment,
-                bytes: rest.len() - start,
+                bytes: row_bytes.len() - start,
             }
         }
     })
 }
 
-/// A change whose JSON is parsed, and the encoded rows that belong to it.
-pub(crate) struct Read<'a> {
-    file: ChangeFile<'static>,
+/// A change with parsed JSON, and its encoded rows.
+pub(crate) struct ParsedChange<'a> {
+    json: ChangeJson<'static>,
     bytes: &'a [u8],
 }
 
-/// Parsed content of a record or delta file.
-pub(crate) struct Parsed<'a> {
+/// Parsed content of a commit record or a delta file.
+pub(crate) struct ParsedChanges<'a> {
     /// When the commit was made, if known.
     pub stamp: Option<CommitStamp>,
     /// The changes, in order.
-    pub changes: Vec<Read<'a>>,
+    pub changes: Vec<ParsedChange<'a>>,
 }
 
 /// Parses a record or a delta file. Rows stay encoded.
 ///
 /// # Errors
 /// If the bytes are invalid. The error is the offset, and what was expected there.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, (usize, String)> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedChanges<'_>, (usize, String)> {
     let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     let length = length.ok_or_else(|| (0, "the length of JSON".to_owned()))?;
     let json = bytes.get(4..4 + length).ok_or_else(|| (0, format!("{length} bytes of JSON")))?;
-    let files: Vec<ChangeFile<'static>> =
+    let json_changes: Vec<ChangeJson<'static>> =
         serde_json::from_slice(json).map_err(|error| (4 + error.column().saturating_sub(1), error.to_string()))?;
-    let mut at = 4 + length;
-    let mut changes = Vec::with_capacity(files.len());
+    let mut offset = 4 + length;
+    let mut changes = Vec::with_capacity(json_changes.len());
     let mut stamp = None;
-    for (index, file) in files.into_iter().enumerate() {
-        if let ChangeFile::Commit(found) = file {
+    for (index, json) in json_changes.into_iter().enumerate() {
+        if let ChangeJson::Commit(found) = json {
             if index > 0 {
                 return Err((4, "the time of the commit before its changes".to_owned()));
             }
             stamp = Some(found);
             continue;
         }
-        let wanted = match file {
-            ChangeFile::InsertRows { bytes, .. } | ChangeFile::DeleteRows { bytes, .. } => bytes,
+        let length_of_rows = match json {
+            ChangeJson::InsertRows { bytes, .. } | ChangeJson::DeleteRows { bytes, .. } => bytes,
             _ => 0,
         };
-        let end = at.checked_add(wanted).filter(|end| *end <= bytes.len());
-        let end = end.ok_or_else(|| (at, format!("{wanted} bytes of rows")))?;
-        changes.push(Read { file, bytes: &bytes[at..end] });
-        at = end;
+        let end = offset.checked_add(length_of_rows).filter(|end| *end <= bytes.len());
+        let end = end.ok_or_else(|| (offset, format!("{length_of_rows} bytes of rows")))?;
+        changes.push(ParsedChange { json, bytes: &bytes[offset..end] });
+        offset = end;
     }
-    match at == bytes.len() {
-        true => Ok(Parsed { stamp, changes }),
-        false => Err((at, "the end of the changes".to_owned())),
+    match offset == bytes.len() {
+        true => Ok(ParsedChanges { stamp, changes }),
+        false => Err((offset, "the end of the changes".to_owned())),
     }
 }
 
-impl Read<'_> {
+impl ParsedChange<'_> {
     /// Converts to a change, and decodes its rows. `catalog` is the catalog before this change.
     ///
     /// # Errors
     /// If the change is invalid. The error names what was expected.
     pub fn into_change(self, catalog: &Catalog, directory: &Arc<Directory>) -> Result<Change, String> {
         let blocks =
-            |blocks: Vec<NewBlockFile<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
-        Ok(match self.file {
-            ChangeFile::Commit(_) => return Err("a change".to_owned()),
-            ChangeFile::CreateTable { table, name, schema, design } => Change::CreateTable {
+            |blocks: Vec<NewBlockJson<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
+        Ok(match self.json {
+            ChangeJson::Commit(_) => return Err("a change".to_owned()),
+            ChangeJson::CreateTable { table, name, schema, design } => Change::CreateTable {
                 table,
                 name: name.into_owned(),
                 schema: Arc::new(schema.into_owned()),
                 design: Arc::new(design.into_owned()),
             },
-            ChangeFile::DropTable { table } => Change::DropTable { table },
-            ChangeFile::RenameTable { table, name } => Change::RenameTable { table, name: name.into_owned() },
-            ChangeFile::Truncate { table } => Change::Truncate { table },
-            ChangeFile::AppendBlocks { table, blocks: new } => Change::AppendBlocks { table, blocks: blocks(new) },
-            ChangeFile::ReplaceRows { table, blocks: old, pages, nulls, new, order } => {
+            ChangeJson::DropTable { table } => Change::DropTable { table },
+            ChangeJson::RenameTable { table, name } => Change::RenameTable { table, name: name.into_owned() },
+            ChangeJson::Truncate { table } => Change::Truncate { table },
+            ChangeJson::AppendBlocks { table, blocks: new } => Change::AppendBlocks { table, blocks: blocks(new) },
+            ChangeJson::ReplaceRows { table, blocks: old, pages, nulls, new, order } => {
                 let (old, pages, nulls) = (old.into_owned(), pages.into_owned(), nulls.into_owned());
-                let old = OldRows { blocks: old, pages, nulls, left_out: None, moves: None };
+                let old = OldRows { blocks: old, pages, nulls, left_out: None, relocations: None };
                 Change::ReplaceRows { table, old, new: blocks(new), order }
             }
-            ChangeFile::SetDesign { table, design } => {
+            ChangeJson::SetDesign { table, design } => {
                 Change::SetDesign { table, design: Arc::new(design.into_owned()) }
             }
-            ChangeFile::SetPartitioning { table, partitioning } => {
+            ChangeJson::SetPartitioning { table, partitioning } => {
                 Change::SetPartitioning { table, partitioning: Arc::new(partitioning.into_owned()) }
             }
-            ChangeFile::SetConstraints { table, constraints } => {
+            ChangeJson::SetConstraints { table, constraints } => {
                 Change::SetConstraints { table, constraints: Arc::new(constraints.into_owned()) }
             }
-            ChangeFile::SetNullable { table, column, nullable } => Change::SetNullable { table, column, nullable },
-            ChangeFile::CreateView { name, sql } => {
+            ChangeJson::SetNullable { table, column, nullable } => Change::SetNullable { table, column, nullable },
+            ChangeJson::CreateView { name, sql } => {
                 Change::CreateView { name: name.into_owned(), sql: sql.into_owned() }
             }
-            ChangeFile::DropView { name } => Change::DropView { name: name.into_owned() },
-            ChangeFile::InsertRows { table, page, first, .. } => {
+            ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },
+            ChangeJson::InsertRows { table, page, first, .. } => {
                 let stored = catalog.table_of(table).ok_or_else(|| format!("a table with number {}", table.0))?;
                 let rows = rows::decode(&stored.schema, self.bytes).map_err(|error| error.to_string())?;
                 Change::InsertRows { table, page, first, rows }
             }
-            ChangeFile::DeleteRows { table, container, segment, .. } => {
+            ChangeJson::DeleteRows { table, container, segment, .. } => {
                 let rows = RoaringBitmap::deserialize_from(self.bytes).map_err(|error| error.to_string())?;
                 Change::DeleteRows { table, container, segment, rows }
             }
@@ -324,20 +328,20 @@ impl Read<'_> {
 
     /// Entries of the blocks that the change adds, each with the id of its table.
     pub fn new_blocks(&self) -> Vec<(TableId, BlockEntry)> {
-        let of = |table: TableId, blocks: &[NewBlockFile<'_>]| {
+        let with_table = |table: TableId, blocks: &[NewBlockJson<'_>]| {
             blocks.iter().map(|block| (table, block.entry.as_ref().clone())).collect()
         };
-        match &self.file {
-            ChangeFile::AppendBlocks { table, blocks } => of(*table, blocks),
-            ChangeFile::ReplaceRows { table, new, .. } => of(*table, new),
+        match &self.json {
+            ChangeJson::AppendBlocks { table, blocks } => with_table(*table, blocks),
+            ChangeJson::ReplaceRows { table, new, .. } => with_table(*table, new),
             _ => Vec::new(),
         }
     }
 
     /// The table that the change creates or renames, and its new name.
     pub fn named_table(&self) -> Option<(TableId, &str)> {
-        match &self.file {
-            ChangeFile::CreateTable { table, name, .. } | ChangeFile::RenameTable { table, name } => {
+        match &self.json {
+            ChangeJson::CreateTable { table, name, .. } | ChangeJson::RenameTable { table, name } => {
                 Some((*table, name))
             }
             _ => None,
@@ -346,14 +350,14 @@ impl Read<'_> {
 
     /// One more than the greatest block or page id that the change introduces, and the same for table ids. A number is
     /// zero if the change introduces none.
-    pub fn next_numbers(&self) -> (u64, u64) {
-        let of_blocks =
-            |blocks: &[NewBlockFile<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);
-        match &self.file {
-            ChangeFile::CreateTable { table, .. } => (0, table.0 + 1),
-            ChangeFile::AppendBlocks { blocks, .. } => (of_blocks(blocks), 0),
-            ChangeFile::ReplaceRows { new, .. } => (of_blocks(new), 0),
-            ChangeFile::InsertRows { page, .. } => (u64::from(page.0) + 1, 0),
+    pub fn next_ids(&self) -> (u64, u64) {
+        let next_block =
+            |blocks: &[NewBlockJson<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);
+        match &self.json {
+            ChangeJson::CreateTable { table, .. } => (0, table.0 + 1),
+            ChangeJson::AppendBlocks { blocks, .. } => (next_block(blocks), 0),
+            ChangeJson::ReplaceRows { new, .. } => (next_block(new), 0),
+            ChangeJson::InsertRows { page, .. } => (u64::from(page.0) + 1, 0),
             _ => (0, 0),
         }
     }

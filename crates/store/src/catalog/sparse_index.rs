@@ -27,7 +27,7 @@ pub struct SortBounds {
 }
 
 impl SortBounds {
-    /// The bounds in the statistics of a block of this design.
+    /// The bounds of the first sort column of a design, from the statistics of a block.
     pub(crate) fn of(design: &TableDesign, statistics: &[ColumnStatistics]) -> Option<Self> {
         let column = design.sort_by.first()?.column;
         let ColumnStatistics { min, max, nulls, .. } = statistics.get(column.index())?;
@@ -58,7 +58,7 @@ pub(crate) struct SparseIndex {
 struct RunOrder {
     blocks: Range<usize>,
     /// The column whose bounds ascend or descend from block to block. `None` if the bounds of no column do.
-    sorted: Option<(ColumnIndex, Direction)>,
+    sorted_by: Option<(ColumnIndex, Direction)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,14 @@ impl SparseIndex {
             let end = table.runs.get(run + 1).copied().unwrap_or(table.blocks.len());
             let bounds: Option<Vec<&SortBounds>> =
                 table.blocks[*start..end].iter().map(|block| block.entry().sort_bounds.as_ref()).collect();
-            RunOrder { blocks: *start..end, sorted: bounds.and_then(|bounds| direction(&bounds)) }
+            RunOrder { blocks: *start..end, sorted_by: bounds.and_then(|bounds| sort_direction(&bounds)) }
         };
         Self { runs: table.runs.iter().enumerate().map(run).collect() }
     }
 }
 
 /// The direction of the bounds from block to block, if all are of one column.
-fn direction(bounds: &[&SortBounds]) -> Option<(ColumnIndex, Direction)> {
+fn sort_direction(bounds: &[&SortBounds]) -> Option<(ColumnIndex, Direction)> {
     let column = bounds.first()?.column;
     let ascends = |pair: &[&SortBounds]| pair[0].min <= pair[1].min && pair[0].max <= pair[1].max;
     let descends = |pair: &[&SortBounds]| pair[0].min >= pair[1].min && pair[0].max >= pair[1].max;
@@ -101,14 +101,17 @@ impl Table {
     pub fn blocks_that_may_match<'a>(&'a self, predicates: &'a [ColumnPredicate]) -> impl Iterator<Item = usize> + 'a {
         let runs = &self.sparse_index.get_or_init(|| SparseIndex::of(self)).runs;
         let indexes = runs.iter().flat_map(move |run| {
-            let is_sought = |predicate: &&ColumnPredicate, column| {
+            let can_search_by = |predicate: &&ColumnPredicate, column| {
                 predicate.column == column && !predicate.negated && predicate.condition != DatumPredicate::Null
             };
-            let sorted = run.sorted.and_then(|(column, direction)| {
-                predicates.iter().find(|predicate| is_sought(predicate, column)).map(|predicate| (predicate, direction))
+            let sorted_by = run.sorted_by.and_then(|(column, direction)| {
+                predicates
+                    .iter()
+                    .find(|predicate| can_search_by(predicate, column))
+                    .map(|predicate| (predicate, direction))
             });
-            match sorted {
-                Some((predicate, direction)) => self.search(run.blocks.clone(), &predicate.condition, direction),
+            match sorted_by {
+                Some((predicate, direction)) => self.search_run(run.blocks.clone(), &predicate.condition, direction),
                 None => run.blocks.clone(),
             }
         });
@@ -120,18 +123,22 @@ impl Table {
         indexes.filter(is_admitted).filter(|index| self.blocks[*index].entry().may_match(predicates))
     }
 
-    /// The part of a sorted run that may have values which pass a predicate.
-    fn search(&self, run: Range<usize>, predicate: &DatumPredicate, direction: Direction) -> Range<usize> {
+    /// The blocks of a sorted run that may have values which pass a predicate.
+    fn search_run(&self, run: Range<usize>, predicate: &DatumPredicate, direction: Direction) -> Range<usize> {
         let blocks = &self.blocks[run.clone()];
-        let below = |block: &Arc<BlockFile>| {
+        let is_below = |block: &Arc<BlockFile>| {
             block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_beyond(&sort_bounds.max))
         };
-        let above = |block: &Arc<BlockFile>| {
+        let is_above = |block: &Arc<BlockFile>| {
             block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_before(&sort_bounds.min))
         };
         let (low, high) = match direction {
-            Direction::Ascending => (blocks.partition_point(below), blocks.partition_point(|block| !above(block))),
-            Direction::Descending => (blocks.partition_point(above), blocks.partition_point(|block| !below(block))),
+            Direction::Ascending => {
+                (blocks.partition_point(is_below), blocks.partition_point(|block| !is_above(block)))
+            }
+            Direction::Descending => {
+                (blocks.partition_point(is_above), blocks.partition_point(|block| !is_below(block)))
+            }
         };
         run.start + low..run.start + high.max(low)
     }

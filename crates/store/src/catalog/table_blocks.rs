@@ -13,64 +13,64 @@ use crate::error::CommitError;
 use crate::{BlockFile, NewBlock};
 
 /// Adds the blocks of a load.
-pub(super) fn append(table: &mut Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
-    fits(table, blocks)?;
-    let partitions = take_partitions(table, blocks);
+pub(super) fn append_blocks(table: &mut Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
+    check_columns(table, blocks)?;
+    let partitions = assign_partitions(table, blocks);
     let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
     for (index, block) in blocks.iter().enumerate() {
         all.push(Arc::clone(&block.file));
         Arc::make_mut(&mut table.statistics).iter_mut().zip(&block.statistics).for_each(|(all, new)| all.merge(new));
-        if index == 0 || !continues(table, &partitions[index - 1], &partitions[index]) {
+        if index == 0 || !continues_run(table, &partitions[index - 1], &partitions[index]) {
             runs.push(all.len() - 1);
         }
     }
     (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
-    if let Some(known) = &mut table.partitions {
-        Arc::make_mut(known).of_blocks.extend(partitions.iter().map(|of_block| of_block.partition));
+    if let Some(partitions_of_table) = &mut table.partitions {
+        Arc::make_mut(partitions_of_table).of_blocks.extend(partitions.iter().map(|of_block| of_block.partition));
     }
     Ok(())
 }
 
 /// Replaces old rows by new blocks. Returns the blocks that held the old rows.
-pub(super) fn replace(
+pub(super) fn replace_rows(
     table: &mut Table,
     old: &OldRows,
     new: &[NewBlock],
     order: RowOrder,
 ) -> Result<Vec<Arc<BlockFile>>, CommitError> {
-    fits(table, new)?;
+    check_columns(table, new)?;
     let old_blocks: BTreeSet<BlockId> = old.blocks.iter().copied().collect();
     let present: BTreeSet<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
     if let Some(block) = old_blocks.difference(&present).next() {
         return Err(CommitError::NoBlock { table: table.name.clone(), block: *block });
     }
     let is_old = |block: &Arc<BlockFile>| old_blocks.contains(&block.id());
-    let whole = table.runs().filter(|run| run.iter().any(is_old)).count() == 1
+    let are_neighbours = table.runs().filter(|run| run.iter().any(is_old)).count() == 1
         && table.blocks.split(|block| !is_old(block)).filter(|part| !part.is_empty()).count() == 1;
-    if order != RowOrder::Sorted && !(whole && old.pages.is_empty()) {
+    if order != RowOrder::Sorted && !(are_neighbours && old.pages.is_empty()) {
         return Err(CommitError::NotOneRun { table: table.name.clone() });
     }
     let removed: Vec<_> = table.blocks.iter().filter(|block| is_old(block)).map(Arc::clone).collect();
-    if order == RowOrder::Same {
-        move_deleted(table, &removed, new)?;
+    if order == RowOrder::SamePositions {
+        move_deletions(table, &removed, new)?;
     } else {
-        leave_out(table, old, &removed, new)?;
+        remove_old_rows(table, old, &removed, new)?;
     }
-    let partitions = take_partitions(table, new);
+    let partitions = assign_partitions(table, new);
     let new: Vec<_> = new.iter().map(|block| Arc::clone(&block.file)).zip(partitions).collect();
     match removed.is_empty() {
         true => {
             let first = table.blocks.len();
             let (mut all, mut runs) = (table.blocks.as_ref().clone(), table.runs.as_ref().clone());
-            for (at, (block, of_block)) in new.iter().enumerate() {
-                if at == 0 || !continues(table, &new[at - 1].1, of_block) {
-                    runs.push(first + at);
+            for (index, (block, of_block)) in new.iter().enumerate() {
+                if index == 0 || !continues_run(table, &new[index - 1].1, of_block) {
+                    runs.push(first + index);
                 }
                 all.push(Arc::clone(block));
             }
             (table.blocks, table.runs) = (Arc::new(all), Arc::new(runs));
-            if let Some(known) = &mut table.partitions {
-                Arc::make_mut(known).of_blocks.extend(new.iter().map(|(_, of_block)| of_block.partition));
+            if let Some(partitions_of_table) = &mut table.partitions {
+                Arc::make_mut(partitions_of_table).of_blocks.extend(new.iter().map(|(_, of_block)| of_block.partition));
             }
         }
         false => splice(table, &old_blocks, &new, order),
@@ -79,12 +79,12 @@ pub(super) fn replace(
 }
 
 /// Moves the deletions of old blocks to new ones that have the same rows at the same positions.
-fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> Result<(), CommitError> {
+fn move_deletions(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> Result<(), CommitError> {
     let rows = |entry: &crate::BlockEntry| (entry.rows, entry.segments);
     let is_same = old.iter().map(|block| rows(block.entry())).eq(new.iter().map(|block| rows(block.entry())));
     if !is_same {
         let (expected, found) =
-            (rows_of(old.iter().map(|block| block.entry())), rows_of(new.iter().map(NewBlock::entry)));
+            (total_rows(old.iter().map(|block| block.entry())), total_rows(new.iter().map(NewBlock::entry)));
         return Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
     }
     for (old, new) in old.iter().zip(new) {
@@ -99,7 +99,7 @@ fn move_deleted(table: &mut Table, old: &[Arc<BlockFile>], new: &[NewBlock]) -> 
 
 /// Removes old blocks and pages from the delta and the statistics. The new blocks must have as many rows as the old
 /// ones have live rows.
-fn leave_out(
+fn remove_old_rows(
     table: &mut Table,
     old: &OldRows,
     removed: &[Arc<BlockFile>],
@@ -107,7 +107,7 @@ fn leave_out(
 ) -> Result<(), CommitError> {
     let changed = || CommitError::RowsChanged { table: table.name.clone() };
     let blocks: Vec<ContainerId> = removed.iter().filter_map(|block| ContainerId::of(block.id())).collect();
-    let mut expected: u64 = rows_of(removed.iter().map(|block| block.entry()));
+    let mut expected: u64 = total_rows(removed.iter().map(|block| block.entry()));
     for (page, rows) in &old.pages {
         let found = table.delta.page(*page).ok_or_else(changed)?;
         if found.rows() != *rows as usize {
@@ -117,7 +117,7 @@ fn leave_out(
     }
     let deleted: u64 =
         old.containers().filter_map(|container| table.delta.deleted(container)).map(|rows| rows.count()).sum();
-    let found = rows_of(new.iter().map(NewBlock::entry));
+    let found = total_rows(new.iter().map(NewBlock::entry));
     // The log does not record how many of the deleted rows were left out, and how many were then deleted in the new
     // blocks.
     let left_out = old.left_out_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
@@ -126,16 +126,16 @@ fn leave_out(
     if expected != found {
         return differ(found);
     }
-    if let Some(moved) = old.moved_rows()
+    if let Some(moved) = old.relocated_rows()
         && moved != found
     {
         return differ(moved);
     }
     if left_out > 0 || !old.pages.is_empty() {
         if old.nulls.len() != table.schema.len() {
-            return Err(columns_differ(&table.name, &table.schema, "counts of nulls".to_owned()));
+            return Err(columns_error(&table.name, &table.schema, "counts of nulls".to_owned()));
         }
-        let before = rows_of(removed.iter().map(|block| block.entry()));
+        let before = total_rows(removed.iter().map(|block| block.entry()));
         for (column, statistics) in Arc::make_mut(&mut table.statistics).iter_mut().enumerate() {
             new.iter().for_each(|block| statistics.merge(&block.statistics[column]));
             statistics.rows -= before;
@@ -149,36 +149,36 @@ fn leave_out(
     Ok(())
 }
 
-fn rows_of<'a>(blocks: impl Iterator<Item = &'a crate::BlockEntry>) -> u64 {
+fn total_rows<'a>(blocks: impl Iterator<Item = &'a crate::BlockEntry>) -> u64 {
     blocks.map(|block| block.rows).sum()
 }
 
-pub(super) fn columns_differ(table: &str, schema: &Schema, what: String) -> CommitError {
+pub(super) fn columns_error(table: &str, schema: &Schema, what: String) -> CommitError {
     CommitError::ColumnsDiffer { table: table.to_owned(), what, expected: schema.len() }
 }
 
-fn fits(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
-    let fits = |block: &NewBlock| {
+fn check_columns(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
+    let has_columns_of_table = |block: &NewBlock| {
         block.statistics.len() == table.schema.len()
             && block.statistics.iter().all(|column| column.rows == block.entry().rows)
     };
-    match blocks.iter().find(|block| !fits(block)) {
-        Some(block) => Err(columns_differ(&table.name, &table.schema, format!("block {}", block.entry().id))),
+    match blocks.iter().find(|block| !has_columns_of_table(block)) {
+        Some(block) => Err(columns_error(&table.name, &table.schema, format!("block {}", block.entry().id))),
         None => Ok(()),
     }
 }
 
-/// Sets whether a column may hold nulls. Each block has that property of its own columns.
+/// Sets whether a column may hold nulls. Each block stores this for its own columns.
 pub(super) fn set_nullable(table: &mut Table, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
-    let differ = |what: String| columns_differ(&table.name, &table.schema, what);
+    let differ = |what: String| columns_error(&table.name, &table.schema, what);
     let mut columns = table.schema.columns().to_vec();
     let changed = columns.get_mut(column.index()).ok_or_else(|| differ(format!("column {}", column.0)))?;
     changed.nullable = nullable;
     let schema = Schema::new(columns).map_err(|error| differ(error.to_string()))?;
     if !nullable && !table.delta.is_empty() {
-        return Err(CommitError::NotSettled { table: table.name.clone() });
+        return Err(CommitError::MayHoldNulls { table: table.name.clone() });
     }
-    let expected = table.constraints.check_alone(&schema);
+    let expected = table.constraints.check_against_schema(&schema);
     expected.map_err(|expected| CommitError::Constraints { table: table.name.clone(), expected })?;
     table.schema = Arc::new(schema);
     Ok(())
@@ -190,7 +190,7 @@ pub(super) fn partitions_of(design: &TableDesign, blocks: usize) -> Option<Arc<T
     Some(Arc::new(TablePartitions { partitioning, of_blocks: vec![None; blocks] }))
 }
 
-pub(super) fn is_of_design(partitioning: &Partitioning, table: &Table) -> bool {
+pub(super) fn matches_design(partitioning: &Partitioning, table: &Table) -> bool {
     let design = partitioning.design();
     table.design.partition_by == Some(design)
         && partitioning.check(table.schema.column(design.column).logical_type).is_ok()
@@ -205,37 +205,39 @@ struct BlockPartition {
     written_for: Option<u32>,
 }
 
-/// The partition of each block. A range partitioning without boundaries takes the boundaries of the first block that
-/// has some.
-fn take_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition> {
+/// The partition of each block. A table with range partitions that has no boundaries yet takes those of the first
+/// block that has some.
+fn assign_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition> {
     if table.partitions.is_none() {
-        let mut known = blocks.iter().filter_map(|block| block.partition.as_ref());
-        if let Some((partitioning, _)) = known.find(|(partitioning, _)| is_of_design(partitioning, table)) {
+        let mut written_partitions = blocks.iter().filter_map(|block| block.partition.as_ref());
+        if let Some((partitioning, _)) =
+            written_partitions.find(|(partitioning, _)| matches_design(partitioning, table))
+        {
             let of_blocks = vec![None; table.blocks.len()];
             let partitioning = partitioning.as_ref().clone();
             table.partitions = Some(Arc::new(TablePartitions { partitioning, of_blocks }));
         }
     }
-    let of_table = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
+    let table_partitioning = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
     let of_block = |block: &NewBlock| {
         let written = block.partition.as_ref();
-        let of_table = written.filter(|(by, number)| Some(by.as_ref()) == of_table && *number <= by.nulls());
-        BlockPartition {
-            partition: of_table.map(|(_, number)| *number),
-            written_for: written.map(|(_, number)| *number),
-        }
+        let valid = written.filter(|(partitioning, number)| {
+            Some(partitioning.as_ref()) == table_partitioning && *number <= partitioning.null_partition()
+        });
+        BlockPartition { partition: valid.map(|(_, number)| *number), written_for: written.map(|(_, number)| *number) }
     };
     blocks.iter().map(of_block).collect()
 }
 
 /// Whether a block continues the run of the one before it. Assumes that the rows of each partition were written in
 /// order.
-fn continues(table: &Table, before: &BlockPartition, next: &BlockPartition) -> bool {
+fn continues_run(table: &Table, before: &BlockPartition, next: &BlockPartition) -> bool {
     match (&table.partitions, before.partition, next.partition) {
         _ if before.written_for == next.written_for => true,
         (Some(partitions), Some(before), Some(next)) => {
             let (partitioning, sort_by) = (&partitions.partitioning, &table.design.sort_by);
-            partitioning.follows(sort_by) && partitioning.rank(before, sort_by) < partitioning.rank(next, sort_by)
+            partitioning.follows_sort_order(sort_by)
+                && partitioning.load_position(before, sort_by) < partitioning.load_position(next, sort_by)
         }
         _ => false,
     }
@@ -246,23 +248,23 @@ fn continues(table: &Table, before: &BlockPartition, next: &BlockPartition) -> b
 fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, BlockPartition)], order: RowOrder) {
     const OWN_RUN: usize = 0;
     let mut blocks: Vec<(usize, BlockPartition, Arc<BlockFile>)> = Vec::new();
-    let mut is_placed = false;
-    for (at, block) in table.blocks.iter().enumerate() {
-        let run = table.runs.partition_point(|start| *start <= at);
+    let mut is_inserted = false;
+    for (index, block) in table.blocks.iter().enumerate() {
+        let run = table.runs.partition_point(|start| *start <= index);
         if !old.contains(&block.id()) {
-            let partition = table.partition_of(at);
+            let partition = table.partition_of(index);
             blocks.push((run, BlockPartition { partition, written_for: partition }, Arc::clone(block)));
-        } else if !is_placed {
-            is_placed = true;
-            let run = if order == RowOrder::Kept { run } else { OWN_RUN };
+        } else if !is_inserted {
+            is_inserted = true;
+            let run = if order == RowOrder::SameOrder { run } else { OWN_RUN };
             blocks.extend(new.iter().map(|(block, of_block)| (run, of_block.clone(), Arc::clone(block))));
         }
     }
-    let begins = |at: &usize| {
-        let Some(before) = at.checked_sub(1).map(|before| &blocks[before]) else { return true };
-        before.0 != blocks[*at].0 || !continues(table, &before.1, &blocks[*at].1)
+    let begins_run = |index: &usize| {
+        let Some(before) = index.checked_sub(1).map(|before| &blocks[before]) else { return true };
+        before.0 != blocks[*index].0 || !continues_run(table, &before.1, &blocks[*index].1)
     };
-    table.runs = Arc::new((0..blocks.len()).filter(begins).collect());
+    table.runs = Arc::new((0..blocks.len()).filter(begins_run).collect());
     if let Some(partitions) = &mut table.partitions {
         Arc::make_mut(partitions).of_blocks = blocks.iter().map(|(_, of_block, _)| of_block.partition).collect();
     }

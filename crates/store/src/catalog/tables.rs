@@ -10,7 +10,7 @@ use super::{Table, TableId};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     by_id: RedBlackTreeMapSync<TableId, Arc<Table>>,
-    ids: RedBlackTreeMapSync<String, TableId>,
+    ids_by_name: RedBlackTreeMapSync<String, TableId>,
     /// Delta rows of all tables, deleted ones included, and their bytes.
     page_rows: u64,
     page_bytes: u64,
@@ -24,7 +24,7 @@ impl Tables {
 
     /// The table of that exact name.
     pub fn named(&self, name: &str) -> Option<&Arc<Table>> {
-        self.by_id.get(self.ids.get(name)?)
+        self.by_id.get(self.ids_by_name.get(name)?)
     }
 
     /// The table of that id.
@@ -34,12 +34,12 @@ impl Tables {
 
     /// All tables, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.ids.values().filter_map(|id| self.by_id.get(id))
+        self.ids_by_name.values().filter_map(|id| self.by_id.get(id))
     }
 
     /// Delta rows of all tables together, deleted ones included, and their bytes. This is an upper bound for each
     /// table.
-    pub fn pages(&self) -> (u64, u64) {
+    pub fn delta_rows_and_bytes(&self) -> (u64, u64) {
         (self.page_rows, self.page_bytes)
     }
 
@@ -48,12 +48,12 @@ impl Tables {
         let before = self.by_id.get(&table.id);
         if before.is_none_or(|before| before.name != table.name) {
             if let Some(before) = before {
-                self.ids.remove_mut(&before.name);
+                self.ids_by_name.remove_mut(&before.name);
             }
-            self.ids.insert_mut(table.name.clone(), table.id);
+            self.ids_by_name.insert_mut(table.name.clone(), table.id);
         }
-        let (rows, bytes) = before.map_or((0, 0), |before| pages_of(before));
-        let (new_rows, new_bytes) = pages_of(&table);
+        let (rows, bytes) = before.map_or((0, 0), |before| delta_size(before));
+        let (new_rows, new_bytes) = delta_size(&table);
         self.page_rows = self.page_rows - rows + new_rows;
         self.page_bytes = self.page_bytes - bytes + new_bytes;
         self.by_id.insert_mut(table.id, table);
@@ -62,15 +62,15 @@ impl Tables {
     /// Removes a table.
     pub fn remove(&mut self, id: TableId) {
         if let Some(before) = self.by_id.get(&id) {
-            let (rows, bytes) = pages_of(before);
+            let (rows, bytes) = delta_size(before);
             (self.page_rows, self.page_bytes) = (self.page_rows - rows, self.page_bytes - bytes);
-            self.ids.remove_mut(&before.name);
+            self.ids_by_name.remove_mut(&before.name);
             self.by_id.remove_mut(&id);
         }
     }
 }
 
-fn pages_of(table: &Table) -> (u64, u64) {
+fn delta_size(table: &Table) -> (u64, u64) {
     (table.delta.page_rows(), table.delta.page_bytes() as u64)
 }
 

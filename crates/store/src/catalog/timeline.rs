@@ -1,7 +1,7 @@
 //! Timelines of a database: which commits are its own, and which are of a copy of its directory.
 //!
 //! A timeline begins with the first commit after the database was opened for writing. Its identity is the version and
-//! the time of that commit. Two copies of a directory that both go on committing have the same timelines up to the
+//! the time of that commit. Two copies of a directory that both continue to commit have the same timelines up to the
 //! copy, and different ones after it:
 //!
 //! ```text

@@ -40,7 +40,7 @@ impl KeyEntries {
     /// Adds consecutive rows of a page, from row `first` on. A merge of runs drops the rows for which `is_deleted`
     /// returns true.
     pub fn add(&mut self, columns: &[ArrayRef], first: RowId, is_deleted: impl Fn(RowId) -> bool) {
-        let values = KeyValues::of(columns);
+        let values = KeyValues::from_columns(columns);
         let rows = (0..values.len()).filter_map(|row| Some((values.hash(row)?, RowId(first.0 + row as u64))));
         let mut added: Vec<Entry> = rows.collect();
         added.sort_unstable();
@@ -186,7 +186,7 @@ mod tests {
                         let other = &versions[random.below(versions.len())];
                         let pages: Vec<_> =
                             other.pages().iter().filter(|page| delta.page(page.id()).is_none()).collect();
-                        pages.into_iter().take(2).for_each(|page| delta.adopt(page));
+                        pages.into_iter().take(2).for_each(|page| delta.add_page(page));
                     }
                     2 => {
                         let rows = rows(&mut random, 2_000);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_updated_again_and_again_has_few_entries() {
+    fn a_row_updated_repeatedly_has_few_entries() {
         let (mut delta, mut next) = (Delta::default(), 0);
         delta.set_keys([KEYS[0]]);
         let row = |key: i64| {
@@ -234,7 +234,7 @@ mod tests {
         let (mut delta, mut next) = (Delta::default(), 0);
         delta.set_keys(KEYS);
         append(&mut delta, &mut next, rows(&mut Random(1), 50), true);
-        let mut empty = delta.emptied();
+        let mut empty = delta.without_rows();
         assert!(empty.is_empty() && empty.keys().eq(KEYS));
         append(&mut empty, &mut next, rows(&mut Random(2), 10), true);
         check(&empty, "after all rows were removed");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_moves_few_entries() {
+    fn inserting_a_row_moves_few_entries() {
         let mut entries = KeyEntries::new(&[0]);
         let mut moved = 0;
         for row in 0..10_000_u64 {

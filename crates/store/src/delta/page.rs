@@ -60,22 +60,23 @@ impl OpenPage {
             append(builder.as_mut(), array);
         }
         columns.rows += rows.num_rows();
-        columns.bytes += super::bytes_of(rows);
+        columns.bytes += super::approximate_bytes(rows);
         true
     }
 
-    /// Some rows of some columns.
+    /// The given rows of the given columns, by column index.
     ///
     /// # Panics
     /// If the page does not have one of the rows.
     pub fn rows_at(&self, ordinals: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
         let types = columns.schema.fields();
-        let column = |ordinal: &usize| gathered(columns.builders[*ordinal].as_ref(), types[*ordinal].data_type(), rows);
+        let column =
+            |ordinal: &usize| gather_rows(columns.builders[*ordinal].as_ref(), types[*ordinal].data_type(), rows);
         ordinals.iter().map(column).collect()
     }
 
-    /// The first `rows` rows of some columns.
+    /// The first `rows` rows of the given columns, by column index.
     pub fn columns(&self, ordinals: &[usize], rows: usize) -> Vec<ArrayRef> {
         let columns = self.columns.lock();
         ordinals.iter().map(|ordinal| columns.builders[*ordinal].finish_cloned().slice(0, rows)).collect()
@@ -88,44 +89,44 @@ impl std::fmt::Debug for OpenPage {
     }
 }
 
-/// Copies some rows of a builder, without the others.
-fn gathered(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> ArrayRef {
-    fn numbers<T: ArrowPrimitiveType>(
+/// Copies the given rows of a builder to an array.
+fn gather_rows(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> ArrayRef {
+    fn gather_numbers<T: ArrowPrimitiveType>(
         builder: &dyn ArrayBuilder,
         data_type: &DataType,
         rows: &[u32],
     ) -> Option<ArrayRef> {
         let builder = builder.as_any().downcast_ref::<PrimitiveBuilder<T>>()?;
-        let (values, nulls) = (builder.values_slice(), nulls_of(builder.validity_slice(), rows));
+        let (values, nulls) = (builder.values_slice(), gather_nulls(builder.validity_slice(), rows));
         let array = PrimitiveArray::<T>::new(rows.iter().map(|row| values[*row as usize]).collect(), nulls);
         Some(Arc::new(array.with_data_type(data_type.clone())))
     }
     let array = match data_type {
         DataType::Boolean => builder.as_any().downcast_ref::<BooleanBuilder>().map(|builder| {
-            let (bits, nulls) = (builder.values_slice(), nulls_of(builder.validity_slice(), rows));
+            let (bits, nulls) = (builder.values_slice(), gather_nulls(builder.validity_slice(), rows));
             let values = rows.iter().map(|row| bit_util::get_bit(bits, *row as usize)).collect();
             Arc::new(BooleanArray::new(values, nulls)) as ArrayRef
         }),
-        DataType::Int16 => numbers::<Int16Type>(builder, data_type, rows),
-        DataType::Int32 => numbers::<Int32Type>(builder, data_type, rows),
-        DataType::Int64 => numbers::<Int64Type>(builder, data_type, rows),
-        DataType::Float32 => numbers::<Float32Type>(builder, data_type, rows),
-        DataType::Float64 => numbers::<Float64Type>(builder, data_type, rows),
-        DataType::Decimal128(..) => numbers::<Decimal128Type>(builder, data_type, rows),
-        DataType::Date32 => numbers::<Date32Type>(builder, data_type, rows),
-        DataType::Timestamp(..) => numbers::<TimestampMicrosecondType>(builder, data_type, rows),
+        DataType::Int16 => gather_numbers::<Int16Type>(builder, data_type, rows),
+        DataType::Int32 => gather_numbers::<Int32Type>(builder, data_type, rows),
+        DataType::Int64 => gather_numbers::<Int64Type>(builder, data_type, rows),
+        DataType::Float32 => gather_numbers::<Float32Type>(builder, data_type, rows),
+        DataType::Float64 => gather_numbers::<Float64Type>(builder, data_type, rows),
+        DataType::Decimal128(..) => gather_numbers::<Decimal128Type>(builder, data_type, rows),
+        DataType::Date32 => gather_numbers::<Date32Type>(builder, data_type, rows),
+        DataType::Timestamp(..) => gather_numbers::<TimestampMicrosecondType>(builder, data_type, rows),
         DataType::Utf8View => builder.as_any().downcast_ref::<StringViewBuilder>().map(|builder| {
-            let nulls = nulls_of(builder.validity_slice(), rows);
-            let value = |(row, at): (&u32, usize)| {
-                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at));
+            let nulls = gather_nulls(builder.validity_slice(), rows);
+            let value = |(row, index): (&u32, usize)| {
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(index));
                 is_valid.then(|| str::from_utf8(builder.get_value(*row as usize)).ok()).flatten()
             };
             Arc::new(rows.iter().zip(0..).map(value).collect::<StringViewArray>()) as ArrayRef
         }),
         DataType::BinaryView => builder.as_any().downcast_ref::<BinaryViewBuilder>().map(|builder| {
-            let nulls = nulls_of(builder.validity_slice(), rows);
-            let value = |(row, at): (&u32, usize)| {
-                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at));
+            let nulls = gather_nulls(builder.validity_slice(), rows);
+            let value = |(row, index): (&u32, usize)| {
+                let is_valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(index));
                 is_valid.then(|| builder.get_value(*row as usize))
             };
             Arc::new(rows.iter().zip(0..).map(value).collect::<BinaryViewArray>()) as ArrayRef
@@ -136,8 +137,8 @@ fn gathered(builder: &dyn ArrayBuilder, data_type: &DataType, rows: &[u32]) -> A
     array.unwrap_or_else(|| new_null_array(data_type, rows.len()))
 }
 
-/// The null bits of some rows, from the validity bits of all rows.
-fn nulls_of(validity: Option<&[u8]>, rows: &[u32]) -> Option<NullBuffer> {
+/// The null bits of the given rows, from the validity bits of all rows.
+fn gather_nulls(validity: Option<&[u8]>, rows: &[u32]) -> Option<NullBuffer> {
     let validity = validity?;
     let nulls = NullBuffer::from_iter(rows.iter().map(|row| bit_util::get_bit(validity, *row as usize)));
     (nulls.null_count() > 0).then_some(nulls)
@@ -189,7 +190,7 @@ mod tests {
     const ROWS: i128 = 30;
 
     #[test]
-    fn rows_by_their_places_are_those_of_the_columns() {
+    fn rows_at_returns_the_same_values_as_columns() {
         let types = [
             LogicalType::Boolean,
             LogicalType::SmallInt,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::registration::{FileRegistration, registered};
+use super::registration::{FileRegistration, read_registration};
 use super::{DirectoryEntry, Disk, Lock, LockHolder, NoLock, ReadFile, Registration, WriteFile};
 
 /// Files under a directory of the operating system.
@@ -25,17 +25,17 @@ impl FileDisk {
         Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
     }
 
-    /// Removes the database directory if it holds only one file, or nothing. The directory is never at its path without
-    /// the file. If a removal fails, the directory stays.
-    pub(crate) fn remove_root_with(&self, name: &str) {
-        if let Ok(staged) = self.staged()
-            && fs::rename(&self.root, &staged).is_ok()
+    /// Removes the database directory if it holds only the file `name`, or nothing. The directory never exists at its
+    /// path without the file. If a removal fails, the directory stays.
+    pub(crate) fn remove_root_with_file(&self, name: &str) {
+        if let Ok(staging_path) = self.staging_path()
+            && fs::rename(&self.root, &staging_path).is_ok()
         {
-            remove_staged(&staged, name);
+            remove_staged(&staging_path, name);
         }
     }
 
-    /// Locks an open lock file too. Returns `None` if another process holds its lock.
+    /// Locks an open lock file, in addition to its directory. Returns `None` if another process holds its lock.
     fn lock_file(&self, directory: Option<File>, path: PathBuf, file: File) -> io::Result<Option<FileLock>> {
         match file.try_lock() {
             Ok(()) => {
@@ -46,15 +46,15 @@ impl FileDisk {
         }
     }
 
-    /// Path beside the database directory, at which it is created before it is renamed.
-    fn staged(&self) -> io::Result<PathBuf> {
+    /// Path beside the database directory. The directory is created there, and then renamed into place.
+    fn staging_path(&self) -> io::Result<PathBuf> {
         let (parent, name) = (self.root.parent(), self.root.file_name());
         let (parent, name) = parent.zip(name).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut staged = std::ffi::OsString::from(".");
-        staged.push(name);
-        // Two processes must not share the directory: one would rename what the other has not filled yet.
-        staged.push(format!(".{}.new", std::process::id()));
-        Ok(parent.join(staged))
+        let mut staging_path = std::ffi::OsString::from(".");
+        staging_path.push(name);
+        // Two processes must not share this directory: one would rename it before the other has filled it.
+        staging_path.push(format!(".{}.new", std::process::id()));
+        Ok(parent.join(staging_path))
     }
 }
 
@@ -98,23 +98,23 @@ impl Disk for FileDisk {
         }
     }
 
-    fn create_root_with(&self, name: &str) -> io::Result<()> {
-        let staged = self.staged()?;
-        if let Err(error) = fs::create_dir(&staged) {
+    fn create_root_with_file(&self, name: &str) -> io::Result<()> {
+        let staging_path = self.staging_path()?;
+        if let Err(error) = fs::create_dir(&staging_path) {
             if error.kind() != io::ErrorKind::AlreadyExists {
                 return Err(error);
             }
-            // A killed process of the same id left it.
-            remove_staged(&staged, name);
-            fs::create_dir(&staged)?;
+            // A killed process with the same id left the directory.
+            remove_staged(&staging_path, name);
+            fs::create_dir(&staging_path)?;
         }
         let create = || {
-            File::create(staged.join(name))?.sync_all()?;
-            sync_path(&staged)?;
-            fs::rename(&staged, &self.root)?;
+            File::create(staging_path.join(name))?.sync_all()?;
+            sync_path(&staging_path)?;
+            fs::rename(&staging_path, &self.root)?;
             sync_parent(&self.root)
         };
-        create().inspect_err(|_| remove_staged(&staged, name))
+        create().inspect_err(|_| remove_staged(&staging_path, name))
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
@@ -132,14 +132,14 @@ impl Disk for FileDisk {
         Ok(Some(Box::new(lock)))
     }
 
-    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock_without_writing(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         let DirectoryLock::Taken(directory) = lock_directory(&self.root, File::try_lock)? else { return Ok(None) };
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
             // No process of an earlier version, which locks only this file, has the database open.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Some(Box::new(DirectoryOnly(directory))));
+                return Ok(Some(Box::new(DirectoryOnlyLock(directory))));
             }
             Err(error) => return Err(error),
         };
@@ -181,8 +181,8 @@ impl Disk for FileDisk {
         Ok(registration.map(|registration| Box::new(registration) as Box<dyn Registration>))
     }
 
-    fn registered(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        registered(&self.path(name))
+    fn read_registration(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        read_registration(&self.path(name))
     }
 
     /// On Unix, this syncs what any process wrote through any descriptor. Elsewhere the file must be open for writing,
@@ -197,20 +197,20 @@ impl Disk for FileDisk {
 }
 
 /// Removes a directory that holds only a file `name`, or nothing. If this fails, the directory only takes a name.
-fn remove_staged(staged: &Path, name: &str) {
-    let _ = fs::remove_file(staged.join(name));
-    let _ = fs::remove_dir(staged);
+fn remove_staged(staging_path: &Path, name: &str) {
+    let _ = fs::remove_file(staging_path.join(name));
+    let _ = fs::remove_dir(staging_path);
 }
 
-/// Large enough that thousands of small commits share the sync of a new length, and small enough that a reader reads
-/// few zeros.
+/// Step in bytes by which a log file is extended. Thousands of small commits share the sync of a new length, and a
+/// reader reads few zeros.
 const EXTENSION_STEP: u64 = 1 << 20;
 
 /// The lock of a directory without a lock file. Held until it is closed.
 #[derive(Debug)]
-struct DirectoryOnly(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
+struct DirectoryOnlyLock(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
 
-impl Lock for DirectoryOnly {}
+impl Lock for DirectoryOnlyLock {}
 
 /// The locks of an opened database.
 #[derive(Debug)]
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn physical_memory_is_plausible_where_it_is_known() {
+    fn physical_memory_is_plausible_if_known() {
         if let Some(bytes) = physical_memory() {
             assert!(bytes > 16 << 20, "{bytes}");
         }

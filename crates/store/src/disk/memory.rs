@@ -78,7 +78,7 @@ impl Disk for MemoryDisk {
         Ok(Some(Box::new(NoLock)))
     }
 
-    fn lock_to_read(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock_without_writing(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         self.lock(name)
     }
 
@@ -122,7 +122,7 @@ impl ReadFile for MemoryFile {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let content = self.0.read();
-        into.copy_from_slice(slice_of(&content, offset, into.len())?);
+        into.copy_from_slice(range_of(&content, offset, into.len())?);
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 }
 
 /// The bytes of a range. `UnexpectedEof` if the file ends before the range does.
-pub(super) fn slice_of(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
+pub(super) fn range_of(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
     let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
     let end = start.checked_add(length).ok_or(io::ErrorKind::UnexpectedEof)?;
     bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof.into())
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_move_and_end_while_readers_go_on() {
+    fn an_open_file_survives_its_rename_and_removal() {
         let disk = MemoryDisk::new();
         disk.create("blocks/a").unwrap().write_all(b"content").unwrap();
         let reader = disk.open("blocks/a").unwrap();

@@ -1,7 +1,7 @@
 //! Registration files of live readers on a disk of the operating system.
 //!
-//! A reader holds the exclusive lock (`flock`) of its file. The lock ends with the process in any case. So a process
-//! that gets the lock knows that the reader is gone, and removes the file before it releases the lock.
+//! A reader holds the exclusive lock (`flock`) of its file. The lock always ends with the process. So a process that
+//! gets the lock knows that the reader has ended, and removes the file before it releases the lock.
 //!
 //! A file is created before it is locked. A process that tries the lock in between assumes that the reader is gone, and
 //! may remove the file. So the reader checks afterwards whether the file that it locked still has its name. From then
@@ -88,7 +88,7 @@ impl Drop for FileRegistration {
 }
 
 /// The content of a reader's file. `None` if the reader is gone; the file is then removed.
-pub(super) fn registered(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read_registration(path: &Path) -> io::Result<Option<Vec<u8>>> {
     // Some file systems lock a file exclusively only if it is open for writing, which another user's file may not
     // allow.
     let opened = OpenOptions::new().read(true).write(true).open(path);
@@ -123,18 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_is_live_until_it_goes() {
+    fn a_reader_is_live_until_it_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("readers/1-1");
         let reader = FileRegistration::create(path.clone(), b"one").unwrap().unwrap();
         assert!(FileRegistration::create(path.clone(), b"two").unwrap().is_none());
-        assert_eq!(registered(&path).unwrap().unwrap(), b"one");
+        assert_eq!(read_registration(&path).unwrap().unwrap(), b"one");
         reader.set(b"two").unwrap();
-        assert_eq!(registered(&path).unwrap().unwrap(), b"two");
+        assert_eq!(read_registration(&path).unwrap().unwrap(), b"two");
         drop(reader);
-        assert!(!path.exists() && registered(&path).unwrap().is_none());
+        assert!(!path.exists() && read_registration(&path).unwrap().is_none());
         // A file without a lock belongs to a dead reader.
         fs::write(&path, "one").unwrap();
-        assert!(registered(&path).unwrap().is_none() && !path.exists());
+        assert!(read_registration(&path).unwrap().is_none() && !path.exists());
     }
 }

@@ -20,14 +20,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::state::{DiskState, FileContent, NameChange, Node, Outcome, Random, result_of, torn};
-use super::memory::slice_of;
+use self::state::{DiskState, FileContent, NameChange, Node, Outcome, Random, to_result, torn_content};
+use super::memory::range_of;
 use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
 /// A fault to simulate. Operations that change the disk are counted from zero, and so are those that only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The machine stops during this change. Nothing works afterwards. See [`SimulatedDisk::after_power_loss`].
+    /// The machine stops during this change. All later operations fail. See [`SimulatedDisk::after_power_loss`].
     CrashAt(u64),
     /// This change fails once, without effect. A write fails after half of its bytes.
     FailAt(u64),
@@ -35,8 +35,13 @@ pub enum Fault {
     FailAfter(u64),
     /// This change and all later ones fail.
     FailFrom(u64),
-    /// Every change with this name, as in [`SimulatedDisk::changes`], fails. The flag is whether it still takes effect.
-    FailEvery(&'static str, bool),
+    /// Every change with this name fails.
+    FailEvery {
+        /// The change, as in [`SimulatedDisk::changes`].
+        change: &'static str,
+        /// Whether the change still takes effect.
+        has_effect: bool,
+    },
     /// This read, listing or opening fails once.
     FailReadAt(u64),
     /// The disk has room for this number of bytes.
@@ -126,14 +131,14 @@ impl SimulatedDisk {
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let before = self.state.lock().clone();
         let mut random = Random(seed);
-        // In addition to even chances, seeds try the extremes: nothing that was not synced survives, or nearly all of
-        // it.
-        let keep_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
+        // Besides even chances, seeds try the extremes: none of the changes that were not synced survive, or nearly
+        // all.
+        let kept_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
         let mut names = before.durable;
-        for change in before.pending.iter().filter(|_| random.next() % 8 < keep_of_8) {
+        for change in before.pending.iter().filter(|_| random.next() % 8 < kept_of_8) {
             change.apply(&mut names);
         }
-        let files = before.files.iter().map(|content| torn(content, keep_of_8, &mut random)).collect();
+        let files = before.files.iter().map(|content| torn_content(content, kept_of_8, &mut random)).collect();
         let state = DiskState { durable: names.clone(), names, files, ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)), extension_step: self.extension_step }
     }
@@ -157,7 +162,7 @@ impl Disk for SimulatedDisk {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>> {
         let mut state = self.state.lock();
-        state.read()?;
+        state.count_read()?;
         let file = state.file(name)?;
         Ok(Arc::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), file }))
     }
@@ -176,7 +181,7 @@ impl Disk for SimulatedDisk {
 
     fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
         let mut state = self.state.lock();
-        state.read()?;
+        state.count_read()?;
         match state.names.get(directory) {
             Some(Node::Directory) => {}
             Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
@@ -202,23 +207,23 @@ impl Disk for SimulatedDisk {
         state.change_name("create directory", change)
     }
 
-    fn create_root_with(&self, name: &str) -> io::Result<()> {
+    fn create_root_with_file(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.names.contains_key("") {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let outcome = state.change("create directory", "")?;
+        let outcome = state.record_change("create directory", "")?;
         if outcome != Outcome::FailsBefore {
             let node = Node::File(state.files.len());
             state.files.push(FileContent::durable(Vec::new()));
             state.set_durably(name, node);
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
-        let outcome = state.change("sync", name)?;
+        let outcome = state.record_change("sync", name)?;
         if outcome != Outcome::FailsBefore {
             let (durable, pending) =
                 std::mem::take(&mut state.pending).into_iter().partition(|c| c.directory() == name);
@@ -226,7 +231,7 @@ impl Disk for SimulatedDisk {
             let durable: Vec<NameChange> = durable;
             durable.iter().for_each(|change| change.apply(&mut state.durable));
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
@@ -242,7 +247,7 @@ impl Disk for SimulatedDisk {
         Ok(Some(Box::new(SimulatedLock(self.clone()))))
     }
 
-    fn lock_to_read(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
+    fn lock_without_writing(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         let mut state = self.state.lock();
         state.check_power()?;
         if std::mem::replace(&mut state.locked, true) {
@@ -275,9 +280,9 @@ impl Disk for SimulatedDisk {
         Ok(Some(Box::new(SimulatedRegistration { disk: self.clone(), name: name.to_owned(), file, alive })))
     }
 
-    fn registered(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    fn read_registration(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let mut state = self.state.lock();
-        state.read()?;
+        state.count_read()?;
         let file = match state.file(name) {
             Ok(file) => file,
             Err(_) => return Ok(None),
@@ -285,7 +290,7 @@ impl Disk for SimulatedDisk {
         if state.live_readers.get(name).is_some_and(|alive| alive.strong_count() > 0) {
             return Ok(Some(state.files[file].bytes.clone()));
         }
-        // If this fails, the file stays, and the reader is gone all the same.
+        // If this fails, the file stays, but the reader is gone.
         let _ = state.change_name("remove", NameChange::Remove(name.to_owned()));
         Ok(None)
     }
@@ -293,11 +298,11 @@ impl Disk for SimulatedDisk {
     fn sync_file(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         let file = state.file(name)?;
-        let outcome = state.change("sync", name)?;
+        let outcome = state.record_change("sync", name)?;
         if outcome != Outcome::FailsBefore {
             state.files[file].sync();
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 
     fn extension_step(&self) -> u64 {
@@ -346,8 +351,8 @@ impl SimulatedRegistration {
 impl Registration for SimulatedRegistration {
     fn set(&self, content: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state.lock();
-        if state.change("write", &self.name)? == Outcome::FailsBefore {
-            return result_of(Outcome::FailsBefore);
+        if state.record_change("write", &self.name)? == Outcome::FailsBefore {
+            return to_result(Outcome::FailsBefore);
         }
         state.files[self.file].replace(content);
         Ok(())
@@ -358,7 +363,7 @@ impl Drop for SimulatedRegistration {
     fn drop(&mut self) {
         let mut state = self.disk.state.lock();
         if self.is_live(&state) {
-            // If this fails, the file stays, as that of a dead reader.
+            // If this fails, the file stays, like the file of a dead reader.
             let _ = state.change_name("remove", NameChange::Remove(self.name.clone()));
         }
     }
@@ -382,11 +387,11 @@ impl WriteFile for SimulatedFile {
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.state.lock();
-        let outcome = state.change("sync", &self.name)?;
+        let outcome = state.record_change("sync", &self.name)?;
         if outcome != Outcome::FailsBefore {
             state.files[self.file].sync();
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 }
 
@@ -399,8 +404,8 @@ impl ReadFile for SimulatedFile {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let mut state = self.disk.state.lock();
-        state.read()?;
-        into.copy_from_slice(slice_of(&state.files[self.file].bytes, offset, into.len())?);
+        state.count_read()?;
+        into.copy_from_slice(range_of(&state.files[self.file].bytes, offset, into.len())?);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Predicates that some keys pass, and few other values: for each column a list of values, or their bounds.
+//! Predicates that all keys pass, and few other values: for each column a list of values, or their bounds.
 
 use std::ops::{Bound, RangeInclusive};
 
@@ -10,10 +10,11 @@ use taut_types::{
 
 use crate::Table;
 
-/// Maximum number of listed values of a column. For more values the bounds are used: it is faster to read all rows and
-/// look them up among the keys than to search a list for each.
+/// Maximum number of listed values of a column. For more values the predicate has only the bounds: reading all rows and
+/// looking them up among the keys is faster than searching a list for each row.
 const LISTED_MAX: usize = 16_384;
-/// The same for the first sort column: most values of the list are outside of a block or zone.
+/// Maximum number of listed values of the first sort column. It is larger, because most values of the list are outside
+/// of a block or zone.
 const SORTED_LISTED_MAX: usize = 262_144;
 
 /// Conjunctions of column predicates. Each key without nulls passes one of them.
@@ -28,9 +29,10 @@ pub(super) fn predicates_of(table: &Table, columns: &[usize], keys: &[ArrayRef])
         })
         .collect();
     let rows = keys.first().map_or(0, |array| array.len());
-    let whole = (0..rows).filter(|row| keys.iter().all(|array| array.is_valid(*row)));
-    let (others, numbers): (Vec<usize>, _) = whole.partition(|row| columns.iter().any(|column| column.is_nan(*row)));
-    let groups = [numbers, others].into_iter().filter(|rows| !rows.is_empty());
+    let without_nulls = (0..rows).filter(|row| keys.iter().all(|array| array.is_valid(*row)));
+    let (with_nan, without_nan): (Vec<usize>, _) =
+        without_nulls.partition(|row| columns.iter().any(|column| column.is_nan(*row)));
+    let groups = [without_nan, with_nan].into_iter().filter(|rows| !rows.is_empty());
     groups.map(|rows| columns.iter().filter_map(|column| column.predicate(&rows)).collect()).collect()
 }
 
@@ -44,7 +46,7 @@ struct KeyColumn<'a> {
 
 impl KeyColumn<'_> {
     fn is_nan(&self, row: usize) -> bool {
-        let Some(numbers) = numbers(self.logical_type) else { return false };
+        let Some(numbers) = range_without_nan(self.logical_type) else { return false };
         self.key(row).and_then(|key| key.number()).is_some_and(|number| !numbers.contains(&number))
     }
 
@@ -54,7 +56,7 @@ impl KeyColumn<'_> {
 
     /// A predicate that the values of some rows pass. `None` if some, but not all, of them are NaN.
     fn predicate(&self, rows: &[usize]) -> Option<ColumnPredicate> {
-        if let Some(numbers) = numbers(self.logical_type) {
+        if let Some(numbers) = range_without_nan(self.logical_type) {
             let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();
             if not_numbers == rows.len() {
                 // All keys are NaN, and all NaNs are equal.
@@ -98,7 +100,7 @@ impl KeyColumn<'_> {
 }
 
 /// The range of keys that are not NaN. `None` for types without NaN.
-fn numbers(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
+fn range_without_nan(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
     match logical_type {
         LogicalType::Real => Some(f32_to_ordered(f32::NEG_INFINITY).into()..=f32_to_ordered(f32::INFINITY).into()),
         LogicalType::Double => Some(f64_to_ordered(f64::NEG_INFINITY).into()..=f64_to_ordered(f64::INFINITY).into()),

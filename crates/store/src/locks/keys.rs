@@ -14,14 +14,14 @@ use crate::TableId;
 /// Mode of a key lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyMode {
-    /// Held with others, by transactions that write rows which reference the key.
+    /// Held by any number of transactions, which write rows that reference the key.
     Shared,
-    /// Held alone, by a transaction that writes or deletes rows with the key.
+    /// Held by one transaction, which writes or deletes rows with the key.
     Exclusive,
 }
 
 impl KeyMode {
-    fn excludes(self, other: Self) -> bool {
+    fn conflicts_with(self, other: Self) -> bool {
         self.max(other) == Self::Exclusive
     }
 }
@@ -32,12 +32,12 @@ struct Holders(Vec<(TransactionId, KeyMode)>);
 
 impl Holders {
     /// The holders that a transaction has to wait for if it requests the lock.
-    fn excluding(&self, transaction: TransactionId, mode: KeyMode) -> impl Iterator<Item = TransactionId> {
-        let others = self.0.iter().filter(move |(holder, held)| *holder != transaction && held.excludes(mode));
+    fn conflicting_holders(&self, transaction: TransactionId, mode: KeyMode) -> impl Iterator<Item = TransactionId> {
+        let others = self.0.iter().filter(move |(holder, held)| *holder != transaction && held.conflicts_with(mode));
         others.map(|(holder, _)| *holder)
     }
 
-    fn has(&self, transaction: TransactionId, mode: KeyMode) -> bool {
+    fn holds(&self, transaction: TransactionId, mode: KeyMode) -> bool {
         self.0.iter().any(|(holder, held)| *holder == transaction && *held >= mode)
     }
 
@@ -63,9 +63,9 @@ impl Holders {
 pub(super) struct TableKeys {
     keys: HashMap<u64, Holders>,
     /// Holders of a lock on all keys at once.
-    all: Holders,
+    all_keys: Holders,
     /// Holders of locks on single keys, each with its strongest mode.
-    some: Holders,
+    single_keys: Holders,
     /// Hashes that each transaction has locked.
     hashes: HashMap<TransactionId, Vec<u64>>,
 }
@@ -81,9 +81,9 @@ impl TableKeys {
                 }
             }
         }
-        self.all.remove(transaction);
-        self.some.remove(transaction);
-        self.all.0.is_empty() && self.some.0.is_empty()
+        self.all_keys.remove(transaction);
+        self.single_keys.remove(transaction);
+        self.all_keys.0.is_empty() && self.single_keys.0.is_empty()
     }
 }
 
@@ -97,36 +97,41 @@ impl Locks {
         mode: KeyMode,
     ) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
-        let known = state.keys.entry(table).or_default();
-        if known.all.has(transaction, mode) {
+        let table_keys = state.keys.entry(table).or_default();
+        if table_keys.all_keys.holds(transaction, mode) {
             return Ok(());
         }
-        let of_keys = hashes.iter().filter_map(|hash| known.keys.get(hash));
-        let holders = of_keys.chain([&known.all]).flat_map(|holders| holders.excluding(transaction, mode));
+        let holders_of_keys = hashes.iter().filter_map(|hash| table_keys.keys.get(hash));
+        let holders = holders_of_keys
+            .chain([&table_keys.all_keys])
+            .flat_map(|holders| holders.conflicting_holders(transaction, mode));
         let holders: Vec<TransactionId> = holders.collect();
         state.wait(transaction, &holders)?;
-        let known = state.keys_of(transaction, table);
-        let own = known.hashes.entry(transaction).or_default();
-        own.extend(hashes.iter().filter(|hash| known.keys.entry(**hash).or_default().add(transaction, mode)));
-        known.some.add(transaction, mode);
+        let table_keys = state.table_keys_mut(transaction, table);
+        let own_hashes = table_keys.hashes.entry(transaction).or_default();
+        own_hashes
+            .extend(hashes.iter().filter(|hash| table_keys.keys.entry(**hash).or_default().add(transaction, mode)));
+        table_keys.single_keys.add(transaction, mode);
         Ok(())
     }
 
     /// Locks all keys of a table, including keys that no row has.
     pub fn lock_all_keys(&self, transaction: TransactionId, table: TableId, mode: KeyMode) -> Result<(), LockConflict> {
         let state = &mut *self.state.lock();
-        let known = state.keys.entry(table).or_default();
-        let holders = [&known.all, &known.some].into_iter().flat_map(|holders| holders.excluding(transaction, mode));
+        let table_keys = state.keys.entry(table).or_default();
+        let holders = [&table_keys.all_keys, &table_keys.single_keys]
+            .into_iter()
+            .flat_map(|holders| holders.conflicting_holders(transaction, mode));
         let holders: Vec<TransactionId> = holders.collect();
         state.wait(transaction, &holders)?;
-        state.keys_of(transaction, table).all.add(transaction, mode);
+        state.table_keys_mut(transaction, table).all_keys.add(transaction, mode);
         Ok(())
     }
 }
 
 impl LockTable {
-    /// The key locks of a table. Records that the transaction has locks there.
-    fn keys_of(&mut self, transaction: TransactionId, table: TableId) -> &mut TableKeys {
+    /// The key locks of a table. Records that the transaction has locks in it.
+    fn table_keys_mut(&mut self, transaction: TransactionId, table: TableId) -> &mut TableKeys {
         let tables = &mut self.running.entry(transaction).or_default().keys;
         if !tables.contains(&table) {
             tables.push(table);
@@ -142,7 +147,7 @@ mod tests {
 
     const TABLE: TableId = TableId(1);
 
-    fn begun(count: u64) -> (Locks, Vec<TransactionId>) {
+    fn begin_transactions(count: u64) -> (Locks, Vec<TransactionId>) {
         let (locks, transactions) = (Locks::default(), (1..=count).map(TransactionId).collect::<Vec<_>>());
         transactions.iter().for_each(|transaction| locks.begin(*transaction));
         (locks, transactions)
@@ -153,62 +158,62 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shared_or_one_has_it_alone() {
-        let (locks, of) = begun(3);
-        assert!(locks.lock_keys(of[0], TABLE, &[1, 2], Shared).is_ok());
-        assert!(locks.lock_keys(of[1], TABLE, &[2, 3], Shared).is_ok());
-        assert!(locks.lock_keys(of[2], TABLE, &[4], Exclusive).is_ok());
-        assert!(locks.lock_keys(of[2], TableId(2), &[1, 2, 3], Exclusive).is_ok());
-        assert!(waits(&locks.lock_keys(of[2], TABLE, &[5, 3], Exclusive)));
+    fn a_key_lock_is_shared_or_exclusive() {
+        let (locks, transactions) = begin_transactions(3);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[1, 2], Shared).is_ok());
+        assert!(locks.lock_keys(transactions[1], TABLE, &[2, 3], Shared).is_ok());
+        assert!(locks.lock_keys(transactions[2], TABLE, &[4], Exclusive).is_ok());
+        assert!(locks.lock_keys(transactions[2], TableId(2), &[1, 2, 3], Exclusive).is_ok());
+        assert!(waits(&locks.lock_keys(transactions[2], TABLE, &[5, 3], Exclusive)));
         // The failed call has locked neither of its keys.
-        assert!(locks.lock_keys(of[0], TABLE, &[5], Exclusive).is_ok());
+        assert!(locks.lock_keys(transactions[0], TABLE, &[5], Exclusive).is_ok());
         // The only holder gets the stronger lock. With another holder it waits, and that one must then not wait for it.
-        assert!(locks.lock_keys(of[0], TABLE, &[1], Exclusive).is_ok());
-        assert!(waits(&locks.lock_keys(of[0], TABLE, &[2], Exclusive)));
-        assert!(matches!(locks.lock_keys(of[1], TABLE, &[2], Exclusive), Err(LockConflict::Deadlock)));
-        locks.end(of[1]);
-        assert!(locks.lock_keys(of[0], TABLE, &[2], Exclusive).is_ok());
+        assert!(locks.lock_keys(transactions[0], TABLE, &[1], Exclusive).is_ok());
+        assert!(waits(&locks.lock_keys(transactions[0], TABLE, &[2], Exclusive)));
+        assert!(matches!(locks.lock_keys(transactions[1], TABLE, &[2], Exclusive), Err(LockConflict::Deadlock)));
+        locks.end(transactions[1]);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[2], Exclusive).is_ok());
         // An exclusive lock stays exclusive when a shared one is requested.
-        assert!(locks.lock_keys(of[0], TABLE, &[2], Shared).is_ok());
-        assert!(waits(&locks.lock_keys(of[2], TABLE, &[2], Shared)));
-        locks.end(of[0]);
-        locks.end(of[2]);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[2], Shared).is_ok());
+        assert!(waits(&locks.lock_keys(transactions[2], TABLE, &[2], Shared)));
+        locks.end(transactions[0]);
+        locks.end(transactions[2]);
         assert!(locks.state.lock().keys.is_empty());
     }
 
     #[test]
-    fn all_keys_are_those_of_every_hash() {
-        let (locks, of) = begun(3);
-        assert!(locks.lock_keys(of[0], TABLE, &[1], Shared).is_ok());
-        assert!(locks.lock_all_keys(of[1], TABLE, Shared).is_ok());
-        assert!(waits(&locks.lock_all_keys(of[2], TABLE, Exclusive)));
-        assert!(locks.lock_keys(of[2], TABLE, &[1, 7], Shared).is_ok());
-        assert!(waits(&locks.lock_keys(of[0], TABLE, &[9], Exclusive)));
+    fn a_lock_on_all_keys_conflicts_with_locks_of_every_hash() {
+        let (locks, transactions) = begin_transactions(3);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[1], Shared).is_ok());
+        assert!(locks.lock_all_keys(transactions[1], TABLE, Shared).is_ok());
+        assert!(waits(&locks.lock_all_keys(transactions[2], TABLE, Exclusive)));
+        assert!(locks.lock_keys(transactions[2], TABLE, &[1, 7], Shared).is_ok());
+        assert!(waits(&locks.lock_keys(transactions[0], TABLE, &[9], Exclusive)));
         // This transaction already holds all keys.
-        assert!(locks.lock_keys(of[1], TABLE, &[9], Shared).is_ok());
-        locks.end(of[0]);
-        locks.end(of[2]);
-        assert!(locks.lock_all_keys(of[1], TABLE, Exclusive).is_ok());
-        locks.begin(of[0]);
-        assert!(waits(&locks.lock_keys(of[0], TABLE, &[100], Shared)));
-        assert!(locks.lock_all_keys(of[0], TableId(2), Exclusive).is_ok());
-        locks.end(of[1]);
-        assert!(locks.lock_keys(of[0], TABLE, &[100], Exclusive).is_ok());
-        assert!(waits(&locks.lock_all_keys(of[1], TABLE, Shared)));
+        assert!(locks.lock_keys(transactions[1], TABLE, &[9], Shared).is_ok());
+        locks.end(transactions[0]);
+        locks.end(transactions[2]);
+        assert!(locks.lock_all_keys(transactions[1], TABLE, Exclusive).is_ok());
+        locks.begin(transactions[0]);
+        assert!(waits(&locks.lock_keys(transactions[0], TABLE, &[100], Shared)));
+        assert!(locks.lock_all_keys(transactions[0], TableId(2), Exclusive).is_ok());
+        locks.end(transactions[1]);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[100], Exclusive).is_ok());
+        assert!(waits(&locks.lock_all_keys(transactions[1], TABLE, Shared)));
     }
 
     #[test]
-    fn a_circle_is_seen_through_any_of_several_holders() {
-        let (locks, of) = begun(3);
-        assert!(locks.lock_keys(of[0], TABLE, &[1], Shared).is_ok());
-        assert!(locks.lock_keys(of[1], TABLE, &[1], Shared).is_ok());
-        assert!(locks.lock_keys(of[2], TABLE, &[2], Exclusive).is_ok());
-        assert!(waits(&locks.lock_keys(of[1], TABLE, &[2], Shared)));
+    fn a_cycle_is_detected_through_any_of_several_holders() {
+        let (locks, transactions) = begin_transactions(3);
+        assert!(locks.lock_keys(transactions[0], TABLE, &[1], Shared).is_ok());
+        assert!(locks.lock_keys(transactions[1], TABLE, &[1], Shared).is_ok());
+        assert!(locks.lock_keys(transactions[2], TABLE, &[2], Exclusive).is_ok());
+        assert!(waits(&locks.lock_keys(transactions[1], TABLE, &[2], Shared)));
         // The first holder runs. The second one waits for the requester.
-        assert!(matches!(locks.lock_keys(of[2], TABLE, &[1], Exclusive), Err(LockConflict::Deadlock)));
-        locks.end(of[1]);
-        assert!(waits(&locks.lock_keys(of[2], TABLE, &[1], Exclusive)));
-        locks.end(of[0]);
-        assert!(locks.lock_keys(of[2], TABLE, &[1], Exclusive).is_ok());
+        assert!(matches!(locks.lock_keys(transactions[2], TABLE, &[1], Exclusive), Err(LockConflict::Deadlock)));
+        locks.end(transactions[1]);
+        assert!(waits(&locks.lock_keys(transactions[2], TABLE, &[1], Exclusive)));
+        locks.end(transactions[0]);
+        assert!(locks.lock_keys(transactions[2], TABLE, &[1], Exclusive).is_ok());
     }
 }

@@ -4,7 +4,7 @@
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
 use crate::disk::{Disk, WriteFile};
 use crate::error::FileError;
-use crate::files::{LOG, closed_log_name, file_error, list, log_name, new_log_name, open_log_of};
+use crate::files::{LOG, closed_log_name, file_error, list, log_name, new_log_name, parse_open_log_name};
 
 /// A log file that is written and synced, but not valid before [`publish`].
 #[derive(Debug)]
@@ -14,13 +14,13 @@ pub(super) struct PreparedLogFile {
 }
 
 /// Writes a file that begins with records carried over from the previous one, which follow `head.last_sequence`. Sets
-/// `begun_bytes` of the head.
+/// `initial_bytes` of the head.
 ///
 /// # Errors
 /// If the file cannot be written. Nothing valid has changed then.
 pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<PreparedLogFile, FileError> {
     let records: usize = carried.iter().map(|payload| RECORD_BYTES + payload.len()).sum();
-    head.begun_bytes = (HEAD_BYTES + records) as u64;
+    head.initial_bytes = (HEAD_BYTES + records) as u64;
     let mut bytes = Vec::with_capacity(HEAD_BYTES + records);
     bytes.extend_from_slice(&head.to_bytes());
     let mut sequence = head.last_sequence;
@@ -52,7 +52,8 @@ pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
 /// Closes all files with smaller numbers. A crash may have left several open ones.
 fn close_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
-    let mut open = entries.iter().filter_map(|entry| open_log_of(&entry.name)).filter(|old| *old < number).peekable();
+    let mut open =
+        entries.iter().filter_map(|entry| parse_open_log_name(&entry.name)).filter(|old| *old < number).peekable();
     if open.peek().is_none() {
         return Ok(());
     }

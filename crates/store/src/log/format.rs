@@ -20,8 +20,8 @@ const RECORD_CHECKSUM_AT: usize = 32;
 pub(super) const DATABASE_AT: usize = 8;
 pub(super) const NUMBER_AT: usize = 16;
 pub(super) const LAST_SEQUENCE_AT: usize = 24;
-pub(super) const BEFORE_BYTES_AT: usize = 32;
-const BEGUN_BYTES_AT: usize = 40;
+pub(super) const PREVIOUS_BYTES_AT: usize = 32;
+const INITIAL_BYTES_AT: usize = 40;
 
 /// The head of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub(super) struct Head {
     /// Sequence number of the last record before this file.
     pub last_sequence: u64,
     /// Number of valid bytes in the previous file.
-    pub before_bytes: u64,
+    pub previous_bytes: u64,
     /// Length of this file when it was renamed into place.
-    pub begun_bytes: u64,
+    pub initial_bytes: u64,
 }
 
 impl Head {
@@ -43,7 +43,7 @@ impl Head {
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&HEAD_MAGIC);
-        let fields = [self.database, self.number, self.last_sequence, self.before_bytes, self.begun_bytes];
+        let fields = [self.database, self.number, self.last_sequence, self.previous_bytes, self.initial_bytes];
         for (field, to) in fields.into_iter().zip(bytes[8..HEAD_CHECKSUM_AT].chunks_exact_mut(8)) {
             to.copy_from_slice(&field.to_le_bytes());
         }
@@ -64,11 +64,11 @@ impl Head {
             database: number_at(bytes, DATABASE_AT),
             number: number_at(bytes, NUMBER_AT),
             last_sequence: number_at(bytes, LAST_SEQUENCE_AT),
-            before_bytes: number_at(bytes, BEFORE_BYTES_AT),
-            begun_bytes: number_at(bytes, BEGUN_BYTES_AT),
+            previous_bytes: number_at(bytes, PREVIOUS_BYTES_AT),
+            initial_bytes: number_at(bytes, INITIAL_BYTES_AT),
         };
-        if head.begun_bytes < HEAD_BYTES as u64 {
-            return Err((BEGUN_BYTES_AT, "a length that includes the head"));
+        if head.initial_bytes < HEAD_BYTES as u64 {
+            return Err((INITIAL_BYTES_AT, "a length that includes the head"));
         }
         Ok(head)
     }

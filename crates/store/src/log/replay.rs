@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::format::{
-    BEFORE_BYTES_AT, DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, ParsedRecord, RECORD_BYTES,
+    DATABASE_AT, HEAD_BYTES, Head, LAST_SEQUENCE_AT, NUMBER_AT, PREVIOUS_BYTES_AT, ParsedRecord, RECORD_BYTES,
     RECORD_MAGIC, peek_durable,
 };
 use crate::disk::{Disk, ReadFile, read_file};
 use crate::error::{FileError, OpenError};
-use crate::files::{LOG, closed_log_name, closed_log_of, file_error, list, log_name, log_of};
+use crate::files::{LOG, closed_log_name, file_error, list, log_name, parse_closed_log_name, parse_log_name};
 
 /// A replayed record.
 #[derive(Clone, Copy, Debug)]
@@ -45,25 +45,25 @@ pub(crate) struct LogEnd {
     /// Bytes of the last file up to the end of that record.
     pub bytes: u64,
     /// The tail after that record, unless it is only zeros.
-    pub cut: Option<Cut>,
+    pub torn_tail: Option<TornTail>,
     /// Known durable bytes of the last file, up to the end of a record.
-    pub(super) settled_bytes: u64,
-    /// Sequence number of the last record in `settled_bytes`.
-    pub(super) settled_sequence: u64,
-    /// Payloads of the records after `settled_bytes`.
-    pub(super) unsettled: Vec<Vec<u8>>,
+    pub(super) durable_bytes: u64,
+    /// Sequence number of the last record in `durable_bytes`.
+    pub(super) durable_sequence: u64,
+    /// Payloads of the records after `durable_bytes`.
+    pub(super) unsynced_payloads: Vec<Vec<u8>>,
 }
 
 impl LogEnd {
     /// Sequence number of the last record that the log itself proves to be durable.
-    pub fn settled_sequence(&self) -> u64 {
-        self.settled_sequence
+    pub fn durable_sequence(&self) -> u64 {
+        self.durable_sequence
     }
 }
 
 /// A torn tail, which is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct TornTail {
     /// Path of the file.
     pub path: PathBuf,
     /// Offset of the tail.
@@ -88,9 +88,9 @@ pub(crate) fn replay<E: From<OpenError>>(
     visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
 ) -> Result<LogEnd, E> {
     let entries = list(disk, LOG).map_err(OpenError::from)?;
-    let exists = entries.iter().filter_map(|entry| log_of(&entry.name));
-    let must_exist = entries.iter().filter_map(|entry| closed_log_of(&entry.name)?.checked_add(1));
-    let last = exists.chain(must_exist).fold(first, u64::max);
+    let existing = entries.iter().filter_map(|entry| parse_log_name(&entry.name));
+    let expected_to_exist = entries.iter().filter_map(|entry| parse_closed_log_name(&entry.name)?.checked_add(1));
+    let last = existing.chain(expected_to_exist).fold(first, u64::max);
     let mut file = LogFile::open(disk, database, first)?;
     if let Some(expected) = last_sequence {
         file.check_last_sequence(expected)?;
@@ -131,7 +131,7 @@ pub(crate) fn records_past_damage(
 ) -> Result<RecordsPastDamage, FileError> {
     let (mut greatest, mut records) = (last_sequence, BTreeMap::new());
     let entries = list(disk, LOG)?;
-    let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| log_of(&entry.name)).collect();
+    let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| parse_log_name(&entry.name)).collect();
     numbers.sort_unstable();
     for number in numbers.into_iter().filter(|number| *number >= first) {
         let file = match LogFile::open(disk, database, number) {
@@ -261,67 +261,67 @@ impl LogFile {
         visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<LogEnd, E> {
         let file = self.read(disk)?;
-        let bytes = self.counted(&file, next)?;
-        let mut walk = Walk { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
-        let mut settled = DurablePrefix::at_head(self.head, next.is_some());
-        let mut cut = None;
-        while walk.at < bytes.len() {
-            let at = walk.at;
-            match walk.next()? {
+        let bytes = self.valid_bytes(&file, next)?;
+        let mut cursor = RecordCursor { file: self, bytes, at: HEAD_BYTES, sequence: self.head.last_sequence };
+        let mut durable_prefix = DurablePrefix::at_head(self.head, next.is_some());
+        let mut torn_tail = None;
+        while cursor.at < bytes.len() {
+            let at = cursor.at;
+            match cursor.next()? {
                 Ok(record) => {
                     let ParsedRecord { sequence, payload, .. } = record;
                     visit(Record { sequence, payload, path: &self.path, at: at as u64 })?;
-                    settled.add(at + RECORD_BYTES..walk.at, record.durable);
+                    durable_prefix.add(at + RECORD_BYTES..cursor.at, record.durable);
                 }
                 Err(expected) => {
-                    let tail = walk.tail_bytes();
-                    if next.is_some() || walk.was_durable(tail) {
+                    let tail = cursor.tail_bytes();
+                    if next.is_some() || cursor.was_durable(tail) {
                         return Err(self.corrupt(at, expected.to_owned()).into());
                     }
-                    let torn = Cut { path: self.path.clone(), at: at as u64, bytes: tail as u64, expected };
-                    cut = (tail > 0).then_some(torn);
+                    let torn = TornTail { path: self.path.clone(), at: at as u64, bytes: tail as u64, expected };
+                    torn_tail = (tail > 0).then_some(torn);
                     break;
                 }
             }
         }
-        if (walk.at as u64) < self.head.begun_bytes {
-            let expected = format!("the records with which the file began, up to byte {}", self.head.begun_bytes);
-            return Err(self.corrupt(walk.at, expected).into());
+        if (cursor.at as u64) < self.head.initial_bytes {
+            let expected = format!("the records with which the file began, up to byte {}", self.head.initial_bytes);
+            return Err(self.corrupt(cursor.at, expected).into());
         }
         Ok(LogEnd {
             number: self.head.number,
-            last_sequence: walk.sequence,
-            bytes: walk.at as u64,
-            cut,
-            settled_bytes: settled.bytes as u64,
-            settled_sequence: settled.sequence,
-            unsettled: settled.after.into_iter().map(|payload| bytes[payload].to_vec()).collect(),
+            last_sequence: cursor.sequence,
+            bytes: cursor.at as u64,
+            torn_tail,
+            durable_bytes: durable_prefix.bytes as u64,
+            durable_sequence: durable_prefix.sequence,
+            unsynced_payloads: durable_prefix.after.into_iter().map(|payload| bytes[payload].to_vec()).collect(),
         })
     }
 
     /// The valid bytes of the file.
-    fn counted<'a>(&self, bytes: &'a [u8], next: Option<&Self>) -> Result<&'a [u8], OpenError> {
+    fn valid_bytes<'a>(&self, bytes: &'a [u8], next: Option<&Self>) -> Result<&'a [u8], OpenError> {
         let Some(next) = next else { return Ok(bytes) };
-        let counted = next.head.before_bytes;
-        if counted < self.head.begun_bytes {
-            let expected = format!("at least {} bytes that count of the file before", self.head.begun_bytes);
-            return Err(next.corrupt(BEFORE_BYTES_AT, expected));
+        let valid_bytes = next.head.previous_bytes;
+        if valid_bytes < self.head.initial_bytes {
+            let expected = format!("at least {} valid bytes in the previous file", self.head.initial_bytes);
+            return Err(next.corrupt(PREVIOUS_BYTES_AT, expected));
         }
-        let range = usize::try_from(counted).ok().and_then(|counted| bytes.get(..counted));
-        range.ok_or_else(|| self.corrupt(bytes.len(), format!("{counted} bytes, which the next file counts")))
+        let range = usize::try_from(valid_bytes).ok().and_then(|valid_bytes| bytes.get(..valid_bytes));
+        range.ok_or_else(|| self.corrupt(bytes.len(), format!("{valid_bytes} bytes, which the next file counts")))
     }
 }
 
 /// A position in a file, and the sequence number of the record before it.
 #[derive(Debug)]
-struct Walk<'a> {
+struct RecordCursor<'a> {
     file: &'a LogFile,
     bytes: &'a [u8],
     at: usize,
     sequence: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RecordCursor<'a> {
     /// Parses the next record and moves past it, or returns what was expected. A valid record that contradicts its
     /// position is an error, because a torn write cannot cause it.
     fn next(&mut self) -> Result<Result<ParsedRecord<'a>, &'static str>, OpenError> {
@@ -356,8 +356,8 @@ impl<'a> Walk<'a> {
         candidates.any(|(at, bytes)| {
             // Cheaper than the checksum. A copy of an earlier record inside a payload has a `durable` before this
             // position.
-            let vouches = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
-            vouches && ParsedRecord::parse(bytes, seed).is_ok()
+            let claims_durable = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
+            claims_durable && ParsedRecord::parse(bytes, seed).is_ok()
         })
     }
 }
@@ -377,8 +377,8 @@ struct DurablePrefix {
 
 impl DurablePrefix {
     /// State before the first record. The bytes of a file that has a next one are all durable.
-    fn at_head(head: Head, is_counted: bool) -> Self {
-        let durable = if is_counted { u64::MAX } else { head.begun_bytes };
+    fn at_head(head: Head, has_successor: bool) -> Self {
+        let durable = if has_successor { u64::MAX } else { head.initial_bytes };
         Self { durable, bytes: HEAD_BYTES, sequence: head.last_sequence, after: VecDeque::new() }
     }
 

@@ -81,7 +81,7 @@ fn payloads(sequences: std::ops::RangeInclusive<u64>, life: u8) -> Payloads {
 }
 
 #[test]
-fn records_lead_back_over_rotations_and_resumptions() {
+fn records_survive_rotations_and_resumptions() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 7, 100).unwrap();
     assert_eq!((log.number(), log.bytes(), log.last_sequence(), log.durable_sequence()), (7, 56, 100, 100));
@@ -101,7 +101,7 @@ fn records_lead_back_over_rotations_and_resumptions() {
     drop(log);
     let (end, records) = read(&disk, 7, Some(100)).unwrap();
     assert_eq!(records, payloads(101..=written.sequence(), 0));
-    assert_eq!((end.number, end.last_sequence, &end.cut), (9, 112, &None));
+    assert_eq!((end.number, end.last_sequence, &end.torn_tail), (9, 112, &None));
     assert_eq!(bytes - end.bytes, 40 + payload_of(buffered.sequence(), 0).len() as u64);
 
     let log = Log::resume(shared(&disk), DATABASE, &end).unwrap();
@@ -121,7 +121,7 @@ fn records_lead_back_over_rotations_and_resumptions() {
 }
 
 #[test]
-fn a_visitor_that_fails_ends_the_replay_and_is_told_places() {
+fn a_failing_visitor_ends_the_replay_and_gets_offsets() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 0, 0).unwrap();
     (0..3).for_each(|_| append_synced(&log, 0));

@@ -1,12 +1,12 @@
-//! Writing: records are collected in memory, and one waiting thread writes and syncs them for all (group commit).
+//! Writing, with group commit: records are collected in memory, and one waiting thread writes and syncs them for all.
 //!
 //! ```text
 //!   append             | 14 | 15 | 16 |         in memory, in the order of calls
-//!   flush, leader      takes them all             one write, and one sync if anybody needs it
-//!   flush, follower    waits                      then its record is covered, or it leads the next group
+//!   flush, leader      takes them all             one write, and one sync if a caller needs it
+//!   flush, follower    waits                      then its record is flushed, or it leads the next group
 //! ```
 //!
-//! A sync that also makes a new length durable takes half as long again. So the file is extended ahead of the writes,
+//! A sync that also makes a new length durable takes 1.5 times as long. So the file is extended ahead of the writes,
 //! in steps of [`Disk::extension_step`]. A new file is not extended: it stays small until something is written to it.
 
 use std::mem;
@@ -24,7 +24,7 @@ use crate::files::{LOG, ROOT, file_error, log_name};
 /// Position of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    /// How often the log was restarted after a failure. Sequence numbers of lost records are used again.
+    /// Number of restarts of the log before the record. After a restart, sequence numbers of lost records are reused.
     epoch: usize,
     sequence: u64,
 }
@@ -56,8 +56,8 @@ pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     database: u64,
     state: Mutex<WriterState>,
-    /// Notified when a leader is done.
-    led: Condvar,
+    /// Notified when a leader has finished.
+    leader_done: Condvar,
 }
 
 /// State of an open log, behind its mutex.
@@ -66,7 +66,7 @@ struct WriterState {
     number: u64,
     /// Seed of the checksums in the current file.
     seed: u64,
-    /// `None` while a leader writes to it.
+    /// The current file. `None` while a leader writes to it.
     file: Option<Box<dyn WriteFile>>,
     /// Framed records that no leader has taken yet. After a failure, all records that may not be in the file.
     buffer: Vec<u8>,
@@ -80,8 +80,8 @@ struct WriterState {
     last_sequence: u64,
     written_sequence: u64,
     synced_sequence: u64,
-    /// Sequence number of the last record whose sync a thread waits for.
-    wanted_sequence: u64,
+    /// Sequence number of the last record for whose sync a thread waits.
+    sync_requested_sequence: u64,
     failure: Option<LogFailed>,
     /// For each restart, the last record before it that counts, and the failure.
     restarts: Vec<(u64, LogFailed)>,
@@ -93,7 +93,7 @@ impl Log {
     /// # Errors
     /// If its directory or first file cannot be written.
     pub fn create(disk: Arc<dyn Disk>, database: u64, number: u64, last_sequence: u64) -> Result<Self, FileError> {
-        let head = Head { database, number, last_sequence, before_bytes: 0, begun_bytes: 0 };
+        let head = Head { database, number, last_sequence, previous_bytes: 0, initial_bytes: 0 };
         Self::begin(disk, head, &[])
     }
 
@@ -105,11 +105,11 @@ impl Log {
         let head = Head {
             database,
             number: end.number + 1,
-            last_sequence: end.settled_sequence,
-            before_bytes: end.settled_bytes,
-            begun_bytes: 0,
+            last_sequence: end.durable_sequence,
+            previous_bytes: end.durable_bytes,
+            initial_bytes: 0,
         };
-        Self::begin(disk, head, &end.unsettled)
+        Self::begin(disk, head, &end.unsynced_payloads)
     }
 
     fn begin(disk: Arc<dyn Disk>, head: Head, carried: &[Vec<u8>]) -> Result<Self, FileError> {
@@ -127,17 +127,17 @@ impl Log {
             seed: head.seed(),
             file: Some(file),
             buffer: Vec::new(),
-            bytes: head.begun_bytes,
-            length: head.begun_bytes,
-            synced_bytes: head.begun_bytes,
+            bytes: head.initial_bytes,
+            length: head.initial_bytes,
+            synced_bytes: head.initial_bytes,
             last_sequence,
             written_sequence: last_sequence,
             synced_sequence: last_sequence,
-            wanted_sequence: last_sequence,
+            sync_requested_sequence: last_sequence,
             failure: None,
             restarts: Vec::new(),
         };
-        Ok(Self { disk, database: head.database, state: Mutex::new(state), led: Condvar::new() })
+        Ok(Self { disk, database: head.database, state: Mutex::new(state), leader_done: Condvar::new() })
     }
 
     /// Appends a record to the buffer of the next flush, without I/O. The payload is the concatenation of the parts.
@@ -165,25 +165,25 @@ impl Log {
     pub fn flush(&self, position: Position, durability: Durability) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         loop {
-            if let Some(verdict) = state.outcome_after_restart(position) {
-                return verdict;
+            if let Some(outcome) = state.outcome_after_restart(position) {
+                return outcome;
             }
-            let covered = match durability {
+            let reached = match durability {
                 Durability::Synced => state.synced_sequence,
                 Durability::Written => state.written_sequence,
             };
-            if position.sequence <= covered {
+            if position.sequence <= reached {
                 return Ok(());
             }
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
             if durability == Durability::Synced {
-                state.wanted_sequence = state.wanted_sequence.max(position.sequence);
+                state.sync_requested_sequence = state.sync_requested_sequence.max(position.sequence);
             }
             match state.file.take() {
-                Some(file) => self.lead(&mut state, file),
-                None => self.led.wait(&mut state),
+                Some(file) => self.write_group(&mut state, file),
+                None => self.leader_done.wait(&mut state),
             }
         }
     }
@@ -213,15 +213,15 @@ impl Log {
             database: self.database,
             number: state.number + 1,
             last_sequence: state.last_sequence,
-            before_bytes: state.bytes,
-            begun_bytes: 0,
+            previous_bytes: state.bytes,
+            initial_bytes: 0,
         };
         let prepared = MutexGuard::unlocked(&mut state, || prepare(&*self.disk, head, &[]));
-        let begun = match prepared {
-            Ok(begun) => begun,
+        let next_file = match prepared {
+            Ok(next_file) => next_file,
             Err(error) => {
                 state.file = Some(file);
-                self.led.notify_all();
+                self.leader_done.notify_all();
                 return Err(LogFailed::new(error));
             }
         };
@@ -230,8 +230,8 @@ impl Log {
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
         }
-        state.switch_to(begun);
-        self.led.notify_all();
+        state.switch_to(next_file);
+        self.leader_done.notify_all();
         Ok(state.number)
     }
 
@@ -245,45 +245,45 @@ impl Log {
         self.state.lock().outcome_after_restart(position)
     }
 
-    /// Continues after a failure, in the next file, after the last durable record. Later records up to `seen` are
+    /// Continues after a failure, in the next file, after the last durable record. Later records up to `last_seen` are
     /// carried over, because readers have seen them. All others never happened.
     ///
     /// # Errors
     /// If the log cannot continue. The restart can be tried again.
-    pub fn restart(&self, seen: u64) -> Result<(), LogFailed> {
+    pub fn restart(&self, last_seen: u64) -> Result<(), LogFailed> {
         let mut state = self.state.lock();
         let Some(failure) = state.failure.clone() else { return Ok(()) };
-        let carried = self.unsynced(&state, seen).ok_or_else(|| failure.clone())?;
+        let carried = self.unsynced_payloads(&state, last_seen).ok_or_else(|| failure.clone())?;
         let head = Head {
             database: self.database,
             number: state.number + 1,
             last_sequence: state.synced_sequence,
-            before_bytes: state.synced_bytes,
-            begun_bytes: 0,
+            previous_bytes: state.synced_bytes,
+            initial_bytes: 0,
         };
-        // The lock is held, so nothing else happens meanwhile.
-        let begun = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
+        // The lock is held, so no other thread appends or flushes meanwhile.
+        let next_file = prepare(&*self.disk, head, &carried).map_err(LogFailed::new)?;
         publish(&*self.disk, head.number).map_err(LogFailed::new)?;
         state.buffer = Vec::new();
-        state.switch_to(begun);
-        let kept = state.synced_sequence + carried.len() as u64;
-        (state.last_sequence, state.written_sequence) = (kept, kept);
-        (state.synced_sequence, state.wanted_sequence) = (kept, kept);
+        state.switch_to(next_file);
+        let last_kept = state.synced_sequence + carried.len() as u64;
+        (state.last_sequence, state.written_sequence) = (last_kept, last_kept);
+        (state.synced_sequence, state.sync_requested_sequence) = (last_kept, last_kept);
         state.failure = None;
-        state.restarts.push((kept, failure));
-        self.led.notify_all();
+        state.restarts.push((last_kept, failure));
+        self.leader_done.notify_all();
         Ok(())
     }
 
     /// Payloads of the records after the last synced one, up to the record `last`. Written records come from the file,
     /// the others from memory. `None` if the file does not return all of them.
-    fn unsynced(&self, state: &WriterState, last: u64) -> Option<Vec<Vec<u8>>> {
+    fn unsynced_payloads(&self, state: &WriterState, last: u64) -> Option<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         let written = last.min(state.written_sequence);
         if written > state.synced_sequence {
-            let wanted = state.synced_sequence + 1..=written;
+            let unsynced = state.synced_sequence + 1..=written;
             let mut visit = |record: Record<'_>| {
-                if wanted.contains(&record.sequence) {
+                if unsynced.contains(&record.sequence) {
                     payloads.push(record.payload.to_vec());
                 }
                 Ok(())
@@ -331,21 +331,21 @@ impl Log {
             match state.file.take() {
                 Some(file) if state.synced_sequence == state.last_sequence => return Ok(file),
                 Some(file) => {
-                    state.wanted_sequence = state.last_sequence;
-                    self.lead(state, file);
+                    state.sync_requested_sequence = state.last_sequence;
+                    self.write_group(state, file);
                 }
-                None => self.led.wait(state),
+                None => self.leader_done.wait(state),
             }
         }
     }
 
     /// Leads a group: writes the whole buffer, and syncs it if a thread waits for that. The lock is released during the
     /// I/O.
-    fn lead(&self, state: &mut MutexGuard<'_, WriterState>, mut file: Box<dyn WriteFile>) {
+    fn write_group(&self, state: &mut MutexGuard<'_, WriterState>, mut file: Box<dyn WriteFile>) {
         let mut group = mem::take(&mut state.buffer);
         let (seed, synced_bytes, number) = (state.seed, state.synced_bytes, state.number);
         let (bytes, last_sequence) = (state.bytes, state.last_sequence);
-        let is_synced = state.wanted_sequence > state.synced_sequence;
+        let needs_sync = state.sync_requested_sequence > state.synced_sequence;
         let extended = bytes.checked_next_multiple_of(self.disk.extension_step()).filter(|_| bytes > state.length);
         let result = MutexGuard::unlocked(state, || {
             let failed = |operation| move |source| file_error(&*self.disk, operation, &log_name(number), source);
@@ -354,7 +354,7 @@ impl Log {
                 extended.map_or(Ok(()), |length| file.extend(length)).map_err(failed("extend"))?;
                 file.write_all(&group).map_err(failed("write"))?;
             }
-            if is_synced { file.sync().map_err(failed("sync")) } else { Ok(()) }
+            if needs_sync { file.sync().map_err(failed("sync")) } else { Ok(()) }
         });
         if let Err(error) = result {
             // Records that were appended meanwhile follow the group.
@@ -366,33 +366,33 @@ impl Log {
         state.file = Some(file);
         state.written_sequence = last_sequence;
         state.length = extended.unwrap_or(state.length);
-        if is_synced {
+        if needs_sync {
             state.synced_sequence = last_sequence;
             state.synced_bytes = bytes;
         }
-        self.led.notify_all();
+        self.leader_done.notify_all();
     }
 
     /// Puts the log into its failed state.
     fn fail(&self, state: &mut WriterState, error: FileError) -> LogFailed {
         let failure = LogFailed::new(error);
         state.failure = Some(failure.clone());
-        self.led.notify_all();
+        self.leader_done.notify_all();
         failure
     }
 }
 
 impl WriterState {
     /// Makes a published file the current one. Buffered records go there.
-    fn switch_to(&mut self, begun: PreparedLogFile) {
-        let PreparedLogFile { head, file } = begun;
+    fn switch_to(&mut self, next_file: PreparedLogFile) {
+        let PreparedLogFile { head, file } = next_file;
         (self.number, self.seed, self.file) = (head.number, head.seed(), Some(file));
-        (self.length, self.synced_bytes) = (head.begun_bytes, head.begun_bytes);
-        self.bytes = head.begun_bytes + self.buffer.len() as u64;
+        (self.length, self.synced_bytes) = (head.initial_bytes, head.initial_bytes);
+        self.bytes = head.initial_bytes + self.buffer.len() as u64;
     }
 
     fn outcome_after_restart(&self, position: Position) -> Option<Result<(), LogFailed>> {
-        let (kept, failure) = self.restarts.get(position.epoch)?;
-        Some(if position.sequence <= *kept { Ok(()) } else { Err(failure.clone()) })
+        let (last_kept, failure) = self.restarts.get(position.epoch)?;
+        Some(if position.sequence <= *last_kept { Ok(()) } else { Err(failure.clone()) })
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn salvage_blocks(
     for (index, file) in table.blocks.iter().enumerate() {
         let error = match check_block_file(file) {
             Ok(()) => {
-                copy(damaged, file.entry(), new)?;
+                copy_block(damaged, file.entry(), new)?;
                 report.copied_blocks += 1;
                 indexes.push(index);
                 entries.push(file.entry().clone());
@@ -48,11 +48,11 @@ pub(super) fn salvage_blocks(
         };
         let path = damaged.disk.path(&block_name(file.id()));
         let salvaged = Salvaged::read(table, file)?;
-        let (lost, count) = salvaged.lost(table, file);
+        let (lost_rows, count) = salvaged.lost_rows(table, file);
         // The lost rows may all have been deleted before.
         match count {
             0 => report.without_loss.push(DamagedBlock { path, error }),
-            _ => report.losses.push(TableLoss::Rows { path, rows: lost, count, error }),
+            _ => report.losses.push(TableLoss::Rows { path, rows: lost_rows, count, error }),
         }
         if let Some((image, design)) = salvaged.image {
             let entry = entry_of(file.id(), &image, &design);
@@ -64,20 +64,20 @@ pub(super) fn salvage_blocks(
         }
     }
     let is_changed = indexes.len() < table.blocks.len() || !rewritten.is_empty();
-    let mut salvaged = table.part(&indexes, usize::MAX);
+    let mut salvaged = table.restricted_to(&indexes, usize::MAX);
     // Rewritten blocks do not contain the deleted rows.
     rewritten.into_iter().filter_map(ContainerId::of).for_each(|container| salvaged.delta.forget_block(container));
     let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
     salvaged.blocks = Arc::new(blocks.collect());
     if is_changed || salvaged.statistics.iter().any(|column| column.rows != salvaged.block_rows()) {
-        salvaged.statistics = Arc::new(statistics_of(&salvaged)?);
+        salvaged.statistics = Arc::new(merge_statistics(&salvaged)?);
     }
     report.rows = salvaged.rows();
     Ok((salvaged, report))
 }
 
 /// Copies an intact block byte for byte.
-fn copy(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), FileError> {
+fn copy_block(damaged: &Directory, entry: &BlockEntry, new: &Directory) -> Result<(), FileError> {
     const CHUNK_BYTES: u64 = 1 << 20;
     let name = block_name(entry.id);
     let read = |source| damaged.error("read", &name, source);
@@ -122,7 +122,7 @@ impl Salvaged {
         let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(&design));
         let mut read = Vec::new();
         for segment in 0..block.segments() {
-            let columns = read_segment(table, &open, segment).map_err(|error| open.locate_in_file(error));
+            let columns = read_live_rows(table, &open, segment).map_err(|error| open.locate_in_file(error));
             let Some(columns) = unless_damaged(columns)? else { continue };
             let Ok(batch) = RecordBatch::try_new(schema.arrow(), columns) else { continue };
             if builder.push(&batch).is_err() {
@@ -139,17 +139,17 @@ impl Salvaged {
     }
 
     /// The rows of the block that were not read, and the number of live rows among them.
-    fn lost(&self, table: &Table, file: &BlockFile) -> (Vec<Range<u64>>, u64) {
-        let (mut lost, mut at): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+    fn lost_rows(&self, table: &Table, file: &BlockFile) -> (Vec<Range<u64>>, u64) {
+        let (mut lost_rows, mut at): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
         for read in self.read.iter().cloned().chain(std::iter::once(file.entry().rows..file.entry().rows)) {
             if at < read.start {
-                lost.push(at..read.start);
+                lost_rows.push(at..read.start);
             }
             at = read.end;
         }
         let rows_before = file.entry().rows - table.delta.deleted_of_block(file.id()).map_or(0, |rows| rows.count());
         let rows_after = self.image.as_ref().map_or(0, |(image, _)| image.rows);
-        (lost, rows_before.saturating_sub(rows_after))
+        (lost_rows, rows_before.saturating_sub(rows_after))
     }
 }
 
@@ -165,7 +165,7 @@ fn unless_damaged<T>(read: Result<T, ReadError>) -> Result<Option<T>, RepairErro
 }
 
 /// The columns of the live rows of a segment.
-fn read_segment(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<arrow_array::ArrayRef>, BlockError> {
+fn read_live_rows(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<arrow_array::ArrayRef>, BlockError> {
     let mut report = ScanReport::default();
     let mut reader = table.open_segment(open, segment);
     let selection = reader.filter(&Predicate::default(), &mut report)?;
@@ -174,7 +174,7 @@ fn read_segment(table: &Table, open: &OpenBlock, segment: usize) -> Result<Vec<a
 }
 
 /// Column statistics over all blocks of a table.
-fn statistics_of(table: &Table) -> Result<Vec<ColumnStatistics>, CommitError> {
+fn merge_statistics(table: &Table) -> Result<Vec<ColumnStatistics>, CommitError> {
     let mut all = vec![ColumnStatistics::empty(); table.schema.len()];
     for file in table.blocks.iter() {
         let unreadable = |error: ReadError| CommitError::Unreadable { source: Box::new(error) };

@@ -19,19 +19,19 @@ const NOT_REFERENCED: &str = "rows that it references are lost";
 
 /// Drops the constraints that no longer hold. Unique keys are checked only if deleted rows may be back, foreign keys
 /// also if referenced rows are lost.
-pub(super) fn drop_violated(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
+pub(super) fn drop_violated_constraints(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
     let mut dropped: Vec<(usize, String)> = Vec::new();
-    for (at, table) in tables.iter().enumerate() {
+    for (index, table) in tables.iter().enumerate() {
         let keys = table.constraints.keys.iter().filter(|_| deletions_are_lost);
         for key in keys.filter(|key| !is_unique(table, key)) {
-            reports[at].losses.push(TableLoss::Constraint { name: key.name.clone(), reason: NOT_UNIQUE });
-            dropped.push((at, key.name.clone()));
+            reports[index].losses.push(TableLoss::Constraint { name: key.name.clone(), reason: NOT_UNIQUE });
+            dropped.push((index, key.name.clone()));
         }
     }
-    for (at, name) in std::mem::take(&mut dropped) {
-        Arc::make_mut(&mut tables[at].constraints).keys.retain(|key| key.name != name);
+    for (index, name) in std::mem::take(&mut dropped) {
+        Arc::make_mut(&mut tables[index].constraints).keys.retain(|key| key.name != name);
     }
-    for (at, table) in tables.iter().enumerate() {
+    for (index, table) in tables.iter().enumerate() {
         for key in &table.constraints.foreign_keys {
             let parent = tables.iter().position(|parent| parent.id == key.table);
             let has_lost = parent.is_none_or(|parent| loses_rows(&reports[parent]));
@@ -42,16 +42,16 @@ pub(super) fn drop_violated(tables: &mut [Table], reports: &mut [RepairedTable],
                         && is_referenced(table, key, parent)
                 });
             if !holds {
-                dropped.push((at, key.name.clone()));
+                dropped.push((index, key.name.clone()));
             }
         }
     }
-    for (at, name) in &dropped {
-        reports[*at].losses.push(TableLoss::Constraint { name: name.clone(), reason: NOT_REFERENCED });
-        Arc::make_mut(&mut tables[*at].constraints).foreign_keys.retain(|key| key.name != *name);
+    for (index, name) in &dropped {
+        reports[*index].losses.push(TableLoss::Constraint { name: name.clone(), reason: NOT_REFERENCED });
+        Arc::make_mut(&mut tables[*index].constraints).foreign_keys.retain(|key| key.name != *name);
     }
     if !dropped.is_empty() {
-        set_referenced_by(tables);
+        recompute_referenced_by(tables);
     }
 }
 
@@ -60,7 +60,7 @@ fn loses_rows(report: &RepairedTable) -> bool {
 }
 
 /// Computes `referenced_by` of all tables from their foreign keys.
-fn set_referenced_by(tables: &mut [Table]) {
+fn recompute_referenced_by(tables: &mut [Table]) {
     let references: Vec<(TableId, TableId)> = tables
         .iter()
         .flat_map(|child| child.constraints.foreign_keys.iter().map(|key| (key.table, child.id)))
@@ -75,7 +75,7 @@ fn set_referenced_by(tables: &mut [Table]) {
 /// Whether no two rows have the same key. Returns false if some rows cannot be read.
 fn is_unique(table: &Table, key: &UniqueKey) -> bool {
     let columns: Vec<usize> = key.columns.iter().map(|column| column.index()).collect();
-    for_each_batch(table, &key.columns, |keys| {
+    all_batches_satisfy(table, &key.columns, |keys| {
         let found = KeySearch::new(table, &columns).find(keys)?;
         // Each row finds itself, so a key with two rows is a duplicate. This includes equal keys in one batch, which
         // find the same rows.
@@ -87,22 +87,22 @@ fn is_unique(table: &Table, key: &UniqueKey) -> bool {
 /// read.
 fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
-    for_each_batch(table, &key.columns, |keys| {
+    all_batches_satisfy(table, &key.columns, |keys| {
         let found: BTreeSet<u32> =
             KeySearch::new(parent, &referenced).find(keys)?.into_iter().map(|(index, _)| index).collect();
-        let mut wanted = (0..).zip(key_hashes(keys)).filter(|(_, hash)| hash.is_some());
-        Ok(wanted.all(|(index, _)| found.contains(&index)))
+        let mut referencing = (0..).zip(key_hashes(keys)).filter(|(_, hash)| hash.is_some());
+        Ok(referencing.all(|(index, _)| found.contains(&index)))
     })
 }
 
-/// Calls `holds` with some columns of the live rows, batch by batch, until it returns false. Returns whether all rows
-/// were read and `holds` returned true for all.
-fn for_each_batch(
+/// Calls `holds` with the given columns of the live rows, batch by batch, until it returns false. Returns whether all
+/// rows were read and `holds` returned true for all.
+fn all_batches_satisfy(
     table: &Table,
     columns: &[ColumnIndex],
     mut holds: impl FnMut(&[ArrayRef]) -> Result<bool, ReadError>,
 ) -> bool {
-    let mut of_blocks = || -> Result<bool, ReadError> {
+    let mut check_blocks = || -> Result<bool, ReadError> {
         for file in table.blocks.iter() {
             let open = file.open(&ReadCounters::new())?;
             for segment in 0..open.block().segments() {
@@ -118,7 +118,7 @@ fn for_each_batch(
         }
         Ok(true)
     };
-    if !of_blocks().unwrap_or(false) {
+    if !check_blocks().unwrap_or(false) {
         return false;
     }
     let ordinals: Vec<usize> = columns.iter().map(|column| column.index()).collect();

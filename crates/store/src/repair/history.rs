@@ -12,16 +12,16 @@ use crate::catalog::record;
 use crate::directory::Directory;
 use crate::disk::read_whole;
 use crate::error::OpenError;
-use crate::files::{BLOCKS, CATALOG, ROOT, block_of, file_error, list};
-use crate::log::{self, Cut, Record};
-use crate::open::{CutLog, build, read_catalog, read_delta};
+use crate::files::{BLOCKS, CATALOG, ROOT, file_error, list, parse_block_name};
+use crate::log::{self, Record, TornTail};
+use crate::open::{TornLogEnd, build_catalog, read_catalog, read_delta};
 use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, TableId};
 
 /// The last readable state, and what is lost.
 pub(super) struct History {
     pub catalog: Catalog,
     pub losses: Vec<DatabaseLoss>,
-    pub cut: Option<CutLog>,
+    pub torn_end: Option<TornLogEnd>,
     /// Whether the tables may come from different commits.
     pub is_mixed: bool,
 }
@@ -31,10 +31,10 @@ pub(super) struct History {
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;
-    damaged.reserve((file.next_block, file.next_table));
+    damaged.reserve_ids_below((file.next_block, file.next_table));
     let (first, delta, version) = (file.log, file.delta, file.version);
-    let catalog = build(file, damaged);
-    let Some(first) = first else { return Ok(History { catalog, losses, cut: None, is_mixed: false }) };
+    let catalog = build_catalog(file, damaged);
+    let Some(first) = first else { return Ok(History { catalog, losses, torn_end: None, is_mixed: false }) };
 
     let (disk, database) = (&*damaged.disk, catalog.database);
     let mut replay = Replay::new(&catalog, damaged)?;
@@ -46,28 +46,28 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
         losses.push(DatabaseLoss::Delta { error });
     }
     let end = log::replay(disk, database, first, Some(version), &mut |record| replay.apply_record(&record));
-    let mut cut = None;
+    let mut torn_end = None;
     match end {
-        Ok(end) => cut = end.cut.map(|Cut { path, at, bytes, .. }| CutLog { path, at, bytes }),
+        Ok(end) => torn_end = end.torn_tail.map(|TornTail { path, at, bytes, .. }| TornLogEnd { path, at, bytes }),
         Err(error) => {
             let error = error.into_damage().map_err(RepairError::Unreadable)?;
             let salvaged = replay.edit.catalog().version;
             let past_damage =
                 log::records_past_damage(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
             let commits = past_damage.last_sequence.map(|last| last - salvaged);
-            past_damage.records.iter().for_each(|payload| replay.follow_moves(payload));
+            past_damage.records.iter().for_each(|payload| replay.apply_relocations(payload));
             // The contents of the missing file are nowhere else.
             let commits = commits.filter(|_| !matches!(error, OpenError::MissingLog { .. }));
             losses.push(DatabaseLoss::Log { error, version: salvaged, commits });
         }
     }
     let is_mixed = replay.is_mixed;
-    let lost_changes = replay.finish();
+    let lost_changes = replay.insert_displaced_rows();
     losses.extend((lost_changes > 0).then_some(DatabaseLoss::Changes { count: lost_changes }));
-    Ok(History { catalog: replay.edit.into_catalog(), losses, cut, is_mixed })
+    Ok(History { catalog: replay.edit.into_catalog(), losses, torn_end, is_mixed })
 }
 
-/// The catalog, or else the newest other readable one: a file that was not renamed yet, or that a user put aside.
+/// The catalog, or else the newest other readable one: a file that was not renamed yet, or a copy that a user made.
 fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<CatalogFile<'static>, RepairError> {
     let disk = &*damaged.disk;
     let read = |name: &str| {
@@ -99,7 +99,7 @@ fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<C
 /// The replay of commits.
 struct Replay {
     edit: CatalogEdit,
-    /// The blocks whose files exist, whatever their content.
+    /// The blocks whose files exist, intact or damaged.
     present: HashSet<BlockId>,
     /// Whether changes that cannot be made are skipped.
     is_lenient: bool,
@@ -114,7 +114,7 @@ impl Replay {
         let entries = list(&*damaged.disk, BLOCKS)?;
         Ok(Self {
             edit: CatalogEdit::new(catalog, damaged),
-            present: entries.iter().filter_map(|entry| block_of(&entry.name)).collect(),
+            present: entries.iter().filter_map(|entry| parse_block_name(&entry.name)).collect(),
             is_lenient: false,
             is_mixed: false,
             displaced: Vec::new(),
@@ -125,12 +125,16 @@ impl Replay {
     fn apply_delta(&mut self, bytes: &[u8], number: u64) -> Result<(), OpenError> {
         let mut edit = self.edit.clone();
         let path = edit.directory().disk.path(&crate::files::delta_name(number));
-        crate::open::apply(&mut edit, bytes).map_err(|(at, expected)| OpenError::Corrupt { path, at, expected })?;
+        crate::open::apply_record(&mut edit, bytes).map_err(|(at, expected)| OpenError::Corrupt {
+            path,
+            at,
+            expected,
+        })?;
         self.edit = edit;
         Ok(())
     }
 
-    /// Makes the changes of a record: all or none, unless the replay is lenient.
+    /// Applies the changes of a record: all or none, unless the replay is lenient.
     fn apply_record(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
         let corrupt = |at: u64, expected: String| OpenError::Corrupt {
             path: record.path.to_owned(),
@@ -139,24 +143,24 @@ impl Replay {
         };
         if !self.is_lenient {
             let mut edit = self.edit.clone();
-            crate::open::apply(&mut edit, record.payload).map_err(|(at, expected)| corrupt(at, expected))?;
+            crate::open::apply_record(&mut edit, record.payload).map_err(|(at, expected)| corrupt(at, expected))?;
             self.edit = edit;
         } else {
             let parsed = record::parse(record.payload).map_err(|(at, expected)| corrupt(at as u64, expected))?;
             for change in parsed.changes {
-                let next_numbers = change.next_numbers();
+                let next_ids = change.next_ids();
                 match change.into_change(self.edit.catalog(), self.edit.directory()) {
                     Ok(change) => self.apply_leniently(change),
                     Err(_) => self.lost_changes += 1,
                 }
-                self.edit.directory().reserve(next_numbers);
+                self.edit.directory().reserve_ids_below(next_ids);
             }
         }
         self.edit.set_version(record.sequence);
         Ok(())
     }
 
-    /// Makes a change that may affect lost rows.
+    /// Applies a change that may affect lost rows.
     fn apply_leniently(&mut self, change: Change) {
         if let Change::Truncate { table } | Change::DropTable { table } = &change {
             self.displaced.retain(|(displaced, _)| displaced != table);
@@ -178,8 +182,8 @@ impl Replay {
             return;
         };
         let is_old = |index: &usize| old.blocks.contains(&stored.blocks[*index].id());
-        let left: Vec<usize> = (0..stored.blocks.len()).filter(|index| !is_old(index)).collect();
-        let mut rest = stored.part(&left, usize::MAX);
+        let remaining: Vec<usize> = (0..stored.blocks.len()).filter(|index| !is_old(index)).collect();
+        let mut rest = stored.restricted_to(&remaining, usize::MAX);
         rest.delta.remove_pages(|page| old.pages.iter().any(|(old, _)| *old == page));
         let mut edit = self.edit.clone();
         edit.put_table(rest);
@@ -189,28 +193,30 @@ impl Replay {
         }
     }
 
-    /// Applies the row relocations of a commit behind the damage of the log, if the files of the old blocks are gone
-    /// because of them.
-    fn follow_moves(&mut self, payload: &[u8]) {
+    /// Applies the row relocations of a commit that follows the damage of the log, if the files of the old blocks no
+    /// longer exist because of them.
+    fn apply_relocations(&mut self, payload: &[u8]) {
         let Ok(parsed) = record::parse(payload) else { return };
-        let mut moved: HashSet<BlockId> = HashSet::new();
+        let mut new_blocks: HashSet<BlockId> = HashSet::new();
         for change in parsed.changes {
-            let next_numbers = change.next_numbers();
+            let next_ids = change.next_ids();
             let change = change.into_change(self.edit.catalog(), self.edit.directory());
-            self.edit.directory().reserve(next_numbers);
+            self.edit.directory().reserve_ids_below(next_ids);
             match change {
                 Ok(Change::ReplaceRows { table, old, new, .. }) => {
                     let stored = self.edit.catalog().table_of(table);
-                    let is_there = |block: &BlockId| {
+                    let exists = |block: &BlockId| {
                         stored.is_some_and(|stored| stored.blocks.iter().any(|other| other.id() == *block))
                     };
-                    if old.blocks.iter().any(|block| is_there(block) && !self.present.contains(block)) {
-                        moved.extend(new.iter().map(|block| block.entry().id));
+                    if old.blocks.iter().any(|block| exists(block) && !self.present.contains(block)) {
+                        new_blocks.extend(new.iter().map(|block| block.entry().id));
                         self.replace(table, &old, new);
                     }
                 }
                 // Rows that were deleted while they were relocated.
-                Ok(change @ Change::DeleteRows { container, .. }) if moved.contains(&BlockId(container.0.into())) => {
+                Ok(change @ Change::DeleteRows { container, .. })
+                    if new_blocks.contains(&BlockId(container.0.into())) =>
+                {
                     self.lost_changes += u64::from(self.edit.redo(&change).is_err());
                 }
                 _ => {}
@@ -219,7 +225,7 @@ impl Replay {
     }
 
     /// Inserts the displaced rows. Returns the number of changes that could not be made.
-    fn finish(&mut self) -> u64 {
+    fn insert_displaced_rows(&mut self) -> u64 {
         for (table, rows) in std::mem::take(&mut self.displaced) {
             let inserted = self.edit.insert_rows(table, rows);
             self.lost_changes += u64::from(inserted.is_err());

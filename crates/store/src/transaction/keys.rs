@@ -12,11 +12,11 @@ use crate::{KeySearch, TableId};
 
 impl Transaction {
     /// Searches for the rows that have one of several keys, like [`KeySearch::find`], in the database as it would be if
-    /// the transaction committed now. Rows of other transactions have their row ids of the newest version.
+    /// the transaction committed now. Rows of other transactions have the row ids of the newest version.
     ///
     /// # Errors
     /// If the transaction could not commit now, or a block cannot be read.
-    pub fn find(
+    pub fn find_keys(
         &self,
         table: TableId,
         columns: &[usize],
@@ -25,32 +25,33 @@ impl Transaction {
         let no_table = || CommitError::NoTable { table };
         let newest = self.store.newest();
         let (base, snapshot) = {
-            let work = &self.state.lock().work;
-            (Arc::clone(&work.base), Arc::clone(&work.snapshot))
+            let changes = &self.state.lock().changes;
+            (Arc::clone(&changes.base), Arc::clone(&changes.snapshot))
         };
-        let own = snapshot.table_of(table).ok_or_else(no_table)?;
+        let own_table = snapshot.table_of(table).ok_or_else(no_table)?;
         if Arc::ptr_eq(&newest, &base) {
-            return Ok(KeySearch::new(own, columns).find(keys)?);
+            return Ok(KeySearch::new(own_table, columns).find(keys)?);
         }
-        let theirs = newest.table_of(table);
-        let (Some(before), Some(theirs), false) = (base.table_of(table), theirs, self.changes_catalog()) else {
+        let newest_table = newest.table_of(table);
+        let (Some(before), Some(newest_table), false) = (base.table_of(table), newest_table, self.changes_catalog())
+        else {
             let preview = self.preview()?;
             return Ok(KeySearch::new(preview.table_of(table).ok_or_else(no_table)?, columns).find(keys)?);
         };
-        // A preview would adopt all rows that the transaction inserted, again for each statement.
-        let deleted = match self.state.lock().work.rows.get(&table) {
-            Some(rows) => foreign_rows(own, theirs, rows, &base.moves)?,
+        // A preview would copy all rows that the transaction inserted, and would do so again for each statement.
+        let deleted = match self.state.lock().changes.rows.get(&table) {
+            Some(rows) => foreign_rows(own_table, newest_table, rows, &base.relocations)?,
             None => RowSet::default(),
         };
-        let mut found = KeySearch::new(theirs, columns).find(keys)?;
-        found.retain(|(_, row)| !deleted.contains(*row));
-        found.extend(KeySearch::new(own, columns).but_rows_of(before).find(keys)?);
-        Ok(found)
+        let mut matches = KeySearch::new(newest_table, columns).find(keys)?;
+        matches.retain(|(_, row)| !deleted.contains(*row));
+        matches.extend(KeySearch::new(own_table, columns).excluding_rows_of(before).find(keys)?);
+        Ok(matches)
     }
 
     /// Whether the transaction has changed more than rows.
     fn changes_catalog(&self) -> bool {
-        !self.state.lock().work.edit.changes().is_empty()
+        !self.state.lock().changes.edit.changes().is_empty()
     }
 
     /// Locks keys of a table, by their hashes ([`crate::key_hashes`]), until the transaction ends. All are locked at
@@ -76,7 +77,7 @@ impl Transaction {
     /// # Errors
     /// If the other transaction waits for this one: a deadlock.
     pub async fn wait_for_row(&self, table: TableId, row: RowId) -> Result<bool, TransactionError> {
-        self.wait(|| self.store.locks().find_free(self.id, table, row)).await
+        self.wait(|| self.store.locks().check_unlocked(self.id, table, row)).await
     }
 
     /// Calls `lock` until it succeeds, and waits for the holder of the lock in between. Returns whether it had to wait.

@@ -1,8 +1,8 @@
 //! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      for each table: all rows, or those that pass one of some conjunctions, whether such rows exist or not
-//! changed   rows that are in only one of two versions of the table: inserted or deleted since
+//! read      for each table: all rows, or those that pass at least one of several conjunctions, even if no such row
+//! exists changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
 //! A transaction may commit if no changed row is in its read set. An update is a deletion and an insertion, so a row
@@ -35,32 +35,32 @@ pub(super) struct ReadSet(BTreeMap<TableId, TableReads>);
 
 #[derive(Debug, Default)]
 struct TableReads {
-    /// Count of reads of all rows.
-    whole: usize,
-    /// If `whole` is zero, only the rows that pass all predicates of one of these conjunctions are read.
+    /// Number of reads of the whole table.
+    whole_table_reads: usize,
+    /// If `whole_table_reads` is zero, only the rows that pass all predicates of one of these conjunctions are read.
     conjunctions: Vec<Vec<ColumnPredicate>>,
 }
 
 impl ReadSet {
     /// Adds all rows of a table.
-    pub fn add_whole(&mut self, table: TableId) {
-        self.0.entry(table).or_default().whole += 1;
+    pub fn add_table(&mut self, table: TableId) {
+        self.0.entry(table).or_default().whole_table_reads += 1;
     }
 
     /// Adds the rows that pass all of `predicates`.
     pub fn add(&mut self, table: TableId, predicates: Vec<ColumnPredicate>) {
         let reads = self.0.entry(table).or_default();
         match predicates.is_empty() || reads.conjunctions.len() >= CONJUNCTIONS_MAX {
-            true => reads.whole += 1,
+            true => reads.whole_table_reads += 1,
             false if reads.conjunctions.contains(&predicates) => {}
             false => reads.conjunctions.push(predicates),
         }
     }
 
-    /// Undoes `times` calls of [`ReadSet::add_whole`] for a table.
-    pub fn remove_whole(&mut self, table: TableId, times: usize) {
+    /// Undoes `times` calls of [`ReadSet::add_table`] for a table.
+    pub fn remove_table(&mut self, table: TableId, times: usize) {
         if let Some(reads) = self.0.get_mut(&table) {
-            reads.whole = reads.whole.saturating_sub(times);
+            reads.whole_table_reads = reads.whole_table_reads.saturating_sub(times);
         }
     }
 
@@ -76,10 +76,10 @@ impl ReadSet {
     pub fn check(&self, base: &Catalog, newest: &Catalog) -> Result<(), CommitError> {
         for (table, reads) in &self.0 {
             let Some(before) = base.table_of(*table) else { continue };
-            let is_same = newest.table_of(*table).is_some_and(|now| {
+            let is_same = newest.table_of(*table).is_some_and(|newest| {
                 // A plan may depend on constraints.
-                (&now.name, &now.constraints) == (&before.name, &before.constraints)
-                    && (now.contents == before.contents || !reads.may_have_changed(before, now))
+                (&newest.name, &newest.constraints) == (&before.name, &before.constraints)
+                    && (newest.content_version == before.content_version || !reads.may_have_changed(before, newest))
             });
             if !is_same {
                 return Err(CommitError::Serialization { table: before.name.clone() });
@@ -90,85 +90,86 @@ impl ReadSet {
 }
 
 impl TableReads {
-    fn may_have_changed(&self, before: &Table, now: &Table) -> bool {
-        if self.whole > 0 || before.schema != now.schema {
+    fn may_have_changed(&self, before: &Table, newest: &Table) -> bool {
+        if self.whole_table_reads > 0 || before.schema != newest.schema {
             return true;
         }
         // A read error counts as a change.
-        !self.conjunctions.is_empty() && ChangedRows::new(before, now, &self.conjunctions).any_is_read().unwrap_or(true)
+        !self.conjunctions.is_empty()
+            && ChangedRows::new(before, newest, &self.conjunctions).any_is_read().unwrap_or(true)
     }
 }
 
 /// The difference between two versions of a table, and the conjunctions that were read of it.
 struct ChangedRows<'a> {
     before: &'a Table,
-    now: &'a Table,
+    newest: &'a Table,
     conjunctions: &'a [Vec<ColumnPredicate>],
     /// The columns of all predicates.
     columns: Vec<ColumnIndex>,
 }
 
 impl<'a> ChangedRows<'a> {
-    fn new(before: &'a Table, now: &'a Table, conjunctions: &'a [Vec<ColumnPredicate>]) -> Self {
+    fn new(before: &'a Table, newest: &'a Table, conjunctions: &'a [Vec<ColumnPredicate>]) -> Self {
         let columns: BTreeSet<ColumnIndex> = conjunctions.iter().flatten().map(|predicate| predicate.column).collect();
-        Self { before, now, conjunctions, columns: columns.into_iter().collect() }
+        Self { before, newest, conjunctions, columns: columns.into_iter().collect() }
     }
 
     fn any_is_read(&self) -> Result<bool, ReadError> {
-        let mut left = COMPARISONS_MAX / self.conjunctions.len().max(1);
-        if self.any_block_may_be_read(&mut left)? {
+        let mut comparisons_left = COMPARISONS_MAX / self.conjunctions.len().max(1);
+        if self.any_block_may_be_read(&mut comparisons_left)? {
             return Ok(true);
         }
         let mut pages: HashMap<ContainerId, &DeltaPage> =
             self.before.delta.pages().iter().map(|page| (page.id(), page)).collect();
-        let mut deleted_of_pages: HashMap<ContainerId, (&DeltaPage, usize, Vec<u32>)> = HashMap::new();
-        for page in self.now.delta.pages() {
-            let known = pages.remove(&page.id()).map_or(0, DeltaPage::rows);
-            let rows = inserted(self.now, page, known);
-            let is_too_much = left < rows.len();
-            left = left.saturating_sub(rows.len());
-            if is_too_much || self.any_of_page_is_read(page, &rows) {
+        let mut deleted_rows_of_pages: HashMap<ContainerId, (&DeltaPage, usize, Vec<u32>)> = HashMap::new();
+        for page in self.newest.delta.pages() {
+            let rows_before = pages.remove(&page.id()).map_or(0, DeltaPage::rows);
+            let rows = inserted_rows(self.newest, page, rows_before);
+            let exceeds_limit = comparisons_left < rows.len();
+            comparisons_left = comparisons_left.saturating_sub(rows.len());
+            if exceeds_limit || self.any_page_row_is_read(page, &rows) {
                 return Ok(true);
             }
-            deleted_of_pages.insert(page.id(), (page, known, Vec::new()));
+            deleted_rows_of_pages.insert(page.id(), (page, rows_before, Vec::new()));
         }
         // The rows of a page that is removed were moved to blocks. It is not known which rows of the blocks these are.
         if !pages.is_empty() {
             return Ok(true);
         }
         let mut segments = 0;
-        for (container, segment, deleted) in self.deleted() {
+        for (container, segment, deleted) in self.newly_deleted() {
             let count = deleted.len() as usize;
-            if left < count {
+            if comparisons_left < count {
                 return Ok(true);
             }
-            left -= count;
-            if let Some((_, known, rows)) = deleted_of_pages.get_mut(&container) {
-                // Nobody has seen rows that were inserted and deleted meanwhile.
-                rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *known));
+            comparisons_left -= count;
+            if let Some((_, rows_before, rows)) = deleted_rows_of_pages.get_mut(&container) {
+                // No transaction has seen rows that were inserted and deleted in between.
+                rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *rows_before));
                 continue;
             }
             segments += 1;
             let block = self.before.blocks.iter().find(|block| ContainerId::of(block.id()) == Some(container));
             let Some(block) = block.filter(|_| segments <= SEGMENTS_MAX) else { return Ok(true) };
-            if self.any_of_segment_is_read(block, segment.into(), deleted.into_iter().collect())? {
+            if self.any_segment_row_is_read(block, segment.into(), deleted.into_iter().collect())? {
                 return Ok(true);
             }
         }
-        Ok(deleted_of_pages.into_values().any(|(page, _, rows)| self.any_of_page_is_read(page, &rows)))
+        Ok(deleted_rows_of_pages.into_values().any(|(page, _, rows)| self.any_page_row_is_read(page, &rows)))
     }
 
     /// Whether blocks are removed, or new blocks may contain rows that were read.
-    fn any_block_may_be_read(&self, left: &mut usize) -> Result<bool, ReadError> {
-        if Arc::ptr_eq(&self.before.blocks, &self.now.blocks) {
+    fn any_block_may_be_read(&self, comparisons_left: &mut usize) -> Result<bool, ReadError> {
+        if Arc::ptr_eq(&self.before.blocks, &self.newest.blocks) {
             return Ok(false);
         }
         let mut removed: HashSet<BlockId> = self.before.blocks.iter().map(|block| block.id()).collect();
-        let new: Vec<_> = self.now.blocks.iter().filter(|block| !removed.remove(&block.id())).collect();
-        if !removed.is_empty() || new.len() > *left {
+        let new: Vec<_> = self.newest.blocks.iter().filter(|block| !removed.remove(&block.id())).collect();
+        if !removed.is_empty() || new.len() > *comparisons_left {
             return Ok(true);
         }
-        *left -= new.len();
+        *comparisons_left -= new.len();
         for block in new {
             let open = block.open(&ReadCounters::new())?;
             for predicates in self.conjunctions {
@@ -180,24 +181,24 @@ impl<'a> ChangedRows<'a> {
         Ok(false)
     }
 
-    /// The rows that are deleted in `now` but not in `before`.
-    fn deleted(&self) -> impl Iterator<Item = (ContainerId, u16, RoaringBitmap)> {
-        self.now.delta.all_deleted().flat_map(|(container, now)| {
+    /// The rows that are deleted in `newest` but not in `before`.
+    fn newly_deleted(&self) -> impl Iterator<Item = (ContainerId, u16, RoaringBitmap)> {
+        self.newest.delta.all_deleted().flat_map(|(container, newest)| {
             let before = self.before.delta.deleted(container);
-            let is_same = before.is_some_and(|before| Arc::ptr_eq(before, now));
-            let segments = (!is_same).then(|| now.segments()).into_iter().flatten();
-            segments.filter_map(move |(segment, now)| {
+            let is_same = before.is_some_and(|before| Arc::ptr_eq(before, newest));
+            let segments = (!is_same).then(|| newest.segments()).into_iter().flatten();
+            segments.filter_map(move |(segment, newest)| {
                 let rows = match before.and_then(|before| before.segment(usize::from(segment))) {
-                    Some(before) if Arc::ptr_eq(before, now) => return None,
-                    Some(before) => now.as_ref() - before.as_ref(),
-                    None => now.as_ref().clone(),
+                    Some(before) if Arc::ptr_eq(before, newest) => return None,
+                    Some(before) => newest.as_ref() - before.as_ref(),
+                    None => newest.as_ref().clone(),
                 };
                 (!rows.is_empty()).then_some((container, segment, rows))
             })
         })
     }
 
-    fn any_of_page_is_read(&self, page: &DeltaPage, rows: &[u32]) -> bool {
+    fn any_page_row_is_read(&self, page: &DeltaPage, rows: &[u32]) -> bool {
         if rows.is_empty() {
             return false;
         }
@@ -208,7 +209,7 @@ impl<'a> ChangedRows<'a> {
         }
     }
 
-    fn any_of_segment_is_read(
+    fn any_segment_row_is_read(
         &self,
         block: &Arc<BlockFile>,
         segment: usize,
@@ -235,12 +236,14 @@ impl<'a> ChangedRows<'a> {
     }
 }
 
-/// The live rows of a page from row `known` on.
-fn inserted(now: &Table, page: &DeltaPage, known: usize) -> Vec<u32> {
-    if page.rows() <= known {
+/// The live rows of a page from row `rows_before` on.
+fn inserted_rows(newest: &Table, page: &DeltaPage, rows_before: usize) -> Vec<u32> {
+    if page.rows() <= rows_before {
         return Vec::new();
     }
-    let deleted = now.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
+    let deleted = newest.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
     // A page has at most 65,536 rows.
-    (known as u32..page.rows() as u32).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row))).collect()
+    (rows_before as u32..page.rows() as u32)
+        .filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row)))
+        .collect()
 }

@@ -10,18 +10,18 @@ use taut_store::backup::{
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, RowOrder, Store};
 
-use super::{Contents, assert_tidy, contents, everything, open, write};
+use super::{Contents, all_old_rows, assert_tidy, contents, open, write};
 
-pub const WHOLE: BackupOptions = BackupOptions { log: false, keep: None };
+pub const WITHOUT_LOG: BackupOptions = BackupOptions { log: false, keep: None };
 pub const WITH_LOG: BackupOptions = BackupOptions { log: true, keep: None };
 pub const LAST: RestoreOptions = RestoreOptions { backup: None, time: None };
 
-pub fn go_on(_: BackupProgress) -> ControlFlow<()> {
+pub fn never_cancel(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 pub fn back_up(store: &Store, to: &SimulatedDisk, options: BackupOptions) -> Result<BackupReport, BackupError> {
-    store.backup_to(Arc::new(to.clone()), options, &mut go_on)
+    store.backup_to(Arc::new(to.clone()), options, &mut never_cancel)
 }
 
 pub fn list(backups: &SimulatedDisk) -> Vec<BackupInfo> {
@@ -30,7 +30,8 @@ pub fn list(backups: &SimulatedDisk) -> Vec<BackupInfo> {
 
 pub fn restore(from: &SimulatedDisk, options: RestoreOptions) -> Result<(SimulatedDisk, RestoreReport), BackupError> {
     let disk = SimulatedDisk::new();
-    let report = Backups::open_on(Arc::new(from.clone()))?.restore_to(Arc::new(disk.clone()), options, &mut go_on)?;
+    let report =
+        Backups::open_on(Arc::new(from.clone()))?.restore_to(Arc::new(disk.clone()), options, &mut never_cancel)?;
     Ok((disk, report))
 }
 
@@ -47,7 +48,7 @@ pub fn restored(from: &SimulatedDisk, options: RestoreOptions) -> Result<(Conten
 pub fn rewrite(store: &Store, name: &str, rows: &[i64], layout: &str) {
     let (snapshot, block) = (store.snapshot(), write(store, rows, layout).unwrap());
     let table = snapshot.table(name).unwrap();
-    let old = everything(table);
+    let old = all_old_rows(table);
     store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, vec![block], RowOrder::Sorted)).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Shared by the tests of repairs: databases that were left in every way, and their damage.
+//! Shared by the tests of repairs: databases in every state in which a process can leave them, and their damage.
 
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, RepairReport, Store};
@@ -47,23 +47,23 @@ pub fn damage(disk: &SimulatedDisk, name: &str, change: impl FnOnce(&mut Vec<u8>
 }
 
 /// The sample closed, killed, killed twice, and after a checkpoint.
-pub fn left_in_every_way() -> Vec<(&'static str, SimulatedDisk, Vec<Contents>)> {
-    let mut left = Vec::new();
+pub fn samples_in_every_end_state() -> Vec<(&'static str, SimulatedDisk, Vec<Contents>)> {
+    let mut samples = Vec::new();
     let (disk, store, states) = sample();
-    left.push(("killed", disk.after_kill(), states.clone()));
+    samples.push(("killed", disk.after_kill(), states.clone()));
     drop(store);
-    left.push(("closed", disk, states));
+    samples.push(("closed", disk, states));
     let (disk, store, mut states) = sample();
     store.checkpoint().unwrap();
     change_rows(&store, "t", &[10], &[3]).unwrap();
     states.push(contents(&store).unwrap());
     change_rows(&store, "u", &[11], &[6]).unwrap();
     states.push(contents(&store).unwrap());
-    left.push(("after a checkpoint", disk.after_kill(), states.clone()));
+    samples.push(("after a checkpoint", disk.after_kill(), states.clone()));
     let disk = disk.after_kill();
     let store = open(&disk).unwrap();
     change_rows(&store, "t", &[12], &[1]).unwrap();
     states.push(contents(&store).unwrap());
-    left.push(("killed twice", disk.after_kill(), states));
-    left
+    samples.push(("killed twice", disk.after_kill(), states));
+    samples
 }

@@ -78,7 +78,7 @@ fn values_of_segment(
 }
 
 /// Rows of a table that are not deleted, with their row ids. Rows in blocks come first, then rows in delta pages.
-pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
+pub fn rows_with_ids(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
     let mut rows = Vec::new();
     for file in table.blocks.iter() {
         let open = file.open(&ReadCounters::new())?;
@@ -86,8 +86,8 @@ pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
             (ContainerId::of(file.id()).ok_or("no container")?, table.delta.deleted_of_block(file.id()));
         for segment in 0..open.block().segments() {
             let deleted = deleted.and_then(|deleted| deleted.segment(segment)).map(AsRef::as_ref);
-            let name = |(row, value)| (RowId::new(container, segment as u16, row as u16), value);
-            rows.extend(values_of_segment(&open, segment, deleted)?.into_iter().map(name));
+            let with_id = |(row, value)| (RowId::new(container, segment as u16, row as u16), value);
+            rows.extend(values_of_segment(&open, segment, deleted)?.into_iter().map(with_id));
         }
     }
     for page in table.delta.pages() {
@@ -105,7 +105,7 @@ pub fn named_rows_of(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
 
 /// Rows of a table that are not deleted, in order.
 pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
-    Ok(named_rows_of(table)?.into_iter().map(|(_, value)| value).collect())
+    Ok(rows_with_ids(table)?.into_iter().map(|(_, value)| value).collect())
 }
 
 /// Batch of rows to insert.
@@ -126,7 +126,7 @@ pub fn ready<T>(future: impl Future<Output = T>) -> T {
 pub fn change_in(transaction: &Transaction, name: &str, inserted: &[i64], deleted: &[i64]) -> Result<(), Failure> {
     let snapshot = transaction.snapshot();
     let table = snapshot.table(name).ok_or("no such table")?;
-    let rows = named_rows_of(table)?.into_iter().filter(|(_, value)| deleted.contains(value));
+    let rows = rows_with_ids(table)?.into_iter().filter(|(_, value)| deleted.contains(value));
     let rows: RowSet = rows.map(|(row, _)| row).collect();
     if !rows.is_empty() {
         ready(transaction.delete_rows(table.id, &rows))?;
@@ -160,7 +160,7 @@ pub fn replace_all(store: &Store, name: &str, blocks: Vec<NewBlock>, layout: &st
     let table = snapshot.table(name).ok_or("no such table")?;
     let old: Vec<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
     Ok(store.commit::<_, CommitError>(|edit| {
-        edit.replace_blocks(table.id, &old, blocks, RowOrder::Kept)?;
+        edit.replace_blocks(table.id, &old, blocks, RowOrder::SameOrder)?;
         edit.set_design(table.id, design(layout))
     })?)
 }
@@ -176,16 +176,16 @@ pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
 }
 
 /// All blocks and delta pages of a table with one column and no nulls.
-pub fn everything(table: &Table) -> OldRows {
+pub fn all_old_rows(table: &Table) -> OldRows {
     let blocks = table.blocks.iter().map(|block| block.id()).collect();
     let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
     let left_out = table.delta.all_deleted().map(|(container, rows)| (container, rows.clone())).collect();
-    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), moves: None }
+    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), relocations: None }
 }
 
 /// Relocation of all rows of a table to a new block. The rows have been read and written, but not replaced in the
 /// catalog.
-pub struct Move {
+pub struct Relocation {
     pub table: TableId,
     pub old: OldRows,
     pub new: Vec<NewBlock>,
@@ -193,10 +193,10 @@ pub struct Move {
     pub rows: Vec<RowId>,
 }
 
-impl Move {
+impl Relocation {
     /// Reads the current rows of a table and writes them in random order.
     pub fn read(store: &Store, table: &Table, random: &mut Random) -> Result<Self, Failure> {
-        let mut rows = named_rows_of(table)?;
+        let mut rows = rows_with_ids(table)?;
         for last in (1..rows.len()).rev() {
             rows.swap(random.below(last + 1), last);
         }
@@ -204,7 +204,7 @@ impl Move {
         let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "packed_row")?] };
         let mut moves = RowRelocations::default();
         new.iter().try_for_each(|block| moves.push(block, rows.iter().copied()))?;
-        let old = OldRows { moves: Some(Arc::new(moves)), ..everything(table) };
+        let old = OldRows { relocations: Some(Arc::new(moves)), ..all_old_rows(table) };
         Ok(Self { table: table.id, old, new, rows })
     }
 

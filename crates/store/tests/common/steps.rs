@@ -6,7 +6,7 @@ use taut_store::{CommitError, RowOrder, Store, Synchronous, Table};
 use taut_testkit::Random;
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
-use super::{Failure, append, change_in, create_table, design, everything, image, named_rows_of, schema, write};
+use super::{Failure, all_old_rows, append, change_in, create_table, design, image, rows_with_ids, schema, write};
 
 /// Runs one step. The seed and the contents of the database determine it.
 pub fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
@@ -17,7 +17,7 @@ pub fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> 
     let Some(table) = (!tables.is_empty()).then(|| random.pick(&tables)) else {
         return create_table(store, "t");
     };
-    let rows = named_rows_of(table)?;
+    let rows = rows_with_ids(table)?;
     let some: Vec<i64> = rows.iter().map(|(_, value)| *value).filter(|_| random.below(3) == 0).collect();
     let count = [1, 2, 7, 150, 1_200][random.below(5)];
     let inserted: Vec<i64> = (first..first + count).collect();
@@ -68,8 +68,8 @@ fn change(
 
 /// Relocates all rows of a table to a sorted block, without deleted ones.
 fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
-    let old = everything(table);
-    let values: Vec<i64> = named_rows_of(table)?.into_iter().map(|(_, value)| value).collect();
+    let old = all_old_rows(table);
+    let values: Vec<i64> = rows_with_ids(table)?.into_iter().map(|(_, value)| value).collect();
     let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
 }
@@ -80,7 +80,7 @@ fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
     let open = block.open(&Default::default())?;
     let new = vec![write(store, &super::values_of(&open)?, "packed_row")?];
     let old = [block.id()];
-    Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::Same))?)
+    Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::SamePositions))?)
 }
 
 /// Adds an index to a table and all of its blocks, or removes it.
@@ -95,6 +95,8 @@ fn index(store: &Store, table: &Table) -> Result<(), Failure> {
     }
     Ok(store.commit::<_, CommitError>(|edit| {
         edit.set_design(table.id, design)?;
-        blocks.into_iter().try_for_each(|(old, new)| edit.replace_blocks(table.id, &[old], vec![new], RowOrder::Same))
+        blocks
+            .into_iter()
+            .try_for_each(|(old, new)| edit.replace_blocks(table.id, &[old], vec![new], RowOrder::SamePositions))
     })?)
 }

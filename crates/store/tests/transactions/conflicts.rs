@@ -8,7 +8,7 @@ use taut_store::disk::SimulatedDisk;
 use taut_store::{BlockId, CommitError, OldRows, RowOrder, Store, Synchronous, TableId, TransactionError};
 
 use crate::common::{
-    append, assert_tidy, batch, change_in, change_rows, contents, create_table, design, everything, open, ready,
+    all_old_rows, append, assert_tidy, batch, change_in, change_rows, contents, create_table, design, open, ready,
     schema, write,
 };
 use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
@@ -41,7 +41,7 @@ fn sample() -> (SimulatedDisk, Store, TableId) {
 }
 
 #[test]
-fn who_deletes_a_row_second_waits_and_is_refused_after_a_commit() {
+fn the_second_deletion_of_a_row_waits_and_fails_after_a_commit() {
     for values in [[1], [3]] {
         let (_, store, table) = sample();
         let (one, two) = (store.begin(), store.begin());
@@ -53,7 +53,7 @@ fn who_deletes_a_row_second_waits_and_is_refused_after_a_commit() {
         assert!(poll(&mut deleting, &waker).is_pending());
         assert!(poll(&mut deleting, &waker).is_pending());
         one.commit(Synchronous::Full).unwrap();
-        assert!(count.get() > 0, "nobody told that it ended");
+        assert!(count.get() > 0, "no wake-up although the other transaction ended");
         let Poll::Ready(Err(error)) = poll(&mut deleting, &waker) else { panic!("not refused") };
         assert!(is_changed(&error), "{error}");
         drop(deleting);
@@ -66,7 +66,7 @@ fn who_deletes_a_row_second_waits_and_is_refused_after_a_commit() {
 }
 
 #[test]
-fn who_deletes_a_row_second_goes_on_after_a_rollback() {
+fn the_second_deletion_of_a_row_succeeds_after_a_rollback() {
     let (_, store, table) = sample();
     let (one, two) = (store.begin(), store.begin());
     delete(&one, table, &[2, 3]).unwrap();
@@ -83,7 +83,7 @@ fn who_deletes_a_row_second_goes_on_after_a_rollback() {
 }
 
 #[test]
-fn a_commit_that_fails_ends_the_waiting_too() {
+fn a_failed_commit_ends_the_waiting_too() {
     let (disk, store, table) = sample();
     let (one, two) = (store.begin(), store.begin());
     delete(&one, table, &[1]).unwrap();
@@ -100,7 +100,7 @@ fn a_commit_that_fails_ends_the_waiting_too() {
 }
 
 #[test]
-fn waiting_in_a_circle_is_refused() {
+fn a_deadlock_is_refused() {
     let (_, store, table) = sample();
     let transactions = [store.begin(), store.begin(), store.begin()];
     for (transaction, value) in transactions.iter().zip(1..) {
@@ -127,7 +127,7 @@ fn waiting_in_a_circle_is_refused() {
 }
 
 #[test]
-fn rows_locked_by_a_future_that_was_dropped_before_it_got_them_are_free() {
+fn dropping_a_waiting_deletion_releases_its_row_locks() {
     let (_, store, table) = sample();
     let (one, two, three) = (store.begin(), store.begin(), store.begin());
     delete(&one, table, &[1]).unwrap();
@@ -166,12 +166,12 @@ fn a_transaction_whose_table_was_dropped_fails_and_leaves_nothing() {
 }
 
 #[test]
-fn changed_rows_and_rows_that_went_nobody_knows_where_exclude_each_other() {
+fn deleting_a_row_and_replacing_its_block_without_relocations_conflict() {
     let (_, store, table) = sample();
     let old: Vec<BlockId> = store.snapshot().table_of(table).unwrap().blocks.iter().map(|block| block.id()).collect();
     let rewrite = || {
         let new = vec![write(&store, &[1, 2], "row").unwrap()];
-        store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::Kept))
+        store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::SameOrder))
     };
     let one = store.begin();
     delete(&one, table, &[1]).unwrap();
@@ -187,13 +187,13 @@ fn changed_rows_and_rows_that_went_nobody_knows_where_exclude_each_other() {
 
 /// A transaction refers to its deleted rows by their block, so it cannot replace that block itself.
 #[test]
-fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
-    for order in [RowOrder::Same, RowOrder::Kept, RowOrder::Sorted] {
+fn a_transaction_cannot_relocate_rows_that_it_deleted() {
+    for order in [RowOrder::SamePositions, RowOrder::SameOrder, RowOrder::Sorted] {
         let (_, store, table) = sample();
         let one = store.begin();
         delete(&one, table, &[1]).unwrap();
-        let old = OldRows { pages: vec![], ..everything(one.snapshot().table_of(table).unwrap()) };
-        let values: &[i64] = if order == RowOrder::Same { &[1, 2] } else { &[2] };
+        let old = OldRows { pages: vec![], ..all_old_rows(one.snapshot().table_of(table).unwrap()) };
+        let values: &[i64] = if order == RowOrder::SamePositions { &[1, 2] } else { &[2] };
         let new = vec![write(&store, values, "row").unwrap()];
         let result = one.change::<_, CommitError>(|edit| edit.replace_rows(table, old, new, order));
         assert!(matches!(result, Err(CommitError::OwnRows { .. })), "{order:?}: {result:?}");
@@ -203,7 +203,7 @@ fn rows_that_a_transaction_deleted_cannot_be_moved_by_itself() {
 }
 
 #[test]
-fn a_transaction_that_did_nothing_commits_nothing() {
+fn a_transaction_without_changes_commits_nothing() {
     let (_, store, _) = sample();
     let version = store.snapshot().version();
     let transaction = store.begin();

@@ -120,8 +120,9 @@ fn replace_and_insert(
     change_in(&transaction, "t", &[3], &[]).unwrap();
     gated.gate.close(true);
     std::thread::scope(|scope| {
-        let replacing = scope
-            .spawn(|| store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &[block], new, RowOrder::Kept)));
+        let replacing = scope.spawn(|| {
+            store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &[block], new, RowOrder::SameOrder))
+        });
         while !gated.gate.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
@@ -153,7 +154,7 @@ fn files_stay_until_the_commit_that_replaced_them_is_durable() {
             let fault = is_full.then_some(Fault::Capacity(0));
             let outcomes = replace_and_insert(&gated, &store, synchronous, fault);
             for outcome in &outcomes {
-                // A commit that follows the failure is not even begun.
+                // A commit after the failure does not even start.
                 let is_failed = matches!(outcome, Err(CommitError::Uncertain { .. } | CommitError::Log(_)));
                 assert!(
                     if is_full { is_failed } else { outcome.is_ok() },

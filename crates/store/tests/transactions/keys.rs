@@ -12,7 +12,7 @@ use taut_store::{
 };
 use taut_testkit::Random;
 
-use crate::common::{Move, append, batch, create_table, named_rows_of, open, ready, rows_of, write};
+use crate::common::{Relocation, append, batch, create_table, open, ready, rows_of, rows_with_ids, write};
 use crate::threads::block_on;
 
 fn key(value: i64) -> [ArrayRef; 1] {
@@ -32,7 +32,7 @@ fn find(version: &Catalog, table: TableId, value: i64) -> Vec<RowId> {
 /// Inserts a value unless a row has it. Returns whether it was inserted.
 fn insert_distinct(transaction: &Transaction, table: TableId, value: i64) -> Result<bool, TransactionError> {
     block_on(transaction.lock_keys(table, &[hash(value)], KeyMode::Exclusive))?;
-    while let Some((_, row)) = transaction.find(table, &[0], &key(value))?.first() {
+    while let Some((_, row)) = transaction.find_keys(table, &[0], &key(value))?.first() {
         if !block_on(transaction.wait_for_row(table, *row))? {
             return Ok(false);
         }
@@ -82,7 +82,7 @@ fn distinct_values(store: &Store) -> usize {
 }
 
 #[test]
-fn values_stay_distinct_whoever_writes_them() {
+fn values_written_by_several_threads_stay_distinct() {
     let (store, table) = new_store(&(0..10).collect::<Vec<_>>());
     let (done, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let thread = |thread: u64| {
@@ -111,10 +111,10 @@ fn values_stay_distinct_whoever_writes_them() {
 }
 
 #[test]
-fn a_preview_has_what_others_and_itself_did() {
+fn a_preview_contains_own_and_concurrent_changes() {
     let (store, table) = new_store(&[1, 2, 3]);
     let names: Vec<RowId> =
-        named_rows_of(store.snapshot().table("t").unwrap()).unwrap().into_iter().map(|(row, _)| row).collect();
+        rows_with_ids(store.snapshot().table("t").unwrap()).unwrap().into_iter().map(|(row, _)| row).collect();
     let (mine, other) = (store.begin(), store.begin());
     ready(other.delete_rows(table, &[names[2]].into_iter().collect())).unwrap();
     other.insert_rows(table, &batch(&[5])).unwrap();
@@ -125,7 +125,7 @@ fn a_preview_has_what_others_and_itself_did() {
         |version: &Catalog| (1..=5).filter(|value| !find(version, table, *value).is_empty()).collect::<Vec<_>>();
     assert_eq!(found(&mine.snapshot()), [2, 3, 4]);
     assert_eq!(found(&mine.preview().unwrap()), [2, 4, 5]);
-    let now = |value: &i64| !mine.find(table, &[0], &key(*value)).unwrap().is_empty();
+    let now = |value: &i64| !mine.find_keys(table, &[0], &key(*value)).unwrap().is_empty();
     assert_eq!((1..=5).filter(now).collect::<Vec<_>>(), [2, 4, 5]);
     // A transaction does not wait for its own rows, nor for rows that no transaction changes.
     assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
@@ -133,18 +133,18 @@ fn a_preview_has_what_others_and_itself_did() {
 }
 
 #[test]
-fn keys_are_found_by_the_names_that_rows_have_after_moves() {
+fn keys_are_found_under_the_row_ids_after_relocations() {
     let (store, table) = new_store(&[1, 2, 3]);
-    let rows = named_rows_of(store.snapshot().table("t").unwrap()).unwrap();
+    let rows = rows_with_ids(store.snapshot().table("t").unwrap()).unwrap();
     let (mine, other) = (store.begin(), store.begin());
     ready(mine.delete_rows(table, &[rows[0].0].into_iter().collect())).unwrap();
     mine.insert_rows(table, &batch(&[3, 4])).unwrap();
     for seed in 1..3 {
         let snapshot = store.snapshot();
-        Move::read(&store, snapshot.table("t").unwrap(), &mut Random(seed)).unwrap().commit(&store).unwrap();
+        Relocation::read(&store, snapshot.table("t").unwrap(), &mut Random(seed)).unwrap().commit(&store).unwrap();
     }
     let found = |transaction: &Transaction| {
-        (1..=4).map(|value| transaction.find(table, &[0], &key(value)).unwrap().len()).collect::<Vec<_>>()
+        (1..=4).map(|value| transaction.find_keys(table, &[0], &key(value)).unwrap().len()).collect::<Vec<_>>()
     };
     assert_eq!((found(&mine), found(&other)), (vec![0, 1, 2, 1], vec![1, 1, 1, 0]));
     mine.commit(Synchronous::Off).unwrap();
@@ -152,9 +152,9 @@ fn keys_are_found_by_the_names_that_rows_have_after_moves() {
 }
 
 #[test]
-fn who_waits_for_a_row_goes_on_when_its_holder_ends() {
+fn a_transaction_waiting_for_a_row_continues_when_its_holder_ends() {
     let (store, table) = new_store(&[1]);
-    let row = named_rows_of(store.snapshot().table("t").unwrap()).unwrap()[0].0;
+    let row = rows_with_ids(store.snapshot().table("t").unwrap()).unwrap()[0].0;
     let (holder, waiting) = (store.begin(), store.begin());
     ready(holder.delete_rows(table, &[row].into_iter().collect())).unwrap();
     ready(waiting.lock_all_keys(table, KeyMode::Exclusive)).unwrap();

@@ -7,7 +7,7 @@ mod conflicts;
 mod gate;
 mod keys;
 mod model;
-mod moves;
 mod random;
+mod relocations;
 mod rows;
 mod threads;

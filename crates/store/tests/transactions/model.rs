@@ -8,9 +8,9 @@ pub type Rows = BTreeMap<i64, u32>;
 /// Name and rows of each table, by table id.
 pub type Database = BTreeMap<u64, (String, Rows)>;
 
-/// Reason why a change is refused.
+/// Reason why a change is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Rejection {
     NoTable,
     NameTaken,
     RowsChanged,
@@ -33,20 +33,20 @@ impl Change {
         }
     }
 
-    pub fn make(&self, database: &mut Database) -> Result<(), Refusal> {
+    pub fn apply(&self, database: &mut Database) -> Result<(), Rejection> {
         let table = self.table();
         if let Self::Create(_, name) | Self::Rename(_, name) = self
             && database.values().any(|(taken, _)| taken == name)
         {
-            return Err(Refusal::NameTaken);
+            return Err(Rejection::NameTaken);
         }
         match self {
             Self::Create(_, name) => drop(database.insert(table, (name.clone(), Rows::new()))),
-            Self::Drop(_) => drop(database.remove(&table).ok_or(Refusal::NoTable)?),
-            Self::Rename(_, name) => database.get_mut(&table).ok_or(Refusal::NoTable)?.0.clone_from(name),
-            Self::Truncate(_) => database.get_mut(&table).ok_or(Refusal::NoTable)?.1.clear(),
+            Self::Drop(_) => drop(database.remove(&table).ok_or(Rejection::NoTable)?),
+            Self::Rename(_, name) => database.get_mut(&table).ok_or(Rejection::NoTable)?.0.clone_from(name),
+            Self::Truncate(_) => database.get_mut(&table).ok_or(Rejection::NoTable)?.1.clear(),
             Self::Append(_, values) => {
-                let rows = &mut database.get_mut(&table).ok_or(Refusal::NoTable)?.1;
+                let rows = &mut database.get_mut(&table).ok_or(Rejection::NoTable)?.1;
                 rows.extend(values.iter().map(|value| (*value, 0)));
             }
         }
@@ -54,9 +54,9 @@ impl Change {
     }
 }
 
-/// Changes of a transaction, and the contents that it sees.
+/// Model of a transaction: its changes, and the contents that it sees.
 #[derive(Clone, Debug, Default)]
-pub struct Work {
+pub struct ModelTransaction {
     pub view: Database,
     pub changes: Vec<Change>,
     /// Inserted rows that are in no block, for each table whose rows it changed.
@@ -65,13 +65,13 @@ pub struct Work {
     pub deleted: BTreeMap<u64, Rows>,
 }
 
-impl Work {
-    pub fn on(view: Database) -> Self {
+impl ModelTransaction {
+    pub fn starting_from(view: Database) -> Self {
         Self { view, ..Self::default() }
     }
 
-    pub fn change(&mut self, change: &Change) -> Result<(), Refusal> {
-        change.make(&mut self.view)?;
+    pub fn change(&mut self, change: &Change) -> Result<(), Rejection> {
+        change.apply(&mut self.view)?;
         if let Change::Truncate(table) = change {
             if let Some(inserted) = self.inserted.get_mut(table) {
                 inserted.clear();
@@ -90,9 +90,9 @@ impl Work {
     pub fn delete(&mut self, table: u64, values: &[i64]) {
         let inserted = self.inserted.entry(table).or_default();
         for value in values {
-            let moved = self.view.get_mut(&table).unwrap().1.remove(value).unwrap();
+            let relocations = self.view.get_mut(&table).unwrap().1.remove(value).unwrap();
             if !inserted.remove(value) {
-                self.deleted.entry(table).or_default().insert(*value, moved);
+                self.deleted.entry(table).or_default().insert(*value, relocations);
             }
         }
     }
@@ -105,17 +105,17 @@ impl Work {
     }
 
     /// State after the same changes of another state: first `changes`, then the rows of each table.
-    pub fn redo(&self, newest: &Database) -> Result<Database, Refusal> {
+    pub fn redo(&self, newest: &Database) -> Result<Database, Rejection> {
         let mut database = newest.clone();
-        self.changes.iter().try_for_each(|change| change.make(&mut database))?;
+        self.changes.iter().try_for_each(|change| change.apply(&mut database))?;
         for (table, inserted) in &self.inserted {
             if !self.view.contains_key(table) {
                 continue;
             }
-            let rows = &mut database.get_mut(table).ok_or(Refusal::NoTable)?.1;
-            for (value, moved) in self.deleted.get(table).into_iter().flatten() {
-                if rows.remove(value) != Some(*moved) {
-                    return Err(Refusal::RowsChanged);
+            let rows = &mut database.get_mut(table).ok_or(Rejection::NoTable)?.1;
+            for (value, relocations) in self.deleted.get(table).into_iter().flatten() {
+                if rows.remove(value) != Some(*relocations) {
+                    return Err(Rejection::RowsChanged);
                 }
             }
             rows.extend(inserted.iter().map(|value| (*value, 0)));

@@ -8,10 +8,10 @@ use taut_store::{
     BlockId, Catalog, CommitError, ContainerId, RowId, RowOrder, RowSet, Store, Synchronous, TableId, Transaction,
     TransactionError, verify,
 };
-use taut_testkit::{Random, from_environment};
+use taut_testkit::{Random, number_from_environment};
 
-use crate::common::{Move, batch, design, everything, named_rows_of, open, schema, write};
-use crate::model::{Change, Database, Refusal, Work};
+use crate::common::{Relocation, all_old_rows, batch, design, open, rows_with_ids, schema, write};
+use crate::model::{Change, Database, ModelTransaction, Rejection};
 
 /// Number of runs, each with its own seed. Nightly runs have more.
 const SEEDS: u64 = 12;
@@ -19,11 +19,11 @@ const SEEDS_VARIABLE: &str = "TAUT_TRANSACTION_SEEDS";
 const STEPS: usize = 300;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-struct Open {
+struct OpenTransaction {
     transaction: Transaction,
-    work: Work,
-    savepoints: Vec<(String, Work)>,
-    /// Locked rows, by all row ids that they have had since.
+    model: ModelTransaction,
+    savepoints: Vec<(String, ModelTransaction)>,
+    /// Locked rows, with all row ids that they have got since.
     locked: BTreeSet<(u64, RowId)>,
 }
 
@@ -34,12 +34,12 @@ struct World {
     random: Random,
     /// Committed states, newest last.
     committed: Vec<Database>,
-    open: Vec<Open>,
+    open: Vec<OpenTransaction>,
     next_value: i64,
     /// Relocation whose rows were read and written, but not replaced yet.
-    moving: Option<Move>,
+    relocation: Option<Relocation>,
     /// New row ids of relocated rows, by table and old row id.
-    moved: BTreeMap<(u64, RowId), RowId>,
+    relocated: BTreeMap<(u64, RowId), RowId>,
     /// Durability of the last commit.
     last: Synchronous,
     context: String,
@@ -47,11 +47,11 @@ struct World {
     seen: BTreeMap<&'static str, u32>,
 }
 
-fn refusal_of(error: &CommitError) -> Refusal {
+fn rejection_of(error: &CommitError) -> Rejection {
     match error {
-        CommitError::NoTable { .. } => Refusal::NoTable,
-        CommitError::NameTaken { .. } => Refusal::NameTaken,
-        CommitError::RowsChanged { .. } => Refusal::RowsChanged,
+        CommitError::NoTable { .. } => Rejection::NoTable,
+        CommitError::NameTaken { .. } => Rejection::NameTaken,
+        CommitError::RowsChanged { .. } => Rejection::RowsChanged,
         error => panic!("unexpected: {error}"),
     }
 }
@@ -62,7 +62,7 @@ fn assert_sees(catalog: &Catalog, expected: &Database, context: &str) {
     for (id, (name, rows)) in expected {
         let table = catalog.table_of(TableId(*id)).unwrap();
         assert_eq!(table.name, *name, "{context}");
-        let mut found: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
+        let mut found: Vec<i64> = rows_with_ids(table).unwrap().into_iter().map(|(_, value)| value).collect();
         found.sort_unstable();
         let is_same = found.iter().eq(rows.keys());
         assert!(is_same, "{context}: {} rows of {name:?}, expected {}", found.len(), rows.len());
@@ -82,8 +82,8 @@ impl World {
             committed: vec![Database::new()],
             open: Vec::new(),
             next_value: 0,
-            moving: None,
-            moved: BTreeMap::new(),
+            relocation: None,
+            relocated: BTreeMap::new(),
             last: Synchronous::Full,
             context: String::new(),
             seen: BTreeMap::new(),
@@ -98,15 +98,15 @@ impl World {
         self.committed.last().unwrap()
     }
 
-    fn saw(&mut self, what: &'static str) {
-        *self.seen.entry(what).or_default() += 1;
+    fn saw(&mut self, event: &'static str) {
+        *self.seen.entry(event).or_default() += 1;
     }
 
     fn check(&self) {
         assert_sees(&self.store().snapshot(), self.newest(), &self.context);
         for (number, open) in self.open.iter().enumerate() {
             let context = format!("{}, transaction {number}", self.context);
-            assert_sees(&open.transaction.snapshot(), &open.work.view, &context);
+            assert_sees(&open.transaction.snapshot(), &open.model.view, &context);
         }
     }
 
@@ -124,12 +124,12 @@ impl World {
     /// Runs one step of one transaction.
     fn step(&mut self) {
         if self.open.is_empty() || (self.open.len() < 4 && self.random.below(6) == 0) {
-            let (transaction, work) = (self.store().begin(), Work::on(self.newest().clone()));
-            self.open.push(Open { transaction, work, savepoints: vec![], locked: BTreeSet::new() });
+            let (transaction, model) = (self.store().begin(), ModelTransaction::starting_from(self.newest().clone()));
+            self.open.push(OpenTransaction { transaction, model, savepoints: vec![], locked: BTreeSet::new() });
             return;
         }
         let number = self.random.below(self.open.len());
-        let tables: Vec<u64> = self.open[number].work.view.keys().copied().collect();
+        let tables: Vec<u64> = self.open[number].model.view.keys().copied().collect();
         let choice = self.random.below(100);
         self.context = format!("{}, {choice} on {number}", self.context);
         match (choice, &tables[..]) {
@@ -146,7 +146,7 @@ impl World {
                 self.last = Synchronous::Full;
             }
             (95, _) => self.rewrite(),
-            (96..99, _) => self.move_rows(),
+            (96..99, _) => self.relocate_rows(),
             _ => self.reopen(),
         }
     }
@@ -156,7 +156,7 @@ impl World {
         let kind = if tables.is_empty() { 0 } else { self.random.below(9) };
         let table = if tables.is_empty() { 0 } else { self.random.pick(tables) };
         let values = if kind >= 5 { self.values() } else { vec![] };
-        let Open { transaction, work, .. } = &mut self.open[number];
+        let OpenTransaction { transaction, model, .. } = &mut self.open[number];
         let id = TableId(table);
         let (change, result) = match kind {
             0 | 1 => {
@@ -172,21 +172,21 @@ impl World {
                 (Change::Append(table, values), transaction.change(|edit| edit.append_blocks(id, blocks)))
             }
         };
-        let expected = work.change(&change);
-        assert_eq!(result.map_err(|error| refusal_of(&error)), expected, "{}: {change:?}", self.context);
+        let expected = model.change(&change);
+        assert_eq!(result.map_err(|error| rejection_of(&error)), expected, "{}: {change:?}", self.context);
     }
 
     fn insert(&mut self, number: usize, tables: &[u64]) {
         let (values, table) = (self.values(), self.random.pick(tables));
-        let Open { transaction, work, .. } = &mut self.open[number];
+        let OpenTransaction { transaction, model, .. } = &mut self.open[number];
         transaction.insert_rows(TableId(table), &batch(&values)).unwrap();
-        work.insert(table, &values);
+        model.insert(table, &values);
     }
 
     fn delete(&mut self, number: usize, tables: &[u64]) {
         let table = self.random.pick(tables);
         let snapshot = self.open[number].transaction.snapshot();
-        let rows = named_rows_of(snapshot.table_of(TableId(table)).unwrap()).unwrap();
+        let rows = rows_with_ids(snapshot.table_of(TableId(table)).unwrap()).unwrap();
         if rows.is_empty() {
             return;
         }
@@ -194,17 +194,17 @@ impl World {
             0 => rows.into_iter().collect(),
             kind => (0..kind * kind).map(|_| self.random.pick(&rows)).collect(),
         };
-        let work = &self.open[number].work;
+        let model = &self.open[number].model;
         let foreign: Vec<(RowId, i64)> = wanted
             .iter()
-            .filter(|(_, value)| !work.is_own(table, **value))
+            .filter(|(_, value)| !model.is_own(table, **value))
             .map(|(row, value)| (*row, *value))
             .collect();
-        let names: Vec<(u64, RowId)> = foreign.iter().flat_map(|(row, _)| self.names(table, *row)).collect();
+        let row_ids: Vec<(u64, RowId)> = foreign.iter().flat_map(|(row, _)| self.row_ids(table, *row)).collect();
         let mut others = self.open.iter().enumerate().filter(|(other, _)| *other != number);
-        let waits = others.any(|(_, open)| names.iter().any(|name| open.locked.contains(name)));
+        let waits = others.any(|(_, open)| row_ids.iter().any(|row| open.locked.contains(row)));
         let is_changed = self.newest().get(&table).is_some_and(|(_, newest)| {
-            foreign.iter().any(|(_, value)| newest.get(value) != work.view[&table].1.get(value))
+            foreign.iter().any(|(_, value)| newest.get(value) != model.view[&table].1.get(value))
         });
         let set: RowSet = wanted.keys().copied().collect();
         let result = {
@@ -218,10 +218,10 @@ impl World {
             return;
         }
         let open = &mut self.open[number];
-        open.locked.extend(names);
+        open.locked.extend(row_ids);
         match result {
             Poll::Ready(Ok(())) if !is_changed => {
-                open.work.delete(table, &wanted.values().copied().collect::<Vec<_>>());
+                open.model.delete(table, &wanted.values().copied().collect::<Vec<_>>());
                 self.saw(if foreign.is_empty() { "own deleted" } else { "deleted" });
             }
             Poll::Ready(Err(TransactionError::Commit(CommitError::RowsChanged { .. }))) if is_changed => {
@@ -232,46 +232,46 @@ impl World {
     }
 
     /// A row id, and all later row ids of the same row.
-    fn names(&self, table: u64, row: RowId) -> Vec<(u64, RowId)> {
-        let next = |row: &RowId| self.moved.get(&(table, *row)).copied();
+    fn row_ids(&self, table: u64, row: RowId) -> Vec<(u64, RowId)> {
+        let next = |row: &RowId| self.relocated.get(&(table, *row)).copied();
         std::iter::successors(Some(row), next).map(|row| (table, row)).collect()
     }
 
     fn savepoint(&mut self, number: usize) {
         let (name, kind) = (self.random.pick(&["x", "x", "y"]), self.random.below(4));
-        let Open { transaction, work, savepoints, .. } = &mut self.open[number];
-        let place = savepoints.iter().rposition(|(known, _)| known == name);
+        let OpenTransaction { transaction, model, savepoints, .. } = &mut self.open[number];
+        let index = savepoints.iter().rposition(|(known, _)| known == name);
         let result = match kind {
             0 | 1 => {
                 transaction.savepoint(name);
-                savepoints.push((name.to_owned(), work.clone()));
+                savepoints.push((name.to_owned(), model.clone()));
                 return;
             }
             2 => transaction.roll_back_to(name),
             _ => transaction.release(name),
         };
-        assert_eq!(result.is_ok(), place.is_some(), "{}", self.context);
-        let Some(place) = place else {
+        assert_eq!(result.is_ok(), index.is_some(), "{}", self.context);
+        let Some(index) = index else {
             assert!(matches!(result, Err(TransactionError::NoSavepoint { name: found }) if found == name));
             return;
         };
         if kind == 2 {
-            savepoints.truncate(place + 1);
-            *work = savepoints[place].1.clone();
+            savepoints.truncate(index + 1);
+            *model = savepoints[index].1.clone();
         } else {
-            savepoints.truncate(place);
+            savepoints.truncate(index);
         }
         self.saw("savepoint used");
     }
 
     fn refresh(&mut self, number: usize) {
         let newest = self.newest().clone();
-        let Open { transaction, work, .. } = &mut self.open[number];
-        let result = transaction.refresh().map_err(|error| refusal_of(&error));
-        match work.redo(&newest) {
+        let OpenTransaction { transaction, model, .. } = &mut self.open[number];
+        let result = transaction.refresh().map_err(|error| rejection_of(&error));
+        match model.redo(&newest) {
             Ok(view) => {
                 assert_eq!(result, Ok(()), "{}: refresh", self.context);
-                work.view = view;
+                model.view = view;
             }
             Err(refusal) => {
                 assert_eq!(result, Err(refusal), "{}: refresh", self.context);
@@ -281,11 +281,11 @@ impl World {
     }
 
     fn commit(&mut self, number: usize) {
-        let Open { transaction, work, .. } = self.open.remove(number);
+        let OpenTransaction { transaction, model, .. } = self.open.remove(number);
         let synchronous = self.random.pick(&[Synchronous::Full, Synchronous::Normal, Synchronous::Off]);
-        let expected = work.redo(self.newest());
+        let expected = model.redo(self.newest());
         let is_empty = transaction.is_read_only();
-        let result = transaction.commit(synchronous).map_err(|error| refusal_of(&error));
+        let result = transaction.commit(synchronous).map_err(|error| rejection_of(&error));
         assert_eq!(result, expected.clone().map(drop), "{}: commit", self.context);
         match expected {
             Ok(database) => {
@@ -296,7 +296,7 @@ impl World {
                 self.committed.push(database);
                 self.saw("committed");
             }
-            Err(Refusal::RowsChanged) => self.saw("commit refused for rows"),
+            Err(Rejection::RowsChanged) => self.saw("commit refused for rows"),
             Err(_) => self.saw("commit refused"),
         }
     }
@@ -310,7 +310,7 @@ impl World {
         let id = self.random.pick(&tables);
         let snapshot = self.store().snapshot();
         let table = snapshot.table_of(TableId(id)).unwrap();
-        let old = everything(table);
+        let old = all_old_rows(table);
         let containers: BTreeSet<ContainerId> = old.blocks.iter().filter_map(|block| ContainerId::of(*block)).collect();
         let containers: BTreeSet<ContainerId> =
             containers.into_iter().chain(old.pages.iter().map(|(page, _)| *page)).collect();
@@ -318,8 +318,8 @@ impl World {
             .open
             .iter()
             .flat_map(|open| &open.locked)
-            .any(|(of, row)| *of == id && containers.contains(&row.container()));
-        let values: Vec<i64> = named_rows_of(table).unwrap().into_iter().map(|(_, value)| value).collect();
+            .any(|(table, row)| *table == id && containers.contains(&row.container()));
+        let values: Vec<i64> = rows_with_ids(table).unwrap().into_iter().map(|(_, value)| value).collect();
         let new = if values.is_empty() { vec![] } else { vec![write(self.store(), &values, "packed_row").unwrap()] };
         let result =
             self.store().commit::<_, CommitError>(|edit| edit.replace_rows(TableId(id), old, new, RowOrder::Sorted));
@@ -330,55 +330,56 @@ impl World {
         }
         result.unwrap_or_else(|error| panic!("{}: {error}", self.context));
         let mut database = self.newest().clone();
-        database.get_mut(&id).unwrap().1.values_mut().for_each(|moved| *moved += 1);
+        database.get_mut(&id).unwrap().1.values_mut().for_each(|relocated| *relocated += 1);
         self.committed.push(database);
         self.last = Synchronous::Full;
         self.saw("rewritten");
     }
 
-    /// Begins a relocation, or completes one that began some steps ago, whatever happened since.
-    fn move_rows(&mut self) {
+    /// Starts a relocation, or completes one that was started some steps ago, regardless of the steps in between.
+    fn relocate_rows(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         let snapshot = self.store().snapshot();
-        let Some(moving) = self.moving.take() else {
+        let Some(relocation) = self.relocation.take() else {
             if !tables.is_empty() {
                 let table = TableId(self.random.pick(&tables));
                 let store = self.store.as_ref().unwrap();
-                self.moving = Some(Move::read(store, snapshot.table_of(table).unwrap(), &mut self.random).unwrap());
+                self.relocation =
+                    Some(Relocation::read(store, snapshot.table_of(table).unwrap(), &mut self.random).unwrap());
             }
             return;
         };
-        let id = moving.table;
-        let is_there = snapshot.table_of(id).is_some_and(|table| {
+        let id = relocation.table;
+        let is_current = snapshot.table_of(id).is_some_and(|table| {
             let blocks: BTreeSet<BlockId> = table.blocks.iter().map(|block| block.id()).collect();
             let rows = |page| table.delta.page(page).map(|page| page.rows() as u32);
-            moving.old.blocks.iter().all(|block| blocks.contains(block))
-                && moving.old.pages.iter().all(|(page, count)| rows(*page) == Some(*count))
+            relocation.old.blocks.iter().all(|block| blocks.contains(block))
+                && relocation.old.pages.iter().all(|(page, count)| rows(*page) == Some(*count))
         });
-        let (old, new) = (moving.rows.clone(), moving.new.first().map(|block| block.entry().id));
+        let (old, new) = (relocation.rows.clone(), relocation.new.first().map(|block| block.entry().id));
         let deleted = |catalog: &Catalog| catalog.table_of(id).unwrap().delta.all_deleted().count();
-        let has_changed = is_there && moving.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
-        let result = moving.commit(self.store());
-        assert_eq!(result.is_ok(), is_there, "{}: {result:?}", self.context);
+        let has_changed = is_current && relocation.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
+        let result = relocation.commit(self.store());
+        assert_eq!(result.is_ok(), is_current, "{}: {result:?}", self.context);
         if result.is_err() {
-            return self.saw("move refused");
+            return self.saw("relocation refused");
         }
         if has_changed {
-            self.saw("moved what was deleted since");
+            self.saw("relocated rows deleted since");
         }
         let container = new.map_or(ContainerId(0), |block| ContainerId::of(block).unwrap());
-        for (place, old) in old.into_iter().enumerate() {
-            let new = RowId::new(container, (place / 65_536) as u16, (place % 65_536) as u16);
-            self.moved.insert((id.0, old), new);
+        for (index, old) in old.into_iter().enumerate() {
+            let new = RowId::new(container, (index / 65_536) as u16, (index % 65_536) as u16);
+            self.relocated.insert((id.0, old), new);
             let holder = self.open.iter_mut().find(|open| open.locked.contains(&(id.0, old)));
             if let Some(holder) = holder {
                 holder.locked.insert((id.0, new));
-                *self.seen.entry("moved locked rows").or_default() += 1;
+                *self.seen.entry("relocated locked rows").or_default() += 1;
             }
         }
         self.committed.push(self.newest().clone());
         self.last = Synchronous::Full;
-        self.saw("moved");
+        self.saw("relocated");
     }
 
     /// Ends the process in one of several ways, and all open transactions with it.
@@ -391,7 +392,7 @@ impl World {
             self.disk = self.disk.after_kill();
         }
         self.open.clear();
-        self.moving = None;
+        self.relocation = None;
         self.store = None;
         self.store = Some(open(&self.disk).unwrap_or_else(|error| panic!("{}: {error}", self.context)));
         self.last = Synchronous::Full;
@@ -410,7 +411,7 @@ impl World {
 #[test]
 fn random_transactions_agree_with_the_model() {
     let mut seen = BTreeMap::<_, u32>::new();
-    for seed in 0..from_environment(SEEDS_VARIABLE).unwrap_or(SEEDS) {
+    for seed in 0..number_from_environment(SEEDS_VARIABLE).unwrap_or(SEEDS) {
         let mut world = World::new(seed);
         for step in 0..STEPS {
             world.context = format!("seed {seed}, step {step}");
@@ -420,16 +421,16 @@ fn random_transactions_agree_with_the_model() {
         world.context = format!("seed {seed}, at the end");
         world.reopen();
         world.check();
-        world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_default() += times);
+        world.seen.into_iter().for_each(|(event, times)| *seen.entry(event).or_default() += times);
     }
-    for what in ["waiting", "deleted", "own deleted", "changed before", "committed", "commit refused for rows"] {
-        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+    for event in ["waiting", "deleted", "own deleted", "changed before", "committed", "commit refused for rows"] {
+        assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
-    for what in ["moved", "moved locked rows", "moved what was deleted since", "move refused"] {
-        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+    for event in ["relocated", "relocated locked rows", "relocated rows deleted since", "relocation refused"] {
+        assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
-    for what in ["savepoint used", "refresh refused", "rewritten", "rewrite refused", "closed", "killed", "power lost"]
+    for event in ["savepoint used", "refresh refused", "rewritten", "rewrite refused", "closed", "killed", "power lost"]
     {
-        assert!(seen.contains_key(what), "never {what}: {seen:?}");
+        assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
 }

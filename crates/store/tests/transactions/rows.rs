@@ -5,13 +5,13 @@ use std::task::{Context, Poll, Waker};
 
 use taut_store::{CommitError, RowSet, TableId, Transaction, TransactionError};
 
-use crate::common::{named_rows_of, ready};
+use crate::common::{ready, rows_with_ids};
 
 pub type Deleting<'a> = Pin<Box<dyn Future<Output = Result<(), TransactionError>> + Send + 'a>>;
 
 pub fn rows_with(transaction: &Transaction, table: TableId, values: &[i64]) -> RowSet {
     let snapshot = transaction.snapshot();
-    let rows = named_rows_of(snapshot.table_of(table).unwrap()).unwrap();
+    let rows = rows_with_ids(snapshot.table_of(table).unwrap()).unwrap();
     rows.into_iter().filter(|(_, value)| values.contains(value)).map(|(row, _)| row).collect()
 }
 

@@ -9,7 +9,7 @@ use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, RowSet, Store, Synchronous, Transaction, TransactionError};
 use taut_testkit::Random;
 
-use crate::common::{Move, append, assert_tidy, batch, contents, create_table, named_rows_of, open, write};
+use crate::common::{Relocation, append, assert_tidy, batch, contents, create_table, open, rows_with_ids, write};
 
 const THREADS: i64 = 8;
 /// Number of values that belong to each thread.
@@ -44,7 +44,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Values of a thread in table `t`. Asserts that they are distinct.
 fn own_values(snapshot: &taut_store::Catalog, thread: i64) -> BTreeSet<i64> {
-    let rows = named_rows_of(snapshot.table("t").unwrap()).unwrap();
+    let rows = rows_with_ids(snapshot.table("t").unwrap()).unwrap();
     let own = rows.into_iter().map(|(_, value)| value).filter(|value| value / VALUES == thread);
     let (values, mut count) = (own.clone().collect::<BTreeSet<_>>(), 0);
     own.for_each(|_| count += 1);
@@ -60,7 +60,7 @@ fn change(transaction: &Transaction, inserted: &[i64], deleted: &BTreeSet<i64>) 
     if deleted.is_empty() {
         return Ok(());
     }
-    let rows: RowSet = named_rows_of(table)
+    let rows: RowSet = rows_with_ids(table)
         .unwrap()
         .into_iter()
         .filter(|(_, value)| deleted.contains(value))
@@ -75,14 +75,14 @@ fn change(transaction: &Transaction, inserted: &[i64], deleted: &BTreeSet<i64>) 
 fn rewrite(store: &Store, random: &mut Random) -> bool {
     let snapshot = store.snapshot();
     let table = snapshot.table("t").unwrap();
-    let moving = Move::read(
+    let relocation = Relocation::read(
         store,
-        &table.part(&(0..table.blocks.len()).collect::<Vec<_>>(), table.delta.pages().len().saturating_sub(1)),
+        &table.restricted_to(&(0..table.blocks.len()).collect::<Vec<_>>(), table.delta.pages().len().saturating_sub(1)),
         random,
     )
     .unwrap();
-    let has_rows = !moving.rows.is_empty();
-    moving.commit(store).unwrap();
+    let has_rows = !relocation.rows.is_empty();
+    relocation.commit(store).unwrap();
     has_rows
 }
 
@@ -145,7 +145,7 @@ fn threads_insert_and_delete_at_once() {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
         let all = threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>();
         is_done.store(true, Ordering::Relaxed);
-        assert!(rewriting.join().unwrap() > 0, "nothing was moved");
+        assert!(rewriting.join().unwrap() > 0, "nothing was relocated");
         assert!(power_losses.join().unwrap() > 0, "the power was never lost");
         all.into_iter().flat_map(|values| values.unwrap()).collect()
     });
@@ -219,7 +219,7 @@ fn threads_on_a_failing_disk(seed: u64) {
                     std::thread::yield_now();
                 }
                 disk.set_fault(None);
-                // A failed commit leaves its block, which is removed when the commit is settled.
+                // A failed commit leaves its block, which is removed when the outcome of the commit is known.
                 let block = write(&store, &[THREADS * VALUES], "row").unwrap();
                 let _ = append(&store, "t", vec![block]);
             });

@@ -191,7 +191,7 @@ impl TableDesign {
 #[derive(Debug, PartialEq)]
 enum Token {
     Word { text: String, quoted: bool },
-    Sign(char),
+    Symbol(char),
 }
 
 /// Splits an option value into tokens. Names in double quotes keep their case and may contain any character. A doubled
@@ -201,7 +201,7 @@ fn tokens(option: &'static str, value: &str) -> Result<Vec<Token>, DesignError> 
     let mut characters = value.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            '(' | ')' | ',' | '=' => tokens.push(Token::Sign(character)),
+            '(' | ')' | ',' | '=' => tokens.push(Token::Symbol(character)),
             '"' => {
                 let mut text = String::new();
                 loop {
@@ -209,7 +209,13 @@ fn tokens(option: &'static str, value: &str) -> Result<Vec<Token>, DesignError> 
                         Some('"') if characters.next_if_eq(&'"').is_some() => text.push('"'),
                         Some('"') => break,
                         Some(other) => text.push(other),
-                        None => return Err(unexpected(option, value, "a closing double quote after each opening one")),
+                        None => {
+                            return Err(invalid_value_error(
+                                option,
+                                value,
+                                "a closing double quote after each opening one",
+                            ));
+                        }
                     }
                 }
                 tokens.push(Token::Word { text, quoted: true });
@@ -227,13 +233,13 @@ fn tokens(option: &'static str, value: &str) -> Result<Vec<Token>, DesignError> 
     Ok(tokens)
 }
 
-fn unexpected(option: &'static str, found: &str, allowed: &str) -> DesignError {
+fn invalid_value_error(option: &'static str, found: &str, allowed: &str) -> DesignError {
     DesignError::Value { option, found: found.to_owned(), allowed: allowed.to_owned() }
 }
 
 /// Finds a column by name. An exact match wins. Otherwise an unquoted name matches regardless of case, if exactly one
 /// column does.
-fn column_of(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
+fn resolve_column(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
     if let Some(index) = schema.index_of(text) {
         return Ok(index);
     }
@@ -264,28 +270,28 @@ fn parse_groups(value: &str, schema: &Schema) -> Result<Vec<Vec<ColumnIndex>>, D
     let mut seen = vec![false; schema.len()];
     let mut tokens = tokens("groups", value)?.into_iter();
     loop {
-        let Some(Token::Sign('(')) = tokens.next() else { return Err(unexpected("groups", value, ALLOWED)) };
+        let Some(Token::Symbol('(')) = tokens.next() else { return Err(invalid_value_error("groups", value, ALLOWED)) };
         let mut group = Vec::new();
         loop {
             let Some(Token::Word { text, quoted }) = tokens.next() else {
-                return Err(unexpected("groups", value, ALLOWED));
+                return Err(invalid_value_error("groups", value, ALLOWED));
             };
-            let column = column_of("groups", &text, quoted, schema)?;
+            let column = resolve_column("groups", &text, quoted, schema)?;
             if std::mem::replace(&mut seen[column.index()], true) {
                 return Err(DesignError::DuplicateColumn { option: "groups", column: text });
             }
             group.push(column);
             match tokens.next() {
-                Some(Token::Sign(',')) => {}
-                Some(Token::Sign(')')) => break,
-                _ => return Err(unexpected("groups", value, ALLOWED)),
+                Some(Token::Symbol(',')) => {}
+                Some(Token::Symbol(')')) => break,
+                _ => return Err(invalid_value_error("groups", value, ALLOWED)),
             }
         }
         groups.push(group);
         match tokens.next() {
-            Some(Token::Sign(',')) => {}
+            Some(Token::Symbol(',')) => {}
             None => break,
-            _ => return Err(unexpected("groups", value, ALLOWED)),
+            _ => return Err(invalid_value_error("groups", value, ALLOWED)),
         }
     }
     match seen.iter().position(|seen| !seen) {
@@ -301,15 +307,15 @@ fn parse_sort_by(value: &str, schema: &Schema) -> Result<Vec<SortColumn>, Design
     if tokens.is_empty() {
         return Ok(sort_by);
     }
-    for item in tokens.split(|token| *token == Token::Sign(',')) {
+    for item in tokens.split(|token| *token == Token::Symbol(',')) {
         let Some((Token::Word { text, quoted }, rest)) = item.split_first() else {
-            return Err(unexpected("sort_by", value, ALLOWED));
+            return Err(invalid_value_error("sort_by", value, ALLOWED));
         };
         let words = rest
             .iter()
             .map(|token| match token {
                 Token::Word { text, quoted: false } => Ok(text.to_ascii_lowercase()),
-                _ => Err(unexpected("sort_by", value, ALLOWED)),
+                _ => Err(invalid_value_error("sort_by", value, ALLOWED)),
             })
             .collect::<Result<Vec<_>, _>>()?;
         let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -322,9 +328,9 @@ fn parse_sort_by(value: &str, schema: &Schema) -> Result<Vec<SortColumn>, Design
             [] => descending,
             ["nulls", "first"] => true,
             ["nulls", "last"] => false,
-            _ => return Err(unexpected("sort_by", value, ALLOWED)),
+            _ => return Err(invalid_value_error("sort_by", value, ALLOWED)),
         };
-        let column = column_of("sort_by", text, *quoted, schema)?;
+        let column = resolve_column("sort_by", text, *quoted, schema)?;
         if sort_by.iter().any(|sort| sort.column == column) {
             return Err(DesignError::DuplicateColumn { option: "sort_by", column: text.clone() });
         }
@@ -337,7 +343,7 @@ fn parse_compression(value: &str) -> Result<Compression, DesignError> {
     match value.to_ascii_lowercase().as_str() {
         "auto" => Ok(Compression::Auto),
         "none" => Ok(Compression::None),
-        _ => Err(unexpected("compression", value, "'auto' or 'none'")),
+        _ => Err(invalid_value_error("compression", value, "'auto' or 'none'")),
     }
 }
 
@@ -350,11 +356,11 @@ fn parse_encodings(value: &str, schema: &Schema) -> Result<BTreeMap<ColumnIndex,
         return Ok(encodings);
     }
     let mut seen = Vec::new();
-    for item in tokens.split(|token| *token == Token::Sign(',')) {
-        let [Token::Word { text, quoted }, Token::Sign('='), Token::Word { text: name, quoted: false }] = item else {
-            return Err(unexpected("encoding", value, &allowed()));
+    for item in tokens.split(|token| *token == Token::Symbol(',')) {
+        let [Token::Word { text, quoted }, Token::Symbol('='), Token::Word { text: name, quoted: false }] = item else {
+            return Err(invalid_value_error("encoding", value, &allowed()));
         };
-        let column = column_of("encoding", text, *quoted, schema)?;
+        let column = resolve_column("encoding", text, *quoted, schema)?;
         if seen.contains(&column) {
             return Err(DesignError::DuplicateColumn { option: "encoding", column: text.clone() });
         }
@@ -363,7 +369,7 @@ fn parse_encodings(value: &str, schema: &Schema) -> Result<BTreeMap<ColumnIndex,
         match Encoding::ALL.into_iter().find(|encoding| encoding.name() == name) {
             Some(encoding) => drop(encodings.insert(column, encoding)),
             None if name == "auto" => {}
-            None => return Err(unexpected("encoding", &name, &allowed())),
+            None => return Err(invalid_value_error("encoding", &name, &allowed())),
         }
     }
     Ok(encodings)
@@ -371,15 +377,16 @@ fn parse_encodings(value: &str, schema: &Schema) -> Result<BTreeMap<ColumnIndex,
 
 fn parse_block_size(value: &str) -> Result<BlockSize, DesignError> {
     let text = value.trim().to_ascii_lowercase();
-    let refused =
-        || unexpected("block_size", value, "'auto', 'file', or a size from 128KiB such as '16MiB' or 16777216");
+    let invalid_value = || {
+        invalid_value_error("block_size", value, "'auto', 'file', or a size from 128KiB such as '16MiB' or 16777216")
+    };
     match text.as_str() {
         "auto" => return Ok(BlockSize::Auto),
         "file" => return Ok(BlockSize::File),
         _ => {}
     }
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| refused())?;
+    let number: u64 = text[..digits].parse().map_err(|_| invalid_value())?;
     let unit: u64 = match text[digits..].trim() {
         "" | "b" => 1,
         "kib" => 1 << 10,
@@ -388,18 +395,18 @@ fn parse_block_size(value: &str) -> Result<BlockSize, DesignError> {
         "kb" => 1_000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
-        _ => return Err(refused()),
+        _ => return Err(invalid_value()),
     };
     match number.checked_mul(unit) {
         Some(bytes) if bytes >= BLOCK_BYTES_MIN => Ok(BlockSize::Bytes(bytes)),
-        _ => Err(refused()),
+        _ => Err(invalid_value()),
     }
 }
 
 fn parse_partition_by(value: &str, schema: &Schema) -> Result<Option<PartitionDesign>, DesignError> {
-    let refused = || {
+    let invalid_value = || {
         let allowed = format!("'range(column, n)' or 'hash(column, n)' with n from 1 to {PARTITIONS_MAX}, or 'none'");
-        unexpected("partition_by", value, &allowed)
+        invalid_value_error("partition_by", value, &allowed)
     };
     let tokens = tokens("partition_by", value)?;
     let (method, text, quoted, count) = match tokens.as_slice() {
@@ -407,18 +414,19 @@ fn parse_partition_by(value: &str, schema: &Schema) -> Result<Option<PartitionDe
         [Token::Word { text, quoted: false }] if text.eq_ignore_ascii_case("none") => return Ok(None),
         [
             Token::Word { text: method, quoted: false },
-            Token::Sign('('),
+            Token::Symbol('('),
             Token::Word { text, quoted },
-            Token::Sign(','),
+            Token::Symbol(','),
             Token::Word { text: count, quoted: false },
-            Token::Sign(')'),
+            Token::Symbol(')'),
         ] => (method, text, *quoted, count),
-        _ => return Err(refused()),
+        _ => return Err(invalid_value()),
     };
     let methods = [PartitionMethod::Range, PartitionMethod::Hash];
-    let method = methods.into_iter().find(|known| known.name().eq_ignore_ascii_case(method)).ok_or_else(refused)?;
-    let count = count.parse().ok().filter(|count| (1..=PARTITIONS_MAX).contains(count)).ok_or_else(refused)?;
-    Ok(Some(PartitionDesign { method, column: column_of("partition_by", text, quoted, schema)?, count }))
+    let method =
+        methods.into_iter().find(|known| known.name().eq_ignore_ascii_case(method)).ok_or_else(invalid_value)?;
+    let count = count.parse().ok().filter(|count| (1..=PARTITIONS_MAX).contains(count)).ok_or_else(invalid_value)?;
+    Ok(Some(PartitionDesign { method, column: resolve_column("partition_by", text, quoted, schema)?, count }))
 }
 
 #[cfg(test)]
@@ -513,8 +521,8 @@ mod tests {
         assert!(error.contains("\"3\" is not allowed; allowed is 'auto' or 0 to 2"), "{error}");
         let error = sorted.with_options([("sort_by", "a")], &schema()).unwrap_err().to_string();
         assert!(error.contains("0 to 1, the number of columns of sort_by"), "{error}");
-        // In a row layout, an abstraction level allows the encodings of columns. The other columns allow only those of
-        // rows.
+        // In a row layout, columns in abstraction levels can have the encodings of columns. The other columns can have
+        // only the encodings of rows.
         let rows = sorted.with_options([("layout", "row"), ("encoding", "c=delta")], &schema()).unwrap();
         assert!(rows.with_options([("abstraction", "1")], &schema()).is_err());
         assert!(rows.with_options([("abstraction", "auto")], &schema()).is_err());

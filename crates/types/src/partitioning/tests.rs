@@ -18,7 +18,7 @@ fn hash(count: u32) -> Partitioning {
 }
 
 fn range(count: u32, logical: LogicalType, sample: Vec<Datum>) -> Partitioning {
-    Partitioning::of_sample(design(PartitionMethod::Range, count), logical, sample).unwrap()
+    Partitioning::from_sample(design(PartitionMethod::Range, count), logical, sample).unwrap()
 }
 
 fn numbers_of(values: impl IntoIterator<Item = i128>) -> Vec<Datum> {
@@ -34,28 +34,34 @@ fn bytes_of(values: &[&str]) -> Vec<Datum> {
 #[test]
 fn hashes_are_stable() {
     let hash = hash(1000);
-    let of = |number| hash.of_number(number, LogicalType::BigInt);
+    let of = |number| hash.partition_of_number(number, LogicalType::BigInt);
     assert_eq!([0, 1, -1, 42, i128::from(i64::MAX)].map(of), [848, 945, 259, 341, 178]);
     assert_eq!(
-        ["", "a", "é", "a longer text of more than sixteen bytes"].map(|text| hash.of_bytes(text.as_bytes())),
+        ["", "a", "é", "a longer text of more than sixteen bytes"].map(|text| hash.partition_of_bytes(text.as_bytes())),
         [138, 719, 795, 490]
     );
 }
 
 #[test]
-fn the_hash_is_of_the_value_not_of_its_type_or_array() {
+fn hashes_do_not_depend_on_type_or_array() {
     let hash = hash(1024);
     let small: ArrayRef = Arc::new(Int16Array::from(vec![Some(-7), None, Some(300)]));
     let big: ArrayRef = Arc::new(Int64Array::from(vec![Some(-7), None, Some(300)]));
-    assert_eq!(hash.of_rows(&small, LogicalType::SmallInt), hash.of_rows(&big, LogicalType::BigInt));
+    assert_eq!(
+        hash.partitions_of_rows(&small, LogicalType::SmallInt),
+        hash.partitions_of_rows(&big, LogicalType::BigInt)
+    );
     let text: ArrayRef = Arc::new(StringViewArray::from(vec![Some("x"), None, Some("a text that is not inline")]));
     let bytes: ArrayRef =
         Arc::new(BinaryViewArray::from(vec![Some(&b"x"[..]), None, Some(&b"a text that is not inline"[..])]));
-    let rows = hash.of_rows(&text, LogicalType::Varchar);
-    assert_eq!(rows, hash.of_rows(&bytes, LogicalType::Bytea));
+    let rows = hash.partitions_of_rows(&text, LogicalType::Varchar);
+    assert_eq!(rows, hash.partitions_of_rows(&bytes, LogicalType::Bytea));
     assert_eq!(rows[1], 1024);
     for (row, partition) in rows.into_iter().enumerate() {
-        assert_eq!(hash.of_datum(datum_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar), partition);
+        assert_eq!(
+            hash.partition_of(datum_at(&text, LogicalType::Varchar, row).as_ref(), LogicalType::Varchar),
+            partition
+        );
     }
 }
 
@@ -64,12 +70,12 @@ fn equal_floating_point_numbers_have_one_partition() {
     let nan = f64::from_bits(0xfff8_0000_0000_0001);
     let values: ArrayRef =
         Arc::new(Float64Array::from(vec![0.0, -0.0, f64::NAN, nan, -f64::NAN, f64::INFINITY, -f64::INFINITY]));
-    let rows = hash(1024).of_rows(&values, LogicalType::Double);
+    let rows = hash(1024).partitions_of_rows(&values, LogicalType::Double);
     assert_eq!(rows[0], rows[1]);
     assert!(rows[3..5].iter().all(|partition| *partition == rows[2]));
     assert_ne!(rows[5], rows[6]);
     let sample = (0..values.len()).filter_map(|row| datum_at(&values, LogicalType::Double, row)).collect();
-    let rows = range(7, LogicalType::Double, sample).of_rows(&values, LogicalType::Double);
+    let rows = range(7, LogicalType::Double, sample).partitions_of_rows(&values, LogicalType::Double);
     assert_eq!(rows[0], rows[1], "{rows:?}");
     assert!(rows[6] < rows[0] && rows[0] < rows[5] && rows[5] < rows[2], "{rows:?}");
 }
@@ -79,19 +85,22 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
     let partitions = range(4, LogicalType::BigInt, numbers_of((0..100).rev()));
     assert_eq!(partitions.boundaries, numbers_of([25, 50, 75]));
     assert!(partitions.is_complete());
-    assert_eq!([-5, 24, 25, 99, 1000].map(|number| partitions.of_number(number, LogicalType::BigInt)), [0, 0, 1, 3, 3]);
+    assert_eq!(
+        [-5, 24, 25, 99, 1000].map(|number| partitions.partition_of_number(number, LogicalType::BigInt)),
+        [0, 0, 1, 3, 3]
+    );
     assert_eq!(partitions.bounds(0), (None, Some(&Datum::Number(25))));
     assert_eq!(partitions.bounds(3), (Some(&Datum::Number(75)), None));
     assert_eq!(partitions.bounds(4), (None, None));
     // Half of the values are equal, so there are fewer partitions.
     let repeated = range(4, LogicalType::BigInt, numbers_of((0..100).map(|value| i128::min(value, 50))));
     assert_eq!(repeated.boundaries, numbers_of([25, 50]));
-    assert_eq!(repeated.nulls(), 4);
+    assert_eq!(repeated.null_partition(), 4);
     let skewed = range(4, LogicalType::BigInt, numbers_of([7, 7, 7, 7, 7, 7, 7, 9]));
     assert_eq!((skewed.boundaries.as_slice(), skewed.is_divided()), (numbers_of([9]).as_slice(), true));
     assert!(!range(4, LogicalType::BigInt, numbers_of([7; 9])).is_divided());
     assert!(!range(1, LogicalType::BigInt, numbers_of(0..9)).is_divided());
-    assert_eq!(Partitioning::of_sample(design(PartitionMethod::Range, 4), LogicalType::BigInt, vec![]), None);
+    assert_eq!(Partitioning::from_sample(design(PartitionMethod::Range, 4), LogicalType::BigInt, vec![]), None);
     let text = range(2, LogicalType::Varchar, bytes_of(&["abacus", "abbey", "abbot", "about"]));
     assert_eq!(text.boundaries, bytes_of(&["abbo"]));
     let long = |end: &str| "x".repeat(5000) + end;
@@ -101,7 +110,7 @@ fn boundaries_are_quantiles_and_never_within_equal_values() {
 
 /// For every small value, partitioning and predicate: a partition is ruled out only if no row in it passes.
 #[test]
-fn excluded_partitions_have_no_row_that_passes() {
+fn excluded_partitions_have_no_matching_row() {
     let datum = |number: i128| Datum::Number(number);
     let text = |number: i128| Datum::Bytes(format!("{number:02}").into_bytes().into());
     let bytes = |number: i128| text(number).bytes().map(Box::<[u8]>::from).unwrap();
@@ -151,7 +160,7 @@ fn excluded_partitions_have_no_row_that_passes() {
                     negated: false,
                 };
                 let admitted = partitions.admitted(&[predicate.clone(), other], logical);
-                assert_eq!(admitted.len() as u32, partitions.nulls() + 1);
+                assert_eq!(admitted.len() as u32, partitions.null_partition() + 1);
                 ruled_out += admitted.iter().filter(|admits| !**admits).count();
                 let make: fn(i128) -> Datum = if logical.is_bytes() {
                     |n| Datum::Bytes(format!("{n:02}").into_bytes().into())
@@ -159,7 +168,7 @@ fn excluded_partitions_have_no_row_that_passes() {
                     Datum::Number
                 };
                 for datum in (-2..14).map(|number| Some(make(number))).chain([None]) {
-                    let partition = partitions.of_datum(datum.as_ref(), logical) as usize;
+                    let partition = partitions.partition_of(datum.as_ref(), logical) as usize;
                     assert!(
                         admitted[partition] || !predicate.admits(datum.as_ref()),
                         "{partitions:?} {predicate:?} {datum:?}"
@@ -172,7 +181,7 @@ fn excluded_partitions_have_no_row_that_passes() {
 }
 
 #[test]
-fn points_lists_and_short_ranges_lead_to_few_hash_partitions() {
+fn points_lists_and_short_ranges_select_few_hash_partitions() {
     let hash = hash(64);
     let admitted = |predicate| {
         let admitted = hash.admitted(&[ColumnPredicate::new(COLUMN, predicate)], LogicalType::BigInt);
@@ -192,15 +201,15 @@ fn partitions_of_a_range_lie_in_the_sort_order_of_their_column() {
     let partitions = range(3, LogicalType::BigInt, numbers_of(0..9));
     let ranked = |sort_by: &[SortColumn]| {
         let mut order = vec![0, 1, 2, 3];
-        order.sort_by_key(|partition| partitions.rank(*partition, sort_by));
+        order.sort_by_key(|partition| partitions.load_position(*partition, sort_by));
         order
     };
     assert_eq!(ranked(&sort(false, false)), [0, 1, 2, 3]);
     assert_eq!(ranked(&sort(false, true)), [3, 0, 1, 2]);
     assert_eq!(ranked(&sort(true, true)), [3, 2, 1, 0]);
     assert_eq!(ranked(&sort(true, false)), [2, 1, 0, 3]);
-    assert!(partitions.follows(&sort(true, true)) && !hash(3).follows(&sort(true, true)));
-    assert!(!partitions.follows(&[SortColumn { column: ColumnIndex(0), ..sort(true, true)[0] }]));
+    assert!(partitions.follows_sort_order(&sort(true, true)) && !hash(3).follows_sort_order(&sort(true, true)));
+    assert!(!partitions.follows_sort_order(&[SortColumn { column: ColumnIndex(0), ..sort(true, true)[0] }]));
 }
 
 #[test]

@@ -422,7 +422,7 @@ mod tests {
         let store = database(true).await;
         let context = session(&store);
         let (state, snapshot) = (context.state(), store.snapshot());
-        let cache_key = CacheKey { session: 0, settings: 0, definitions: snapshot.definitions() };
+        let cache_key = CacheKey { session: 0, settings: 0, definitions: snapshot.definitions_id() };
         let cases = [
             ("SELECT id FROM m WHERE id >= 5", true),
             ("SELECT s, k, id FROM m WHERE k = 3 AND id < 70000", true),

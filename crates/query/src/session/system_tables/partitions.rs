@@ -28,9 +28,9 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
     let known = table.partitions.as_ref().map(|partitions| &partitions.partitioning);
     let mut parts: Vec<Option<u32>> = Vec::new();
     if let Some(partitioning) = known {
-        let of_nulls = Some(partitioning.nulls());
+        let of_nulls = Some(partitioning.null_partition());
         let is_nullable = table.schema.column(partitioning.design().column).nullable;
-        parts.extend((0..partitioning.values()).map(Some).chain(is_nullable.then_some(of_nulls)));
+        parts.extend((0..partitioning.value_partitions()).map(Some).chain(is_nullable.then_some(of_nulls)));
     }
     let positions =
         |part: Option<u32>| (0..table.blocks.len()).filter(move |position| table.partition_of(*position) == part);
@@ -38,7 +38,7 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
         parts.push(None);
     }
     let holds = |part: &Option<u32>| match (known, part) {
-        (Some(partitioning), Some(part)) if *part == partitioning.nulls() => "nulls",
+        (Some(partitioning), Some(part)) if *part == partitioning.null_partition() => "nulls",
         (_, Some(_)) => "values",
         (_, None) => "any",
     };

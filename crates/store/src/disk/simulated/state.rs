@@ -10,8 +10,11 @@ use crate::disk::memory::write_at;
 /// The whole state of a disk, and its fault.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DiskState {
+    /// The names that the running system sees.
     pub names: BTreeMap<String, Node>,
+    /// The names that survive any power loss.
     pub durable: BTreeMap<String, Node>,
+    /// Changes of names that are not durable yet, in order.
     pub pending: Vec<NameChange>,
     pub files: Vec<FileContent>,
     pub fault: Option<Fault>,
@@ -101,15 +104,16 @@ impl NameChange {
     }
 }
 
-/// A file after a power loss: the synced part, any of the sectors written after it, and any of the lengths.
-pub(super) fn torn(content: &FileContent, keep_of_8: u64, random: &mut Random) -> FileContent {
+/// A file after a power loss: the synced part, any of the sectors written after it, and any of the lengths to which the
+/// file was extended.
+pub(super) fn torn_content(content: &FileContent, kept_of_8: u64, random: &mut Random) -> FileContent {
     let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
     let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
     let mut bytes = content.bytes[..content.synced].to_vec();
     while bytes.len() < content.written {
         let start = bytes.len();
         let end = ((start / sector + 1) * sector).min(content.written);
-        if random.next() % 8 < keep_of_8 {
+        if random.next() % 8 < kept_of_8 {
             bytes.extend_from_slice(&content.bytes[start..end]);
         } else if random.next().is_multiple_of(2) {
             bytes.resize(end, hole);
@@ -121,13 +125,13 @@ pub(super) fn torn(content: &FileContent, keep_of_8: u64, random: &mut Random) -
             break;
         }
     }
-    let extensions = content.extensions.iter().copied().filter(|_| random.next() % 8 < keep_of_8);
+    let extensions = content.extensions.iter().copied().filter(|_| random.next() % 8 < kept_of_8);
     let length = extensions.fold(bytes.len().max(content.synced_length), usize::max);
     bytes.resize(length, 0);
     FileContent::durable(bytes)
 }
 
-/// Splitmix64, which is good enough for repeatable choices.
+/// A splitmix64 generator, for repeatable choices.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -149,12 +153,13 @@ pub(super) enum Outcome {
 }
 
 impl DiskState {
-    pub fn change(&mut self, operation: &str, name: &str) -> io::Result<Outcome> {
+    /// Records a change, and returns the outcome that the fault demands.
+    pub fn record_change(&mut self, operation: &str, name: &str) -> io::Result<Outcome> {
         self.check_power()?;
         let number = self.changes.len() as u64;
         let change = format!("{operation} {name}");
         let fails_every = match self.fault {
-            Some(Fault::FailEvery(failing, has_effect)) if failing == change => Some(has_effect),
+            Some(Fault::FailEvery { change: failing, has_effect }) if failing == change => Some(has_effect),
             _ => None,
         };
         self.changes.push(change);
@@ -175,7 +180,8 @@ impl DiskState {
         })
     }
 
-    pub fn read(&mut self) -> io::Result<()> {
+    /// Counts a read. Fails if a fault is set for it.
+    pub fn count_read(&mut self) -> io::Result<()> {
         self.check_power()?;
         self.reads += 1;
         if self.fault == Some(Fault::FailReadAt(self.reads - 1)) { Err(failure()) } else { Ok(()) }
@@ -187,12 +193,12 @@ impl DiskState {
 
     pub fn change_name(&mut self, operation: &str, change: NameChange) -> io::Result<()> {
         let (NameChange::Set(name, _) | NameChange::Remove(name) | NameChange::Rename(_, name, _)) = &change;
-        let outcome = self.change(operation, &name.clone())?;
+        let outcome = self.record_change(operation, &name.clone())?;
         if outcome != Outcome::FailsBefore {
             change.apply(&mut self.names);
             self.pending.push(change);
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 
     /// Sets a name and the database directory, durably.
@@ -213,7 +219,7 @@ impl DiskState {
     }
 
     pub fn write(&mut self, name: &str, file: usize, bytes: &[u8]) -> io::Result<()> {
-        let outcome = self.change("write", name)?;
+        let outcome = self.record_change("write", name)?;
         if let Some(Fault::Capacity(capacity)) = self.fault {
             let room = usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX);
             if room < bytes.len() {
@@ -223,15 +229,15 @@ impl DiskState {
         }
         let written = if outcome == Outcome::FailsBefore { bytes.len() / 2 } else { bytes.len() };
         self.files[file].append(&bytes[..written]);
-        result_of(outcome)
+        to_result(outcome)
     }
 
     pub fn extend(&mut self, name: &str, file: usize, length: u64) -> io::Result<()> {
-        let outcome = self.change("extend", name)?;
+        let outcome = self.record_change("extend", name)?;
         if outcome != Outcome::FailsBefore {
             self.files[file].extend(usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?);
         }
-        result_of(outcome)
+        to_result(outcome)
     }
 
     pub fn file(&self, name: &str) -> io::Result<usize> {
@@ -243,7 +249,7 @@ impl DiskState {
     }
 }
 
-pub(super) fn result_of(outcome: Outcome) -> io::Result<()> {
+pub(super) fn to_result(outcome: Outcome) -> io::Result<()> {
     if outcome == Outcome::Works { Ok(()) } else { Err(failure()) }
 }
 

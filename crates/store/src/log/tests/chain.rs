@@ -25,7 +25,7 @@ fn every_file_but_the_last_is_closed() {
     log.rotate().unwrap();
     assert_eq!(files(&disk), [(1, true), (2, false)]);
     append_synced(&log, 0);
-    disk.set_fault(Some(Fault::FailEvery("sync log/0000000000000002.log.new", false)));
+    disk.set_fault(Some(Fault::FailEvery { change: "sync log/0000000000000002.log.new", has_effect: false }));
     let position = append(&log, 0).unwrap();
     log.flush(position, Durability::Synced).unwrap_err();
     log.restart(2).unwrap();
@@ -58,20 +58,20 @@ fn files_that_are_not_closed_are_read_and_closed_with_the_next() {
 /// A crash at each change of a rotation, a resumption or a restart leaves a readable log. If a file with an
 /// acknowledged record is then deleted, this is noticed.
 #[test]
-fn a_crash_at_every_step_of_going_on_leaves_a_log_in_which_nothing_acknowledged_goes_unmissed() {
+fn after_a_crash_in_a_switch_of_files_no_acknowledged_record_is_lost_unnoticed() {
     let (mut points, mut deletions) = (0, 0);
-    for way in ["rotate", "resume", "restart"] {
+    for operation in ["rotate", "resume", "restart"] {
         for at in 0.. {
             let disk = new_disk();
             let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
             append_synced(&log, 0);
-            let acknowledged = go_on(&disk, log, way, at);
+            let acknowledged = switch_file(&disk, log, operation, at);
             if !disk.is_crashed() {
-                assert!(at > 4, "{way}: only {at} changes");
+                assert!(at > 4, "{operation}: only {at} changes");
                 break;
             }
             points += 1;
-            let context = format!("{way}, crash at change {at} ({:?})", disk.changes().last());
+            let context = format!("{operation}, crash at change {at} ({:?})", disk.changes().last());
             for seed in 0..40 {
                 let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
                 let (end, records) = read(&disk, 1, Some(0)).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -93,8 +93,8 @@ fn a_crash_at_every_step_of_going_on_leaves_a_log_in_which_nothing_acknowledged_
 }
 
 /// Switches to another file until the machine stops. Returns the number of records acknowledged as durable.
-fn go_on(disk: &SimulatedDisk, log: Log, way: &str, at: u64) -> u64 {
-    let log = match way {
+fn switch_file(disk: &SimulatedDisk, log: Log, operation: &str, at: u64) -> u64 {
+    let log = match operation {
         "resume" => {
             // Written, but not known to be durable, so it is carried over.
             let position = append(&log, 0).unwrap();

@@ -116,7 +116,7 @@ fn for_every_crash(
 }
 
 #[test]
-fn a_crash_leaves_a_prefix_with_all_that_was_acknowledged_and_life_goes_on() {
+fn a_crash_leaves_a_prefix_with_all_acknowledged_records() {
     for (step, extensions) in [(0, 0), (1_000, 7), (10_000, 4)] {
         let disk = new_disk().with_extension_step(step);
         let points = for_every_crash(&disk, &History::default(), (0, &STEPS, 8), |disk, history, least, context| {
@@ -137,7 +137,7 @@ fn a_crash_leaves_a_prefix_with_all_that_was_acknowledged_and_life_goes_on() {
 
 /// Records that were seen after the first crash may not have been durable. They are from the moment the log is resumed.
 #[test]
-fn a_crash_in_the_life_after_a_crash_loses_nothing_that_was_seen() {
+fn a_second_crash_loses_no_record_that_was_read() {
     use Step::{Append, Rotate, Synced, Written};
     let second = [Append, Written, Append, Append, Synced, Append, Rotate, Append, Synced];
     for_every_crash(&new_disk(), &History::default(), (0, &STEPS, 2), |disk, history, least, context| {
@@ -156,13 +156,13 @@ fn a_crash_in_the_life_after_a_crash_loses_nothing_that_was_seen() {
 /// A process killed during a rotation leaves a name that is not durable. The name of the next file must not become
 /// durable before it.
 #[test]
-fn no_name_is_durable_before_that_of_the_file_before() {
+fn no_file_name_is_durable_before_the_name_of_the_previous_file() {
     let disk = new_disk();
     let mut history = History::default();
     history.live(&disk, 0, &[Step::Append, Step::Synced]).unwrap();
     let (end, _) = read(&disk, 1, Some(0)).unwrap();
     let log = Log::resume(shared(&disk), DATABASE, &end).unwrap();
-    disk.set_fault(Some(Fault::FailEvery("sync log", false)));
+    disk.set_fault(Some(Fault::FailEvery { change: "sync log", has_effect: false }));
     log.rotate().unwrap_err();
     for at in 0..10 {
         let killed = disk.after_kill();

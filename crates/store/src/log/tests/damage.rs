@@ -1,5 +1,5 @@
-//! Every flipped bit and every truncation leads to an error at its offset, or to a cut of a tail that was not proved
-//! durable.
+//! Every flipped bit and every truncation leads to an error at its offset, or to the removal of a tail that was not
+//! proved durable.
 
 use super::*;
 use crate::log::format::{HEAD_BYTES, Head, ParsedRecord, RECORD_BYTES};
@@ -20,12 +20,12 @@ fn damaged_by_a_crash() -> SimulatedDisk {
     drop(log);
     let name = log_name(2);
     let (end, _) = read(&disk, 1, Some(7)).unwrap();
-    assert_eq!(end.cut, None);
+    assert_eq!(end.torn_tail, None);
     let mut torn = disk.files()[&name].clone();
     torn[end.bytes as usize..][..11].copy_from_slice(b"a torn tail");
     disk.put(&name, &torn);
     let (end, _) = read(&disk, 1, Some(7)).unwrap();
-    assert_eq!(end.cut.as_ref().map(|cut| (cut.at, cut.bytes)), Some((end.bytes, 11)));
+    assert_eq!(end.torn_tail.as_ref().map(|torn_tail| (torn_tail.at, torn_tail.bytes)), Some((end.bytes, 11)));
     let log = Log::resume(shared(&disk), DATABASE, &end).unwrap();
     (0..3).for_each(|_| append(&log, Durability::Synced));
     disk
@@ -45,8 +45,8 @@ fn layouts(disk: &SimulatedDisk) -> Vec<Layout> {
     let head = |number| Head::parse(bytes(number)?.first_chunk().unwrap()).ok();
     let layout = |number| {
         let (bytes, head_here) = (bytes(number)?.clone(), head(number)?);
-        let counted = head(number + 1).map(|next| next.before_bytes as usize);
-        let (mut starts, mut durable) = (vec![0, HEAD_BYTES], counted.unwrap_or(head_here.begun_bytes as usize));
+        let counted = head(number + 1).map(|next| next.previous_bytes as usize);
+        let (mut starts, mut durable) = (vec![0, HEAD_BYTES], counted.unwrap_or(head_here.initial_bytes as usize));
         let is_record = |start: usize| counted.map_or(bytes[start] != 0, |counted| start < counted);
         while is_record(starts[starts.len() - 1]) {
             let start = starts[starts.len() - 1];
@@ -66,7 +66,7 @@ fn read_with(disk: &SimulatedDisk, number: u64, bytes: &[u8]) -> Result<(LogEnd,
 }
 
 #[test]
-fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
+fn every_flipped_bit_is_damage_or_cuts_a_tail_that_may_not_be_durable() {
     let disk = damaged_by_a_crash();
     let (_, records) = read(&disk, 1, Some(7)).unwrap();
     assert_eq!(records.iter().map(|record| record.0).collect::<Vec<_>>(), (8..=17).collect::<Vec<_>>());
@@ -85,9 +85,10 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
             if index + 1 == layout.starts.len() {
                 // After the valid bytes of a file with a successor, or among the zeros at the end of the last file.
                 let (end, found) = result.unwrap();
-                let cut = end.cut.map(|cut| (cut.path, cut.at as usize, cut.bytes as usize));
+                let torn_tail =
+                    end.torn_tail.map(|torn_tail| (torn_tail.path, torn_tail.at as usize, torn_tail.bytes as usize));
                 assert!(found == records, "{context}");
-                assert_eq!(cut, (number == 3).then(|| (path.clone(), start, at - start + 1)), "{context}");
+                assert_eq!(torn_tail, (number == 3).then(|| (path.clone(), start, at - start + 1)), "{context}");
                 ignored += 1;
             } else if start < layout.durable {
                 let Err(OpenError::Corrupt { path: found, at: corrupt, .. }) = result else {
@@ -97,15 +98,19 @@ fn every_flipped_bit_is_damage_or_cuts_off_what_nothing_vouches_for() {
                 damages += 1;
             } else {
                 let (end, found) = result.unwrap_or_else(|error| panic!("{context}: {error}"));
-                let cut = end.cut.unwrap_or_else(|| panic!("{context}: nothing is cut"));
-                assert_eq!((cut.path, cut.at, end.bytes), (path.clone(), start as u64, start as u64), "{context}");
+                let torn_tail = end.torn_tail.unwrap_or_else(|| panic!("{context}: no torn tail"));
+                assert_eq!(
+                    (torn_tail.path, torn_tail.at, end.bytes),
+                    (path.clone(), start as u64, start as u64),
+                    "{context}"
+                );
                 assert!(records.starts_with(&found), "{context}");
                 cuts += 1;
             }
         }
         disk.put(&name_of(&disk, number), &layout.bytes);
     }
-    // Only bits of the last record lead to a cut.
+    // Only bits of the last record lead to a torn tail.
     assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
     assert!(cuts > 0 && damages > 10 * cuts, "{damages} {cuts}");
 }
@@ -120,7 +125,7 @@ fn every_truncation_is_damage_or_a_shorter_log() {
             let context = format!("file {number} of {length} bytes");
             let result = read_with(&disk, number, &layout.bytes[..length]);
             let is_last = number == 3;
-            let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().begun_bytes as usize;
+            let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().initial_bytes as usize;
             match result {
                 Err(OpenError::Corrupt { path, at, .. }) => {
                     assert!(length < if is_last { begun } else { counted }, "{context}");
@@ -130,7 +135,7 @@ fn every_truncation_is_damage_or_a_shorter_log() {
                     assert!(length >= if is_last { begun } else { counted }, "{context}");
                     assert!(records.starts_with(&found) && (is_last || found == records), "{context}");
                     let is_torn = length < counted && !layout.starts.contains(&length);
-                    assert_eq!(end.cut.is_some(), is_last && is_torn, "{context}");
+                    assert_eq!(end.torn_tail.is_some(), is_last && is_torn, "{context}");
                 }
                 Err(error) => panic!("{context}: {error}"),
             }
@@ -141,12 +146,12 @@ fn every_truncation_is_damage_or_a_shorter_log() {
 
 /// Zeros are not the end of the log if bytes are known to have been durable there.
 #[test]
-fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
+fn zeroed_records_are_damage_if_known_to_be_durable() {
     let disk = damaged_by_a_crash();
     let (_, records) = read(&disk, 1, None).unwrap();
     let (mut damages, mut ends) = (0, 0);
     for (number, layout) in (1..).zip(&layouts(&disk)) {
-        let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().begun_bytes as usize;
+        let begun = Head::parse(layout.bytes.first_chunk().unwrap()).unwrap().initial_bytes as usize;
         for (&start, &next) in layout.starts[1..].iter().zip(&layout.starts[2..]) {
             for (end, durable) in [(next, layout.durable), (layout.bytes.len(), begun)] {
                 let mut bytes = layout.bytes.clone();
@@ -160,7 +165,7 @@ fn records_of_zeros_are_damage_if_anything_vouches_for_them() {
                     }
                     Ok((end, found)) => {
                         assert!(number == 3 && start >= durable, "{context}");
-                        assert_eq!((end.bytes, end.cut), (start as u64, None), "{context}");
+                        assert_eq!((end.bytes, end.torn_tail), (start as u64, None), "{context}");
                         assert!(records.starts_with(&found) && found.len() < records.len(), "{context}");
                         ends += 1;
                     }
@@ -184,7 +189,7 @@ fn missing_files_are_named() {
 }
 
 #[test]
-fn files_of_others_are_refused() {
+fn files_of_other_logs_are_rejected() {
     let disk = damaged_by_a_crash();
     let at_of = |result: Result<(LogEnd, Payloads), OpenError>| match result.map(|read| read.0) {
         Err(OpenError::Corrupt { path, at, .. }) => (path, at),

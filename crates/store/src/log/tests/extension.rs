@@ -46,7 +46,7 @@ fn a_disk_without_a_step_has_no_zeros() {
 }
 
 #[test]
-fn zeros_up_to_the_end_are_no_tail_and_anything_else_is() {
+fn zeros_at_the_end_are_not_a_torn_tail() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     (0..4).for_each(|_| append_synced(&log, 0));
@@ -55,14 +55,14 @@ fn zeros_up_to_the_end_are_no_tail_and_anything_else_is() {
         let mut bytes = [&written[..], &vec![0; zeros]].concat();
         disk.put(&log_name(1), &bytes);
         let (end, records) = read(&disk, 1, Some(0)).unwrap();
-        assert_eq!((end.bytes, end.cut), (log.bytes(), None), "{zeros} zeros");
-        assert_eq!((end.settled_bytes < end.bytes, records), (true, payloads(1..=4, 0)), "{zeros} zeros");
+        assert_eq!((end.bytes, end.torn_tail), (log.bytes(), None), "{zeros} zeros");
+        assert_eq!((end.durable_bytes < end.bytes, records), (true, payloads(1..=4, 0)), "{zeros} zeros");
         bytes.push(1);
         for behind in [0, 1, 700] {
             disk.put(&log_name(1), &[&bytes[..], &vec![0; behind]].concat());
             let (end, records) = read(&disk, 1, Some(0)).unwrap();
-            let cut = end.cut.map(|cut| (cut.at, cut.bytes));
-            assert_eq!(cut, Some((log.bytes(), zeros as u64 + 1)), "{zeros} zeros before, {behind} behind");
+            let torn_tail = end.torn_tail.map(|torn_tail| (torn_tail.at, torn_tail.bytes));
+            assert_eq!(torn_tail, Some((log.bytes(), zeros as u64 + 1)), "{zeros} zeros before, {behind} behind");
             assert_eq!((end.bytes, records), (log.bytes(), payloads(1..=4, 0)));
         }
     }
@@ -70,7 +70,7 @@ fn zeros_up_to_the_end_are_no_tail_and_anything_else_is() {
 
 /// A group whose first sectors did not reach the medium, while the others did.
 #[test]
-fn whole_records_behind_zeros_are_a_tail_unless_they_say_that_something_was_there() {
+fn records_after_zeros_are_a_tail_unless_they_state_that_the_zeros_were_durable() {
     for is_synced_between in [false, true] {
         let disk = new_disk();
         let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
@@ -92,7 +92,10 @@ fn whole_records_behind_zeros_are_a_tail_unless_they_say_that_something_was_ther
         } else {
             let (end, records) = result.unwrap();
             assert_eq!(records, payloads(1..=2, 0));
-            assert_eq!(end.cut.map(|cut| (cut.at, cut.bytes)), Some((start as u64, log.bytes() - start as u64)));
+            assert_eq!(
+                end.torn_tail.map(|torn_tail| (torn_tail.at, torn_tail.bytes)),
+                Some((start as u64, log.bytes() - start as u64))
+            );
         }
     }
 }

@@ -49,12 +49,12 @@ fn check(fault: Fault) -> bool {
     let log = Log::resume(shared(&disk), DATABASE, &end).unwrap_or_else(|error| panic!("{context}: {error}"));
     (0..3).for_each(|_| append_synced(&log, 0));
     let (end, records) = read(&disk.after_power_loss(1), 1, Some(0)).unwrap();
-    assert!(records == payloads(1..=log.last_sequence(), 0) && end.cut.is_none(), "{context}");
+    assert!(records == payloads(1..=log.last_sequence(), 0) && end.torn_tail.is_none(), "{context}");
     has_failed
 }
 
 #[test]
-fn a_failure_at_every_change_is_for_ever() {
+fn a_failure_at_any_change_is_permanent() {
     for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom] {
         let changes = (0..).take_while(|at| check(fault(*at))).count();
         assert!(changes > 40, "only {changes} changes failed");
@@ -81,13 +81,13 @@ fn a_failed_read_is_an_error_and_not_an_end() {
 }
 
 #[test]
-fn a_file_that_cannot_be_begun_leaves_the_log_in_the_one_before() {
+fn the_log_stays_in_its_file_if_the_next_one_cannot_be_created() {
     let new = "log/0000000000000002.log.new";
     for failing in ["create", "write", "sync"] {
         let disk = new_disk();
         let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
         append(&log, 0).unwrap();
-        disk.set_fault(Some(Fault::FailEvery(format!("{failing} {new}").leak(), true)));
+        disk.set_fault(Some(Fault::FailEvery { change: format!("{failing} {new}").leak(), has_effect: true }));
         let error = log.rotate().unwrap_err().to_string();
         assert!(error.contains(&format!("cannot {failing} /simulated/{new}")), "{error}");
         assert_eq!((log.number(), log.durable_sequence()), (1, 1));
@@ -100,12 +100,12 @@ fn a_file_that_cannot_be_begun_leaves_the_log_in_the_one_before() {
 }
 
 #[test]
-fn a_file_that_cannot_be_extended_fails_the_log_which_can_go_on_in_another() {
+fn a_log_whose_file_cannot_be_extended_can_continue_in_another() {
     for has_effect in [false, true] {
         let disk = new_disk();
         let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
         (0..2).for_each(|_| append_synced(&log, 0));
-        disk.set_fault(Some(Fault::FailEvery("extend log/0000000000000001.log.new", has_effect)));
+        disk.set_fault(Some(Fault::FailEvery { change: "extend log/0000000000000001.log.new", has_effect }));
         // These fit without an extension.
         (0..2).for_each(|_| append_synced(&log, 0));
         let position = append(&log, 0).unwrap();
@@ -119,12 +119,12 @@ fn a_file_that_cannot_be_extended_fails_the_log_which_can_go_on_in_another() {
         append_synced(&log, 0);
         assert!(length(&disk, 2) > log.bytes());
         let (end, records) = read(&disk.after_power_loss(0), 1, Some(0)).unwrap();
-        assert_eq!((records, end.cut), (payloads(1..=6, 0), None));
+        assert_eq!((records, end.torn_tail), (payloads(1..=6, 0), None));
     }
 }
 
 #[test]
-fn what_was_covered_before_a_failure_stays_acknowledged() {
+fn records_flushed_before_a_failure_stay_acknowledged() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     let first = append(&log, 0).unwrap();

@@ -96,7 +96,7 @@ fn gated() -> (Arc<GatedDisk>, Log, Receiver<()>, Sender<()>) {
 }
 
 #[test]
-fn whoever_waits_for_a_leader_shares_the_next_sync() {
+fn followers_of_a_leader_share_the_next_sync() {
     const FOLLOWERS: u64 = 8;
     let (disk, log, has_begun, go) = gated();
     let log = &log;
@@ -121,11 +121,11 @@ fn whoever_waits_for_a_leader_shares_the_next_sync() {
     let (end, records) = read(&*disk, 1, Some(0)).unwrap();
     assert_eq!(records, payloads(1..=1 + FOLLOWERS, 0));
     // The second group states that the first is durable.
-    assert_eq!(end.settled_sequence, 1);
+    assert_eq!(end.durable_sequence, 1);
 }
 
 #[test]
-fn who_only_needs_writing_does_not_sync() {
+fn a_flush_that_only_writes_does_not_sync() {
     let (_, log, has_begun, go) = gated();
     let position = append(&log, 0).unwrap();
     log.flush(position, Durability::Written).unwrap();
@@ -136,7 +136,7 @@ fn who_only_needs_writing_does_not_sync() {
 }
 
 #[test]
-fn waiters_are_told_of_the_leaders_failure() {
+fn followers_get_the_failure_of_the_leader() {
     let (_, log, has_begun, go) = gated();
     let log = &log;
     let first = append(log, 0).unwrap();
@@ -183,5 +183,5 @@ fn threads_append_flush_and_rotate_at_once() {
     log.close().unwrap();
     assert_eq!(log.number(), 1 + RECORDS / 10);
     let (end, records) = read(&disk.after_power_loss(1), 1, Some(0)).unwrap();
-    assert_eq!((records, end.cut), (payloads(1..=THREADS * RECORDS, 0), None));
+    assert_eq!((records, end.torn_tail), (payloads(1..=THREADS * RECORDS, 0), None));
 }

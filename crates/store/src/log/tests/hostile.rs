@@ -6,7 +6,7 @@ use super::*;
 use crate::log::format::{HEAD_BYTES, Head, RECORD_MAGIC, frame, seal};
 
 const HEAD: Head =
-    Head { database: DATABASE, number: 1, last_sequence: 0, before_bytes: 0, begun_bytes: HEAD_BYTES as u64 };
+    Head { database: DATABASE, number: 1, last_sequence: 0, previous_bytes: 0, initial_bytes: HEAD_BYTES as u64 };
 
 fn read_file(head: Head, behind: &[u8]) -> Result<(LogEnd, Payloads), OpenError> {
     let disk = new_disk();
@@ -16,7 +16,7 @@ fn read_file(head: Head, behind: &[u8]) -> Result<(LogEnd, Payloads), OpenError>
 }
 
 #[test]
-fn random_bytes_behind_a_head_are_cut_off_up_to_the_zeros() {
+fn random_bytes_after_a_head_are_cut_off_up_to_the_zeros() {
     for seed in 0..2_000 {
         let mut random = Random(seed);
         let mut bytes = Vec::new();
@@ -32,7 +32,7 @@ fn random_bytes_behind_a_head_are_cut_off_up_to_the_zeros() {
         let (end, records) = read_file(HEAD, &bytes).unwrap();
         assert!(records.is_empty() && end.bytes == HEAD_BYTES as u64, "seed {seed}");
         let tail = bytes.iter().rposition(|byte| *byte != 0).map(|last| last as u64 + 1);
-        assert_eq!(end.cut.map(|cut| cut.bytes), tail, "seed {seed}");
+        assert_eq!(end.torn_tail.map(|torn_tail| torn_tail.bytes), tail, "seed {seed}");
     }
 }
 
@@ -42,20 +42,20 @@ fn heads_with_any_numbers_never_panic() {
     let mut record = Vec::new();
     frame(&mut record, 0, &[b"payload"]);
     for last_sequence in extremes {
-        for before_bytes in extremes {
-            for begun_bytes in extremes {
-                let head = Head { last_sequence, before_bytes, begun_bytes, ..HEAD };
+        for previous_bytes in extremes {
+            for initial_bytes in extremes {
+                let head = Head { last_sequence, previous_bytes, initial_bytes, ..HEAD };
                 seal(&mut record, 0, head.seed());
                 let result = read_file(head, &record);
                 // The record is valid only if its number follows, and the file is as long as the head states.
-                let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&begun_bytes);
+                let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&initial_bytes);
                 assert_eq!(result.is_ok(), fits, "{head:?}");
                 let disk = new_disk();
                 let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
                 append_synced(&log, 0);
                 disk.put(&log_name(2), &Head { number: 2, ..head }.to_bytes());
-                let counts = [(0, HEAD_BYTES as u64), (1, log.bytes())].contains(&(last_sequence, before_bytes));
-                let fits = counts && begun_bytes == HEAD_BYTES as u64;
+                let counts = [(0, HEAD_BYTES as u64), (1, log.bytes())].contains(&(last_sequence, previous_bytes));
+                let fits = counts && initial_bytes == HEAD_BYTES as u64;
                 assert_eq!(read(&disk, 1, None).is_ok(), fits, "{head:?}");
             }
         }
@@ -64,7 +64,7 @@ fn heads_with_any_numbers_never_panic() {
 
 /// A valid record in the wrong position is not a torn write. It must be an error, because nothing else would notice it.
 #[test]
-fn records_that_contradict_their_place_are_damage() {
+fn records_that_contradict_their_position_are_damage() {
     for (sequence, durable) in [(2, 0), (0, 0), (u64::MAX, 0), (1, HEAD_BYTES as u64 + 1), (1, u64::MAX)] {
         let mut record = Vec::new();
         frame(&mut record, sequence, &[b"payload"]);
@@ -77,7 +77,7 @@ fn records_that_contradict_their_place_are_damage() {
 /// A payload may hold the bytes of records: copies from this file, or a record that claims durability under another
 /// head.
 #[test]
-fn records_inside_a_torn_payload_vouch_for_nothing() {
+fn records_inside_a_torn_payload_prove_nothing_durable() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     (0..4).for_each(|_| append_synced(&log, 0));
@@ -96,7 +96,7 @@ fn records_inside_a_torn_payload_vouch_for_nothing() {
     bytes[copy.len() + 16] ^= 1;
     disk.put(&name, &bytes);
     let (end, records) = read(&disk, 1, None).unwrap();
-    assert_eq!((records, end.cut.unwrap().at), (payloads(1..=4, 0), copy.len() as u64));
+    assert_eq!((records, end.torn_tail.unwrap().at), (payloads(1..=4, 0), copy.len() as u64));
     // The same bytes under the file's own seed prove that bytes were durable.
     disk.put(&name, &[&bytes[..], &claim(own_seed)].concat());
     assert!(matches!(read(&disk, 1, None), Err(OpenError::Corrupt { at, .. }) if at == copy.len() as u64));

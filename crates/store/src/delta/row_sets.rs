@@ -1,4 +1,4 @@
-//! Sets of rows: the deleted rows of a container, and the rows that a transaction has locked.
+//! Sets of rows: the deleted rows of a container, and the rows that a transaction has deleted or locked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,14 +43,14 @@ impl DeletedRows {
         if self.segments.len() <= index {
             self.segments.resize(index + 1, None);
         }
-        let known = self.segments[index].get_or_insert_default();
-        let before = known.len();
-        add(Arc::make_mut(known), rows);
-        self.count += known.len() - before;
+        let existing = self.segments[index].get_or_insert_default();
+        let before = existing.len();
+        insert_all(Arc::make_mut(existing), rows);
+        self.count += existing.len() - before;
     }
 }
 
-/// Rows of any containers of a table.
+/// Set of row ids of one table, from any of its containers.
 #[derive(Clone, Debug, Default)]
 pub struct RowSet {
     segments: BTreeMap<(ContainerId, u16), RoaringBitmap>,
@@ -65,8 +65,8 @@ impl RowSet {
         is_new
     }
 
-    /// Adds ascending rows of one segment that all follow the rows of that segment in the set. Otherwise adds none, and
-    /// returns false.
+    /// Adds ascending rows of one segment that all follow the rows of that segment in the set. If they do not, adds
+    /// none and returns false.
     pub fn append(&mut self, rows: &[RowId]) -> bool {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
         let segment = (first.container(), first.segment());
@@ -74,14 +74,14 @@ impl RowSet {
             return false;
         }
         let (low, high) = (u32::from(first.row()), u32::from(last.row()));
-        let known = self.segments.entry(segment).or_default();
-        if known.max().is_some_and(|known| known >= low) {
+        let existing = self.segments.entry(segment).or_default();
+        if existing.max().is_some_and(|greatest| greatest >= low) {
             return false;
         }
         if (high - low) as usize + 1 == rows.len() {
-            known.insert_range(low..=high);
+            existing.insert_range(low..=high);
         } else {
-            known.extend(rows.iter().map(|row| u32::from(row.row())));
+            existing.extend(rows.iter().map(|row| u32::from(row.row())));
         }
         self.count += rows.len() as u64;
         true
@@ -94,10 +94,10 @@ impl RowSet {
 
     /// Adds rows of a segment.
     pub(crate) fn add(&mut self, container: ContainerId, segment: u16, rows: &RoaringBitmap) {
-        let known = self.segments.entry((container, segment)).or_default();
-        let before = known.len();
-        add(known, rows);
-        self.count += known.len() - before;
+        let existing = self.segments.entry((container, segment)).or_default();
+        let before = existing.len();
+        insert_all(existing, rows);
+        self.count += existing.len() - before;
     }
 
     /// Adds all rows of another set.
@@ -132,24 +132,24 @@ impl RowSet {
     }
 }
 
-/// Up to this number, rows are added and looked up one by one instead of with an operation on the whole set.
-const FEW: u64 = 8;
+/// Maximum number of rows that are added or looked up one by one instead of with an operation on the whole set.
+const ONE_BY_ONE_MAX: u64 = 8;
 
-fn add(known: &mut RoaringBitmap, rows: &RoaringBitmap) {
-    if rows.len() > FEW {
-        *known |= rows;
+fn insert_all(set: &mut RoaringBitmap, rows: &RoaringBitmap) {
+    if rows.len() > ONE_BY_ONE_MAX {
+        *set |= rows;
         return;
     }
     for row in rows {
-        known.insert(row);
+        set.insert(row);
     }
 }
 
-/// Whether a set, which may be large, contains any of some rows.
-pub(crate) fn meets(known: &RoaringBitmap, rows: &RoaringBitmap) -> bool {
+/// Whether `set`, which may be large, contains any of `rows`.
+pub(crate) fn intersects(set: &RoaringBitmap, rows: &RoaringBitmap) -> bool {
     match rows.len() {
-        ..=FEW => rows.iter().any(|row| known.contains(row)),
-        _ => !known.is_disjoint(rows),
+        ..=ONE_BY_ONE_MAX => rows.iter().any(|row| set.contains(row)),
+        _ => !set.is_disjoint(rows),
     }
 }
 

@@ -11,43 +11,44 @@ const NOTHING: &str = "taut nothing";
 
 /// Replaces `DO NOTHING` in clauses of `MERGE` with a write to the column [`NOTHING`], and returns the tokens of the
 /// new text. Returns `None` for texts without such clauses.
-pub fn with_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
-    let has = |word: &str| sql.as_bytes().windows(word.len()).any(|at| at.eq_ignore_ascii_case(word.as_bytes()));
-    if !has("matched") || !has("nothing") {
+pub fn replace_do_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
+    let contains =
+        |word: &str| sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()));
+    if !contains("matched") || !contains("nothing") {
         return None;
     }
     // Invalid tokens are left to the parser, whose error is better.
     let tokens = Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()?;
     let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
-    let mut found = false;
-    let mut written: Vec<TokenWithSpan> = Vec::new();
+    let mut is_replaced = false;
+    let mut output: Vec<TokenWithSpan> = Vec::new();
     while let Some(token) = words.next() {
-        let is_then = written.last().is_some_and(|last| is_word(last, Keyword::THEN));
-        let is_nothing =
+        let is_then = output.last().is_some_and(|last| is_word(last, Keyword::THEN));
+        let is_do_nothing =
             is_then && is_word(&token, Keyword::DO) && words.next_if(|next| is_word(next, Keyword::NOTHING)).is_some();
-        match is_nothing.then(|| stand_in(&written)).flatten() {
-            Some(stand_in) => {
-                found = true;
+        match is_do_nothing.then(|| replacement(&output)).flatten() {
+            Some(replacement) => {
+                is_replaced = true;
                 let span = token.span;
-                written.extend(stand_in.into_iter().map(|token| TokenWithSpan { token, span }));
+                output.extend(replacement.into_iter().map(|token| TokenWithSpan { token, span }));
             }
-            None => written.push(token),
+            None => output.push(token),
         }
     }
-    found.then_some(written)
+    is_replaced.then_some(output)
 }
 
 /// Whether an action is the replacement of `DO NOTHING`.
-pub(super) fn is_nothing(action: &MergeAction) -> bool {
-    let is_only = |name: &ObjectName| match name.0.as_slice() {
+pub(super) fn is_do_nothing(action: &MergeAction) -> bool {
+    let is_nothing_column = |name: &ObjectName| match name.0.as_slice() {
         [part] => part.as_ident().is_some_and(|part| part.value == NOTHING),
         _ => false,
     };
     match action {
-        MergeAction::Insert(insert) => matches!(insert.columns.as_slice(), [name] if is_only(name)),
+        MergeAction::Insert(insert) => matches!(insert.columns.as_slice(), [name] if is_nothing_column(name)),
         MergeAction::Update(update) => matches!(
             update.assignments.as_slice(),
-            [Assignment { target: AssignmentTarget::ColumnName(name), .. }] if is_only(name)
+            [Assignment { target: AssignmentTarget::ColumnName(name), .. }] if is_nothing_column(name)
         ),
         MergeAction::Delete { .. } => false,
     }
@@ -55,16 +56,16 @@ pub(super) fn is_nothing(action: &MergeAction) -> bool {
 
 /// Returns the replacement of `DO NOTHING` for the clause at the end of `tokens`. A clause for source rows without a
 /// match can only insert; the others update.
-fn stand_in(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
+fn replacement(tokens: &[TokenWithSpan]) -> Option<Vec<Token>> {
     // A CASE in the condition has other words after WHEN.
     let is_clause = |words: &[TokenWithSpan]| match is_word(&words[1], Keyword::NOT) {
         true => is_word(&words[0], Keyword::WHEN) && is_word(&words[2], Keyword::MATCHED),
         false => is_word(&words[0], Keyword::WHEN) && is_word(&words[1], Keyword::MATCHED),
     };
     let clause = tokens.windows(3).rposition(is_clause)?;
-    let is = |index: usize, keyword| tokens.get(clause + index).is_some_and(|token| is_word(token, keyword));
-    let is_not = is(1, Keyword::NOT);
-    let is_by_source = is(3, Keyword::BY) && is(4, Keyword::SOURCE);
+    let next_is = |index: usize, keyword| tokens.get(clause + index).is_some_and(|token| is_word(token, keyword));
+    let is_not = next_is(1, Keyword::NOT);
+    let is_by_source = next_is(3, Keyword::BY) && next_is(4, Keyword::SOURCE);
     let text = match is_not && !is_by_source {
         true => format!("INSERT (\"{NOTHING}\") VALUES (NULL)"),
         false => format!("UPDATE SET \"{NOTHING}\" = NULL"),

@@ -1,11 +1,11 @@
 //! Takes a backup: pins the state of one commit, and copies its files while commits and checkpoints continue.
 //!
 //! ```text
-//!   fix       all commits so far are synced; the catalog of the last one pins its blocks
+//!   pin       all commits so far are synced; the catalog of the last one pins its blocks
 //!   copy      blocks that no backup has, the catalog, rows that are in no block
 //!   archive   commits since the previous backup, and the blocks that they added, if the log was retained
 //!   complete  the manifest is renamed into place          <- from here on the backup is valid
-//!   release   the database retains only what comes after the backup
+//!   release   the database retains only files that the next backup needs
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -15,14 +15,14 @@ use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::commits::{write_commit, write_head};
+use super::commits::{write_commit, write_header};
 use super::directory::{BackupDirectory, BackupFileKind, backup_file_name};
 use super::error::BackupError;
-use super::manifest::{BlockKey, BlockSum, FileSum, LogManifest, Manifest, TableManifest};
-use super::overlap::refuse_overlap;
+use super::manifest::{BlockChecksum, BlockKey, FileChecksum, LogManifest, Manifest, TableManifest};
+use super::overlap::check_overlap;
 use super::{BackupLog, BackupOptions, BackupProgress, BackupReport, COPY_BYTES, Progress};
 use crate::catalog::file::changes_of;
-use crate::catalog::format::{self, DeltaFile};
+use crate::catalog::format::{self, DeltaFileEntry};
 use crate::catalog::record;
 use crate::disk::{Disk, FileDisk};
 use crate::error::{CommitError, OpenError, ReadError};
@@ -36,8 +36,8 @@ impl Store {
     /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier
     /// backup in the directory has are not copied again. Readers, commits and checkpoints continue during the backup.
     ///
-    /// The backup calls `progress` repeatedly, and is cancelled if `progress` breaks. `progress` must not use the
-    /// store.
+    /// The backup calls `progress` repeatedly. It is cancelled if `progress` returns `ControlFlow::Break`. `progress`
+    /// must not use the store.
     ///
     /// # Errors
     /// If the directory holds something else, overlaps the database or cannot be written, or if the database is
@@ -51,7 +51,7 @@ impl Store {
         let database = self.path();
         // A database in memory has no directory.
         if database.exists() {
-            refuse_overlap(to.as_ref(), &database)?;
+            check_overlap(to.as_ref(), &database)?;
         }
         self.backup_to(Arc::new(FileDisk::new(to)), options, progress)
     }
@@ -69,30 +69,30 @@ impl Store {
         if options.keep == Some(0) {
             return Err(BackupError::KeepsNone);
         }
-        let _only_one = self.inner.backups.lock();
+        let _backup_lock = self.inner.backups.lock();
         let mut directory = BackupDirectory::create(disk)?;
         self.check_history(&directory)?;
         let retained = self.retained_files();
-        let fixed = self.fix(options.log)?;
-        let taken = Backup { store: self, directory: &mut directory, fixed: &fixed, written: 0 }.take(progress);
-        let (mut report, continues) = match taken {
-            Ok(taken) => taken,
+        let pinned = self.pin_state(options.log)?;
+        let result = Backup { store: self, directory: &mut directory, pinned: &pinned, written: 0 }.run(progress);
+        let (mut report, continues) = match result {
+            Ok(finished) => finished,
             Err(error) => {
                 // Retention for an earlier backup continues. Retention that this backup began ends. If that fails, its
                 // files stay until the next backup with the log.
-                if retained.is_none() && fixed.token.is_some() {
-                    let _ = self.retain(None);
+                if retained.is_none() && pinned.token.is_some() {
+                    let _ = self.set_retention(None);
                 }
                 // Removes partial files, because the backup may have failed for lack of space. If this fails, the next
                 // backup removes them.
-                let _ = directory.read_again().and_then(|()| directory.tidy());
+                let _ = directory.reread_manifests().and_then(|()| directory.remove_unneeded_files());
                 return Err(error);
             }
         };
-        match fixed.token {
-            Some(token) => self.release(&fixed, token)?,
-            // The log was retained for the backups in this directory, which continue without it. So the retention ends.
-            None if continues => self.retain(None)?,
+        match pinned.token {
+            Some(token) => self.advance_retention(&pinned, token)?,
+            // The log was retained for the backups in this directory. They continue without the log, so retention ends.
+            None if continues => self.set_retention(None)?,
             None => {}
         }
         if let Some(keep) = options.keep {
@@ -110,8 +110,8 @@ impl Store {
         if self.inner.is_read_only() {
             return Err(BackupError::ReadOnly);
         }
-        let _only_one = self.inner.backups.lock();
-        self.retain(None)
+        let _backup_lock = self.inner.backups.lock();
+        self.set_retention(None)
     }
 
     /// Whether log files and replaced blocks are retained for the next backup.
@@ -124,7 +124,7 @@ impl Store {
     }
 
     /// Pins the state that is backed up, and begins or extends retention if `with_log`.
-    fn fix(&self, with_log: bool) -> Result<Fixed, BackupError> {
+    fn pin_state(&self, with_log: bool) -> Result<PinnedState, BackupError> {
         let inner = &*self.inner;
         if inner.is_read_only() {
             if with_log {
@@ -135,8 +135,8 @@ impl Store {
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
             // A refresh replaces `newest` and `last_time` together under this lock.
             let catalog = Arc::clone(&commits.newest);
-            let next_numbers = inner.directory.next_numbers();
-            return Ok(Fixed { catalog, next_numbers, time, token: None, log: 0, retained: None });
+            let next_ids = inner.directory.next_ids();
+            return Ok(PinnedState { catalog, next_ids, time, token: None, log: 0, retained: None });
         }
         // A running checkpoint would remove log files that must be retained from now on.
         let _no_checkpoint = inner.checkpoints.lock();
@@ -156,55 +156,56 @@ impl Store {
                     retention.file.tokens.push(token);
                     retention
                 }
-                none => {
-                    let file = RetentionFile { from: log, version: catalog.version, tokens: vec![token] };
-                    none.insert(Retention { file, archived: Arc::new(block_ids(&catalog)), blocks: Vec::new() })
+                empty => {
+                    let file = RetentionFile { first_log: log, version: catalog.version, tokens: vec![token] };
+                    empty.insert(Retention { file, archived: Arc::new(block_ids(&catalog)), blocks: Vec::new() })
                 }
             };
             let written = retention.clone();
-            let next_numbers = inner.directory.next_numbers();
+            let next_ids = inner.directory.next_ids();
             drop(commits);
             if let Err(error) = written.write(&inner.directory) {
                 self.undo_retention(retained);
                 return Err(error.into());
             }
-            return Ok(Fixed { catalog, next_numbers, time, token: Some(token), log, retained });
+            return Ok(PinnedState { catalog, next_ids, time, token: Some(token), log, retained });
         }
-        Ok(Fixed { catalog, next_numbers: inner.directory.next_numbers(), time, token, log, retained })
+        Ok(PinnedState { catalog, next_ids: inner.directory.next_ids(), time, token, log, retained })
     }
 
     /// Restores the retention to what it was before a backup that could not begin.
     fn undo_retention(&self, before: Option<Retention>) {
         let mut commits = self.inner.commits.lock();
-        let now = commits.retention.take();
+        let current = commits.retention.take();
         match before {
             // Blocks that were replaced since then stay retained.
             Some(before) => {
-                commits.retention = now.map(|now| Retention { file: before.file, ..now });
+                commits.retention = current.map(|current| Retention { file: before.file, ..current });
             }
             None => {
                 drop(commits);
                 // The file may have been written despite the error. If it cannot be removed, the next opening retains
                 // files again, until the next backup.
                 let _ = Retention::remove(&self.inner.directory);
-                now.into_iter()
-                    .flat_map(|now| now.blocks)
+                current
+                    .into_iter()
+                    .flat_map(|current| current.blocks)
                     .for_each(|(version, block)| block.remove_at_version(version));
             }
         }
     }
 
-    /// Releases what was retained for a backup that is now complete. Retains what comes after it.
-    fn release(&self, fixed: &Fixed, token: u64) -> Result<(), BackupError> {
-        let file = RetentionFile { from: fixed.log, version: fixed.catalog.version, tokens: vec![token] };
-        self.retain(Some((file, Arc::new(block_ids(&fixed.catalog)))))
+    /// Releases the files that were retained for a backup that is now complete. Retains files for the next one.
+    fn advance_retention(&self, pinned: &PinnedState, token: u64) -> Result<(), BackupError> {
+        let file = RetentionFile { first_log: pinned.log, version: pinned.catalog.version, tokens: vec![token] };
+        self.set_retention(Some((file, Arc::new(block_ids(&pinned.catalog)))))
     }
 
-    /// Replaces the retention, or ends it if `from` is `None`. The file `log/retained` changes before blocks are
+    /// Replaces the retention, or ends it if `new` is `None`. The file `log/retained` changes before blocks are
     /// released.
-    fn retain(&self, from: Option<(RetentionFile, Arc<HashSet<BlockId>>)>) -> Result<(), BackupError> {
+    fn set_retention(&self, new: Option<(RetentionFile, Arc<HashSet<BlockId>>)>) -> Result<(), BackupError> {
         let directory = &self.inner.directory;
-        match &from {
+        match &new {
             Some((file, archived)) => {
                 let next = Retention { file: file.clone(), archived: Arc::clone(archived), blocks: Vec::new() };
                 next.write(directory)?;
@@ -213,15 +214,15 @@ impl Store {
         }
         let mut commits = self.inner.commits.lock();
         let Some(before) = commits.retention.take() else { return Ok(()) };
-        let stays = |version: u64, block: &BlockFile| {
-            from.as_ref().is_some_and(|(file, archived)| version > file.version && !archived.contains(&block.id()))
+        let is_still_needed = |version: u64, block: &BlockFile| {
+            new.as_ref().is_some_and(|(file, archived)| version > file.version && !archived.contains(&block.id()))
         };
-        let (stay, go): (Vec<_>, Vec<_>) =
-            before.blocks.into_iter().partition(|(version, block)| stays(*version, block));
-        commits.retention = from.map(|(file, archived)| Retention { file, archived, blocks: stay });
+        let (needed, released): (Vec<_>, Vec<_>) =
+            before.blocks.into_iter().partition(|(version, block)| is_still_needed(*version, block));
+        commits.retention = new.map(|(file, archived)| Retention { file, archived, blocks: needed });
         drop(commits);
         // Removing files can take long, so the lock on commits is released first.
-        go.iter().for_each(|(version, block)| block.remove_at_version(*version));
+        released.iter().for_each(|(version, block)| block.remove_at_version(*version));
         Ok(())
     }
 }
@@ -232,9 +233,9 @@ fn block_ids(catalog: &Catalog) -> HashSet<BlockId> {
 
 /// The pinned state that is backed up. Its catalog keeps the block files alive.
 #[derive(Debug)]
-struct Fixed {
+struct PinnedState {
     catalog: Arc<Catalog>,
-    next_numbers: (u64, u64),
+    next_ids: (u64, u64),
     time: i64,
     /// Random number of this backup, if the log is retained from this backup on.
     token: Option<u64>,
@@ -248,25 +249,27 @@ struct Fixed {
 struct Backup<'a> {
     store: &'a Store,
     directory: &'a mut BackupDirectory,
-    fixed: &'a Fixed,
+    pinned: &'a PinnedState,
     written: u64,
 }
 
 impl Backup<'_> {
     /// Takes the backup. Also returns whether it continues an earlier backup, for which the log was retained.
-    fn take(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
-        let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.fixed.catalog));
-        let continued = self.continued();
-        let mut sums = self.directory.blocks();
-        let mut counts =
-            Counts { total_bytes: catalog.blocks().map(|block| block.entry().file_bytes).sum(), ..Counts::default() };
+    fn run(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
+        let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.pinned.catalog));
+        let continued_backup = self.continued_backup();
+        let mut checksums = self.directory.blocks();
+        let mut counts = CopyCounts {
+            total_bytes: catalog.blocks().map(|block| block.entry().file_bytes).sum(),
+            ..CopyCounts::default()
+        };
         let mut tables = Vec::new();
         for table in catalog.tables() {
-            let blocks = self.copy_blocks(&table.name, &table.blocks, &mut sums, &mut counts, progress)?;
+            let blocks = self.copy_blocks(&table.name, &table.blocks, &mut checksums, &mut counts, progress)?;
             tables.push(TableManifest { id: table.id, name: table.name.clone(), blocks });
         }
-        let log = match (self.fixed.token, &continued) {
-            (Some(_), Some(base)) => self.archive(number, base, &tables, (&mut sums, &mut counts), progress)?,
+        let log = match (self.pinned.token, &continued_backup) {
+            (Some(_), Some(base)) => self.archive(number, base, &tables, (&mut checksums, &mut counts), progress)?,
             _ => None,
         };
         let (catalog_sum, delta) = self.write_catalog(number)?;
@@ -275,15 +278,15 @@ impl Backup<'_> {
             database: catalog.database,
             commit: catalog.version,
             timeline: catalog.timelines.of_version(catalog.version),
-            time: self.fixed.time,
+            time: self.pinned.time,
             written_bytes: self.written,
             catalog: catalog_sum,
             delta,
             tables,
-            token: self.fixed.token,
+            token: self.pinned.token,
             log,
         };
-        let log = match (self.fixed.token, &manifest.log) {
+        let log = match (self.pinned.token, &manifest.log) {
             (None, _) => BackupLog::None,
             (Some(_), None) => BackupLog::Begun,
             (Some(_), Some(log)) => BackupLog::Continued { base: log.base, commits: log.commits },
@@ -300,15 +303,15 @@ impl Backup<'_> {
             removed: Vec::new(),
         };
         self.directory.complete(manifest)?;
-        Ok((report, continued.is_some()))
+        Ok((report, continued_backup.is_some()))
     }
 
     /// The earlier backup that the retained log continues. Returns `None` if this directory does not have it.
-    fn continued(&self) -> Option<Manifest> {
-        let retained = self.fixed.retained.as_ref()?;
+    fn continued_backup(&self) -> Option<Manifest> {
+        let retained = self.pinned.retained.as_ref()?;
         let is_same = |manifest: &&Manifest| manifest.token.is_some_and(|token| retained.file.tokens.contains(&token));
         let base = self.directory.manifests.values().rev().find(is_same)?;
-        let commits = retained.file.version..=self.fixed.catalog.version;
+        let commits = retained.file.version..=self.pinned.catalog.version;
         // A copy of the database may have continued the backup already. This directory then has the history of that
         // copy.
         let is_free = self.directory.continuation(base.number).is_none();
@@ -320,15 +323,15 @@ impl Backup<'_> {
         &mut self,
         table: &str,
         blocks: &[Arc<BlockFile>],
-        sums: &mut HashMap<BlockKey, BlockSum>,
-        counts: &mut Counts,
+        checksums: &mut HashMap<BlockKey, BlockChecksum>,
+        counts: &mut CopyCounts,
         progress: Progress<'_>,
-    ) -> Result<Vec<BlockSum>, BackupError> {
+    ) -> Result<Vec<BlockChecksum>, BackupError> {
         let mut copied = Vec::with_capacity(blocks.len());
         for block in blocks {
             let (entry, key) = (block.entry(), BlockKey::of(block.entry()));
-            let known = sums.get(&key).filter(|sum| self.directory.has_block(sum, entry.header_bytes)).copied();
-            let sum = match known {
+            let existing = checksums.get(&key).filter(|sum| self.directory.has_block(sum, entry.header_bytes)).copied();
+            let sum = match existing {
                 Some(sum) => {
                     counts.shared += 1;
                     counts.done_bytes += sum.bytes();
@@ -338,10 +341,10 @@ impl Backup<'_> {
                 None => {
                     let file = self.copy_block(table, block, counts, progress)?;
                     counts.copied += 1;
-                    BlockSum(key.id, file.bytes, key.header, file.xxh3)
+                    BlockChecksum(key.id, file.bytes, key.header, file.xxh3)
                 }
             };
-            sums.insert(key, sum);
+            checksums.insert(key, sum);
             copied.push(sum);
         }
         Ok(copied)
@@ -352,9 +355,9 @@ impl Backup<'_> {
         &mut self,
         table: &str,
         block: &Arc<BlockFile>,
-        counts: &mut Counts,
+        counts: &mut CopyCounts,
         progress: Progress<'_>,
-    ) -> Result<FileSum, BackupError> {
+    ) -> Result<FileChecksum, BackupError> {
         let damaged = |source| BackupError::Source { table: table.to_owned(), source };
         let open = block.open_uncached().map_err(damaged)?;
         // A read error or a cancellation. Write errors are in `written`.
@@ -367,15 +370,15 @@ impl Backup<'_> {
             let mut copy = |bytes: Range<u64>, sum: Option<u64>| -> io::Result<()> {
                 use std::hash::Hasher;
                 let mut hasher = twox_hash::XxHash3_64::new();
-                let mut at = bytes.start;
-                while at < bytes.end {
-                    let end = bytes.end.min(at + COPY_BYTES);
-                    let read = open.read_raw(at..end).map_err(|error| fail(damaged(ReadError::File(error))))?;
+                let mut offset = bytes.start;
+                while offset < bytes.end {
+                    let end = bytes.end.min(offset + COPY_BYTES);
+                    let read = open.read_raw(offset..end).map_err(|error| fail(damaged(ReadError::File(error))))?;
                     hasher.write(&read);
                     to.write_all(&read)?;
-                    counts.done_bytes += end - at;
+                    counts.done_bytes += end - offset;
                     counts.report(progress).map_err(&mut fail)?;
-                    at = end;
+                    offset = end;
                 }
                 match sum {
                     Some(expected) if expected != hasher.finish() => {
@@ -410,20 +413,20 @@ impl Backup<'_> {
     }
 
     /// Writes the catalog, and a delta file if there are rows outside of blocks or deleted rows.
-    fn write_catalog(&mut self, number: u64) -> Result<(FileSum, Option<FileSum>), BackupError> {
-        let catalog = &*self.fixed.catalog;
+    fn write_catalog(&mut self, number: u64) -> Result<(FileChecksum, Option<FileChecksum>), BackupError> {
+        let catalog = &*self.pinned.catalog;
         let changes = changes_of(catalog)?;
         let delta = match changes.is_empty() {
             true => None,
             false => {
                 let bytes = record::to_bytes(&changes, catalog, None)?;
-                let sum = DeltaFile { bytes: bytes.len() as u64, checksum: checksum(&bytes) };
+                let sum = DeltaFileEntry { bytes: bytes.len() as u64, checksum: checksum(&bytes) };
                 let ((), written) =
                     self.directory.write_backup_file(number, BackupFileKind::Delta, |to| to.write_all(&bytes))?;
                 Some((sum, written))
             }
         };
-        let bytes = format::to_bytes(catalog, self.fixed.next_numbers, FIRST_LOG, delta.map(|(delta, _)| delta));
+        let bytes = format::to_bytes(catalog, self.pinned.next_ids, FIRST_LOG, delta.map(|(delta, _)| delta));
         let bytes = bytes?;
         let ((), catalog) =
             self.directory.write_backup_file(number, BackupFileKind::Catalog, |to| to.write_all(&bytes))?;
@@ -439,35 +442,35 @@ impl Backup<'_> {
         number: u64,
         base: &Manifest,
         tables: &[TableManifest],
-        (sums, counts): (&mut HashMap<BlockKey, BlockSum>, &mut Counts),
+        (checksums, counts): (&mut HashMap<BlockKey, BlockChecksum>, &mut CopyCounts),
         progress: Progress<'_>,
     ) -> Result<Option<LogManifest>, BackupError> {
-        let Some(retained) = &self.fixed.retained else { return Ok(None) };
-        let (disk, catalog) = (&*self.store.inner.directory.disk, &*self.fixed.catalog);
+        let Some(retained) = &self.pinned.retained else { return Ok(None) };
+        let (disk, catalog) = (&*self.store.inner.directory.disk, &*self.pinned.catalog);
         let named = base.tables.iter().chain(tables).map(|table| (table.id, table.name.clone()));
-        let mut added = Added { names: named.collect(), blocks: Vec::new(), last: base.commit };
+        let mut added = ArchivedCommits { names: named.collect(), blocks: Vec::new(), last: base.commit };
         let mut failure = None;
-        let from = retained.file.from;
+        let from = retained.file.first_log;
         // A checkpoint would begin another log file, and change the log file that is read here.
         let no_checkpoint = self.store.inner.checkpoints.lock();
         let ((), file) = self.directory.write_backup_file(number, BackupFileKind::Log, |to| {
-            write_head(to, catalog.database)?;
+            write_header(to, catalog.database)?;
             if base.commit == catalog.version {
                 return Ok(());
             }
-            let replayed = log::replay::<Stop>(disk, catalog.database, from, None, &mut |record| {
+            let replayed = log::replay::<ReplayEnd>(disk, catalog.database, from, None, &mut |record| {
                 if record.sequence > base.commit {
                     added.add(record.sequence, record.payload)?;
-                    write_commit(to, record.sequence, record.payload).map_err(Stop::Write)?;
-                    counts.report(progress).map_err(Stop::Cancelled)?;
+                    write_commit(to, record.sequence, record.payload).map_err(ReplayEnd::Write)?;
+                    counts.report(progress).map_err(ReplayEnd::Cancelled)?;
                 }
                 // Later records may be incomplete.
-                if record.sequence == catalog.version { Err(Stop::AtEnd) } else { Ok(()) }
+                if record.sequence == catalog.version { Err(ReplayEnd::AtEnd) } else { Ok(()) }
             });
             match replayed {
-                Err(Stop::Write(error)) => return Err(error),
-                Err(Stop::Cancelled(error)) => failure = Some(error),
-                Ok(_) | Err(Stop::AtEnd | Stop::Gap | Stop::Open(_)) => {}
+                Err(ReplayEnd::Write(error)) => return Err(error),
+                Err(ReplayEnd::Cancelled(error)) => failure = Some(error),
+                Ok(_) | Err(ReplayEnd::AtEnd | ReplayEnd::Gap | ReplayEnd::Open(_)) => {}
             }
             Ok(())
         })?;
@@ -483,23 +486,23 @@ impl Backup<'_> {
         // Blocks that were replaced since the state was pinned are in `present`, so they are not needed here.
         let replaced: HashMap<BlockId, &Arc<BlockFile>> =
             retained.blocks.iter().map(|(_, block)| (block.id(), block)).collect();
-        let mut of_tables = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
+        let mut replaced_by_table = Vec::<(TableManifest, Vec<Arc<BlockFile>>)>::new();
         for (table, entry) in added.blocks.iter().filter(|(_, entry)| !present.contains_key(&entry.id)) {
             let Some(block) = replaced.get(&entry.id) else {
                 self.directory.remove_backup_file(number, BackupFileKind::Log)?;
                 return Ok(None);
             };
-            if of_tables.last().is_none_or(|(last, _)| last.id != *table) {
+            if replaced_by_table.last().is_none_or(|(last, _)| last.id != *table) {
                 let name = added.names.get(table).cloned().unwrap_or_default();
-                of_tables.push((TableManifest { id: *table, name, blocks: Vec::new() }, Vec::new()));
+                replaced_by_table.push((TableManifest { id: *table, name, blocks: Vec::new() }, Vec::new()));
             }
-            of_tables.iter_mut().rev().take(1).for_each(|(_, blocks)| blocks.push(Arc::clone(block)));
+            replaced_by_table.iter_mut().rev().take(1).for_each(|(_, blocks)| blocks.push(Arc::clone(block)));
         }
         counts.total_bytes +=
-            of_tables.iter().flat_map(|(_, blocks)| blocks).map(|block| block.entry().file_bytes).sum::<u64>();
-        let mut tables = Vec::with_capacity(of_tables.len());
-        for (table, blocks) in of_tables {
-            let blocks = match self.copy_blocks(&table.name, &blocks, sums, counts, progress) {
+            replaced_by_table.iter().flat_map(|(_, blocks)| blocks).map(|block| block.entry().file_bytes).sum::<u64>();
+        let mut tables = Vec::with_capacity(replaced_by_table.len());
+        for (table, blocks) in replaced_by_table {
+            let blocks = match self.copy_blocks(&table.name, &blocks, checksums, counts, progress) {
                 // No table has the block any more, so it cannot be repaired. An error would recur in every later
                 // backup.
                 Err(BackupError::Source { source, .. }) if source.is_damage() => {
@@ -515,8 +518,8 @@ impl Backup<'_> {
     }
 }
 
-/// Tables and blocks that the commits since a backup added.
-struct Added {
+/// Names of tables and added blocks, from the commits since a backup.
+struct ArchivedCommits {
     /// Names of tables, by id.
     names: HashMap<TableId, String>,
     blocks: Vec<(TableId, BlockEntry)>,
@@ -524,12 +527,12 @@ struct Added {
     last: u64,
 }
 
-impl Added {
-    fn add(&mut self, sequence: u64, payload: &[u8]) -> Result<(), Stop> {
+impl ArchivedCommits {
+    fn add(&mut self, sequence: u64, payload: &[u8]) -> Result<(), ReplayEnd> {
         if sequence != self.last + 1 {
-            return Err(Stop::Gap);
+            return Err(ReplayEnd::Gap);
         }
-        let parsed = record::parse(payload).map_err(|_| Stop::Gap)?;
+        let parsed = record::parse(payload).map_err(|_| ReplayEnd::Gap)?;
         for change in &parsed.changes {
             if let Some((table, name)) = change.named_table() {
                 self.names.entry(table).or_insert_with(|| name.to_owned());
@@ -542,33 +545,33 @@ impl Added {
 }
 
 /// Why the replay of the log ended.
-enum Stop {
+enum ReplayEnd {
     AtEnd,
     /// Commits are missing or cannot be read.
     Gap,
     Write(io::Error),
     Cancelled(BackupError),
-    Open(#[expect(dead_code, reason = "the backup begins anew, whatever it is")] OpenError),
+    Open(#[expect(dead_code, reason = "whatever the error is, the backup begins a new log archive")] OpenError),
 }
 
-impl From<OpenError> for Stop {
+impl From<OpenError> for ReplayEnd {
     fn from(error: OpenError) -> Self {
         Self::Open(error)
     }
 }
 
 #[derive(Default)]
-struct Counts {
+struct CopyCounts {
     copied: u64,
     shared: u64,
     done_bytes: u64,
     total_bytes: u64,
 }
 
-impl Counts {
+impl CopyCounts {
     fn report(&self, progress: Progress<'_>) -> Result<(), BackupError> {
-        let now = BackupProgress { done_bytes: self.done_bytes, total_bytes: self.total_bytes };
-        match progress(now) {
+        let current = BackupProgress { done_bytes: self.done_bytes, total_bytes: self.total_bytes };
+        match progress(current) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(BackupError::Cancelled),
         }
@@ -576,8 +579,8 @@ impl Counts {
 }
 
 impl BackupDirectory {
-    fn remove_backup_file(&self, number: u64, part: BackupFileKind) -> Result<(), BackupError> {
-        let name = backup_file_name(number, part);
+    fn remove_backup_file(&self, number: u64, kind: BackupFileKind) -> Result<(), BackupError> {
+        let name = backup_file_name(number, kind);
         Ok(self.disk.remove(&name).map_err(|source| file_error(&*self.disk, "remove", &name, source))?)
     }
 }

@@ -1,4 +1,4 @@
-//! Row relocation while transactions delete and lock the rows. Only the mover notices it.
+//! Row relocation while transactions delete and lock the rows. Only the process that relocates them notices it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use taut_store::{CommitError, OldRows, RowOrder, RowRelocations, Store, Synchron
 use taut_testkit::Random;
 
 use crate::common::{
-    Contents, Failure, Move, append, assert_tidy, change_in, change_rows, contents, create_table, design, everything,
-    open, ready, write,
+    Contents, Failure, Relocation, all_old_rows, append, assert_tidy, change_in, change_rows, contents, create_table,
+    design, open, ready, write,
 };
 use crate::rows::{Deleting, delete, is_changed, poll, rows_with};
 
@@ -26,12 +26,12 @@ fn sample(disk: &SimulatedDisk) -> Result<(Store, TableId), Failure> {
     Ok((store, table))
 }
 
-fn read_move(store: &Store) -> Move {
-    Move::read(store, store.snapshot().table("t").unwrap(), &mut Random(7)).unwrap()
+fn read_relocation(store: &Store) -> Relocation {
+    Relocation::read(store, store.snapshot().table("t").unwrap(), &mut Random(7)).unwrap()
 }
 
-fn move_all(store: &Store) {
-    read_move(store).commit(store).unwrap();
+fn relocate_all(store: &Store) {
+    read_relocation(store).commit(store).unwrap();
 }
 
 /// Asserts that all rows except `deleted` exist, now and after reopening from the log or from the catalog.
@@ -55,10 +55,10 @@ fn assert_deleted(disk: &SimulatedDisk, store: &Store, deleted: &[i64]) {
 fn rows_deleted_since_they_were_read_stay_deleted() {
     let disk = SimulatedDisk::new();
     let (store, _) = sample(&disk).unwrap();
-    let moving = read_move(&store);
+    let relocation = read_relocation(&store);
     change_rows(&store, "t", &[], &[1, 6, 11]).unwrap();
     change_rows(&store, "t", &[], &[2, 12]).unwrap();
-    moving.commit(&store).unwrap();
+    relocation.commit(&store).unwrap();
     assert_eq!(store.snapshot().table("t").unwrap().blocks.len(), 1);
     assert!(store.snapshot().table("t").unwrap().delta.has_no_pages());
     change_rows(&store, "t", &[], &[3, 13]).unwrap();
@@ -75,9 +75,9 @@ fn rows_of_all_segments_are_found() {
     let across = store.begin();
     let deleted: Vec<i64> = (0..140_000).step_by(20_011).collect();
     delete(&across, table, &deleted[..3]).unwrap();
-    let moving = read_move(&store);
+    let relocation = read_relocation(&store);
     change_rows(&store, "t", &[], &deleted[3..5]).unwrap();
-    moving.commit(&store).unwrap();
+    relocation.commit(&store).unwrap();
     delete(&across, table, &deleted[5..]).unwrap();
     across.commit(Synchronous::Full).unwrap();
     let mut found = contents(&store).unwrap().remove("t").unwrap();
@@ -86,8 +86,8 @@ fn rows_of_all_segments_are_found() {
 }
 
 #[test]
-fn transactions_that_run_across_moves_change_the_rows_they_saw() {
-    for moves in 1..4 {
+fn transactions_that_span_relocations_change_the_rows_they_saw() {
+    for relocations in 1..4 {
         let disk = SimulatedDisk::new();
         let (store, table) = sample(&disk).unwrap();
         let [before, after, undone, back, late] = std::array::from_fn(|_| store.begin());
@@ -96,10 +96,10 @@ fn transactions_that_run_across_moves_change_the_rows_they_saw() {
         delete(&back, table, &[3]).unwrap();
         back.savepoint("s");
         delete(&back, table, &[4, 14]).unwrap();
-        let first = read_move(&store);
+        let first = read_relocation(&store);
         before.commit(Synchronous::Full).unwrap();
         first.commit(&store).unwrap();
-        (1..moves).for_each(|_| move_all(&store));
+        (1..relocations).for_each(|_| relocate_all(&store));
         delete(&after, table, &[5, 15]).unwrap();
         drop(undone);
         back.roll_back_to("s").unwrap();
@@ -107,9 +107,12 @@ fn transactions_that_run_across_moves_change_the_rows_they_saw() {
         assert_eq!(after.snapshot().table_of(table).unwrap().rows(), 16, "it sees what it saw");
         after.commit(Synchronous::Full).unwrap();
         back.commit(Synchronous::Full).unwrap();
-        // Rows that were deleted before the first relocation read them, after that, and after the relocations.
+        // Rows that were deleted before the first relocation read them, after it read them, and after all relocations.
         for values in [1, 11, 5, 15, 3] {
-            assert!(is_changed(&delete(&late, table, &[values]).unwrap_err()), "{values} after {moves} moves");
+            assert!(
+                is_changed(&delete(&late, table, &[values]).unwrap_err()),
+                "{values} after {relocations} relocations"
+            );
         }
         delete(&late, table, &[2]).unwrap();
         late.commit(Synchronous::Full).unwrap();
@@ -118,7 +121,7 @@ fn transactions_that_run_across_moves_change_the_rows_they_saw() {
 }
 
 #[test]
-fn what_a_transaction_did_goes_on_in_a_newer_version() {
+fn changes_of_a_transaction_are_kept_in_a_newer_version() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let one = store.begin();
@@ -126,9 +129,9 @@ fn what_a_transaction_did_goes_on_in_a_newer_version() {
     delete(&one, table, &[90]).unwrap();
     one.savepoint("s");
     for deleted in [2, 3] {
-        let moving = read_move(&store);
+        let relocation = read_relocation(&store);
         change_rows(&store, "t", &[], &[deleted]).unwrap();
-        moving.commit(&store).unwrap();
+        relocation.commit(&store).unwrap();
         one.refresh().unwrap();
         assert!(rows_with(&one, table, &[1, 2, 11, 90, deleted]).is_empty());
         delete(&one, table, &[deleted + 10]).unwrap();
@@ -136,22 +139,22 @@ fn what_a_transaction_did_goes_on_in_a_newer_version() {
     one.commit(Synchronous::Full).unwrap();
     let two = store.begin();
     delete(&two, table, &[91]).unwrap();
-    move_all(&store);
+    relocate_all(&store);
     two.commit(Synchronous::Full).unwrap();
     assert_deleted(&disk, &store, &[0, 10, 1, 11, 2, 12, 3, 13]);
 }
 
 #[test]
-fn a_savepoint_from_before_a_move_leads_to_the_rows_after_it() {
+fn a_savepoint_from_before_a_relocation_finds_the_rows_after_it() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let one = store.begin();
     delete(&one, table, &[1]).unwrap();
     one.savepoint("s");
-    move_all(&store);
+    relocate_all(&store);
     one.refresh().unwrap();
     delete(&one, table, &[2]).unwrap();
-    move_all(&store);
+    relocate_all(&store);
     one.roll_back_to("s").unwrap();
     delete(&one, table, &[13]).unwrap();
     one.commit(Synchronous::Full).unwrap();
@@ -159,19 +162,19 @@ fn a_savepoint_from_before_a_move_leads_to_the_rows_after_it() {
 }
 
 #[test]
-fn locks_go_with_the_rows() {
+fn locks_follow_relocated_rows() {
     // The first lock refers to the row by its old or its new row id.
-    for (moves, is_old_first, is_committed) in
+    for (relocations, is_old_first, is_committed) in
         [(1, true, true), (1, true, false), (1, false, true), (1, false, false), (2, true, true), (2, false, false)]
     {
-        let context = format!("{moves} moves, old first: {is_old_first}, committed: {is_committed}");
+        let context = format!("{relocations} relocations, old first: {is_old_first}, committed: {is_committed}");
         let disk = SimulatedDisk::new();
         let (store, table) = sample(&disk).unwrap();
         let old = store.begin();
         if is_old_first {
             delete(&old, table, &[1, 11]).unwrap();
         }
-        (0..moves).for_each(|_| move_all(&store));
+        (0..relocations).for_each(|_| relocate_all(&store));
         let new = store.begin();
         let (first, second) = if is_old_first { (old, new) } else { (new, old) };
         if !is_old_first {
@@ -203,32 +206,32 @@ fn locks_go_with_the_rows() {
 }
 
 #[test]
-fn waiting_in_a_circle_is_found_by_any_name_of_a_row() {
+fn a_deadlock_is_found_with_old_and_new_row_ids() {
     let (store, table) = sample(&SimulatedDisk::new()).unwrap();
     let old = store.begin();
     delete(&old, table, &[1]).unwrap();
-    move_all(&store);
+    relocate_all(&store);
     let new = store.begin();
     delete(&new, table, &[2]).unwrap();
     let rows = rows_with(&new, table, &[1]);
     let mut deleting: Deleting<'_> = Box::pin(new.delete_rows(table, &rows));
     assert!(poll(&mut deleting, Waker::noop()).is_pending());
-    let refused = ready(old.delete_rows(table, &rows_with(&old, table, &[2])));
-    assert!(matches!(refused, Err(TransactionError::Deadlock)), "{refused:?}");
+    let result = ready(old.delete_rows(table, &rows_with(&old, table, &[2])));
+    assert!(matches!(result, Err(TransactionError::Deadlock)), "{result:?}");
     drop(old);
     assert!(matches!(poll(&mut deleting, Waker::noop()), Poll::Ready(Ok(()))));
 }
 
 #[test]
-fn rows_at_the_same_places_are_found_without_being_told() {
+fn rows_at_the_same_positions_are_found_without_relocations() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let [one, two] = [store.begin(), store.begin()];
     delete(&one, table, &[1, 6]).unwrap();
     let old: Vec<_> = store.snapshot().table_of(table).unwrap().blocks.iter().map(|block| block.id()).collect();
     let new = vec![write(&store, &[0, 1, 2, 3, 4], "row").unwrap(), write(&store, &[5, 6, 7, 8, 9], "row").unwrap()];
-    store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::Same)).unwrap();
-    move_all(&store);
+    store.commit::<_, CommitError>(|edit| edit.replace_blocks(table, &old, new, RowOrder::SamePositions)).unwrap();
+    relocate_all(&store);
     delete(&two, table, &[2, 7]).unwrap();
     two.commit(Synchronous::Full).unwrap();
     one.commit(Synchronous::Full).unwrap();
@@ -236,24 +239,24 @@ fn rows_at_the_same_places_are_found_without_being_told() {
 }
 
 #[test]
-fn a_page_that_has_grown_and_moves_that_do_not_fit_are_refused() {
+fn a_grown_page_and_wrong_relocations_are_refused() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
-    let moving = read_move(&store);
+    let relocation = read_relocation(&store);
     change_rows(&store, "t", &[20], &[]).unwrap();
-    assert!(matches!(moving.commit(&store), Err(CommitError::RowsChanged { .. })));
+    assert!(matches!(relocation.commit(&store), Err(CommitError::RowsChanged { .. })));
     change_rows(&store, "t", &[], &[20]).unwrap();
-    let move_by = |rows: &dyn Fn(&mut Vec<taut_store::RowId>)| {
-        let Move { old, new, rows: mut given, .. } = read_move(&store);
+    let relocate_by = |rows: &dyn Fn(&mut Vec<taut_store::RowId>)| {
+        let Relocation { old, new, rows: mut given, .. } = read_relocation(&store);
         rows(&mut given);
-        let mut moves = RowRelocations::default();
-        moves.push(&new[0], given).unwrap();
-        let old = OldRows { moves: Some(Arc::new(moves)), ..old };
+        let mut relocations = RowRelocations::default();
+        relocations.push(&new[0], given).unwrap();
+        let old = OldRows { relocations: Some(Arc::new(relocations)), ..old };
         store.commit::<_, CommitError>(|edit| edit.replace_rows(table, old, new, RowOrder::Sorted))
     };
     let is_refused = |result| matches!(result, Err(CommitError::RowsDiffer { expected: 18, found: 17, .. }));
-    assert!(is_refused(move_by(&|rows| rows.truncate(17))));
-    assert!(is_refused(move_by(&|rows| rows[3] = rows[4])));
+    assert!(is_refused(relocate_by(&|rows| rows.truncate(17))));
+    assert!(is_refused(relocate_by(&|rows| rows[3] = rows[4])));
     // A deleted row instead of an existing one.
     let left_out = {
         let (container, rows) = store
@@ -268,26 +271,26 @@ fn a_page_that_has_grown_and_moves_that_do_not_fit_are_refused() {
         let (segment, rows) = rows.segments().next().map(|(segment, rows)| (segment, rows.min().unwrap())).unwrap();
         taut_store::RowId::new(container, segment, rows as u16)
     };
-    assert!(matches!(move_by(&|rows| rows[3] = left_out), Err(CommitError::RowsDiffer { .. })));
-    let kept = everything(store.snapshot().table_of(table).unwrap());
+    assert!(matches!(relocate_by(&|rows| rows[3] = left_out), Err(CommitError::RowsDiffer { .. })));
+    let kept = all_old_rows(store.snapshot().table_of(table).unwrap());
     assert_eq!(kept.blocks.len(), 2, "nothing has changed");
-    move_by(&|_| ()).unwrap();
+    relocate_by(&|_| ()).unwrap();
     assert_deleted(&disk, &store, &[0, 10]);
 }
 
 #[test]
-fn a_move_that_failed_hides_no_row() {
+fn a_failed_relocation_hides_no_row() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let [one, two, three] = std::array::from_fn(|_| store.begin());
     delete(&one, table, &[1]).unwrap();
-    let failing = read_move(&store);
-    // The first changes of the disk make the name of the block durable, and then write the log.
+    let failing = read_relocation(&store);
+    // The first changes of the disk make the name of the block durable. Then the log is written.
     disk.set_fault(Some(Fault::FailAt(1)));
     assert!(matches!(failing.commit(&store), Err(CommitError::Log(_))));
     disk.set_fault(None);
     delete(&two, table, &[2]).unwrap();
-    move_all(&store);
+    relocate_all(&store);
     delete(&three, table, &[3]).unwrap();
     for (holder, value) in [(&two, 1), (&three, 2), (&one, 3)] {
         let rows = rows_with(holder, table, &[value]);
@@ -299,16 +302,16 @@ fn a_move_that_failed_hides_no_row() {
 }
 
 #[test]
-fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
-    type Change<'a> = (&'a str, bool, Box<dyn Fn(&Store, Move) + 'a>);
+fn serializable_transactions_fail_if_rows_change_but_not_if_they_are_relocated() {
+    type Change<'a> = (&'a str, bool, Box<dyn Fn(&Store, Relocation) + 'a>);
     let changes: [Change<'_>; 7] = [
         ("nothing", true, Box::new(|_, _| ())),
-        ("move", true, Box::new(|store, moving| moving.commit(store).unwrap())),
+        ("relocation", true, Box::new(|store, relocation| relocation.commit(store).unwrap())),
         (
             "design",
             true,
-            Box::new(|store, moving| {
-                store.commit::<_, CommitError>(|edit| edit.set_design(moving.table, design("row"))).unwrap();
+            Box::new(|store, relocation| {
+                store.commit::<_, CommitError>(|edit| edit.set_design(relocation.table, design("row"))).unwrap();
             }),
         ),
         ("insert", false, Box::new(|store, _| change_rows(store, "t", &[50], &[]).unwrap())),
@@ -317,22 +320,22 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
         (
             "truncate",
             false,
-            Box::new(|store, moving| {
-                store.commit::<_, CommitError>(|edit| edit.truncate(moving.table)).unwrap();
+            Box::new(|store, relocation| {
+                store.commit::<_, CommitError>(|edit| edit.truncate(relocation.table)).unwrap();
             }),
         ),
     ];
     for (what, is_fine, change) in changes {
         let (store, table) = sample(&SimulatedDisk::new()).unwrap();
         create_table(&store, "u").unwrap();
-        let moving = read_move(&store);
+        let relocation = read_relocation(&store);
         // The relocation deletes the row again. For transactions that began later that is no change.
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
-        reader.serialize(true);
-        reader.record_read(table);
+        reader.set_serializable(true);
+        reader.record_table_read(table);
         change_in(&reader, "u", &[1], &[]).unwrap();
-        change(&store, moving);
+        change(&store, relocation);
         let result = reader.commit(Synchronous::Full);
         match is_fine {
             true => result.unwrap_or_else(|error| panic!("{what}: {error}")),
@@ -341,35 +344,35 @@ fn serializable_transactions_fail_where_rows_change_and_not_where_they_move() {
     }
 }
 
-/// Relocations with deletions in between. Calls `told` after each commit.
-fn history(disk: &SimulatedDisk, mut told: impl FnMut(&Store)) -> Result<(), Failure> {
+/// Relocations with deletions in between. Calls `after_commit` after each commit.
+fn history(disk: &SimulatedDisk, mut after_commit: impl FnMut(&Store)) -> Result<(), Failure> {
     let (store, table) = sample(disk)?;
-    told(&store);
+    after_commit(&store);
     let across = store.begin();
     ready(across.delete_rows(table, &rows_with(&across, table, &[1, 11])))?;
     for deleted in [2, 3] {
-        let moving = Move::read(&store, store.snapshot().table("t").ok_or("no table")?, &mut Random(1))?;
+        let relocation = Relocation::read(&store, store.snapshot().table("t").ok_or("no table")?, &mut Random(1))?;
         change_rows(&store, "t", &[100 + deleted], &[deleted, deleted + 10])?;
-        told(&store);
-        match moving.commit(&store) {
+        after_commit(&store);
+        match relocation.commit(&store) {
             // The page has grown.
             Err(CommitError::RowsChanged { .. }) if deleted == 2 => {}
             result => result?,
         }
-        told(&store);
-        let moving = Move::read(&store, store.snapshot().table("t").ok_or("no table")?, &mut Random(2))?;
+        after_commit(&store);
+        let relocation = Relocation::read(&store, store.snapshot().table("t").ok_or("no table")?, &mut Random(2))?;
         change_rows(&store, "t", &[], &[deleted + 3, deleted + 13])?;
-        told(&store);
-        moving.commit(&store)?;
-        told(&store);
+        after_commit(&store);
+        relocation.commit(&store)?;
+        after_commit(&store);
     }
     across.commit(Synchronous::Full)?;
-    told(&store);
+    after_commit(&store);
     Ok(())
 }
 
 #[test]
-fn a_move_is_replayed_with_what_was_deleted_meanwhile() {
+fn a_relocation_is_replayed_with_concurrent_deletions() {
     let sorted = |store: &Store| {
         let mut contents = contents(store).unwrap();
         contents.values_mut().for_each(|values| values.sort_unstable());
