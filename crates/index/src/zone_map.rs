@@ -6,8 +6,8 @@
 //! ```text
 //! offset  size   field
 //! 0       4      rows_end   u32; the zone covers the rows from the end of the previous zone
-//! 4       4      word       bits 0..17 nulls, 17..22 bytes of min, 22..27 bytes of max, 27 unbounded, 28 has bounds,
-//!                         29 ascending
+//! 4       4      word       bits 0..17 nulls, 17..22 length of min, 22..27 length of max, 27 unbounded,
+//!                           28 has bounds, 29 ascending; lengths are in bytes, and 0 for numbers
 //! 8       8|16   min        i64 | i128 | prefix of up to 16 bytes, then zeros
 //! 16|24   8|16   max        i64 | i128 | prefix of up to 16 bytes, rounded up if cut, then zeros
 //! ```
