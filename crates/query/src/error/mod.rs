@@ -14,7 +14,7 @@ use taut_types::{DesignError, SchemaError};
 
 pub use violation::Violation;
 
-/// Hint of errors that another attempt of the transaction may not meet.
+/// Hint for errors that may not recur if the transaction is retried.
 const RETRY_HINT: &str = "The transaction might succeed if retried.";
 
 /// Reason why a statement failed. The message makes sense without its source errors.
@@ -34,7 +34,7 @@ pub enum QueryError {
         /// Name of the table of a column or constraint.
         relation: Option<String>,
     },
-    /// A NOT NULL column that rows to be loaded lack.
+    /// A NOT NULL column that is missing from the rows to be loaded.
     #[error("column {column:?} does not exist in {source_name}")]
     NotInSource {
         /// Name of the column.
@@ -42,7 +42,7 @@ pub enum QueryError {
         /// Where the rows come from, such as a file.
         source_name: String,
     },
-    /// A foreign key to a table without a primary key, which names no columns of it.
+    /// A foreign key that names no columns of the referenced table, which has no primary key.
     #[error("there is no primary key for referenced table {table:?}")]
     NoPrimaryKey {
         /// Name of the referenced table.
@@ -329,6 +329,7 @@ impl QueryError {
         Self::Exists { kind: ObjectKind::Relation, name: name.into(), relation: None }
     }
 
+    /// As [`SqlError::unsupported`].
     pub(crate) fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
         SqlError::unsupported(what, allowed).into()
     }

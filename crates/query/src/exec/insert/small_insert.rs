@@ -56,10 +56,10 @@ pub(super) async fn buffer_input(
     context: &Arc<TaskContext>,
 ) -> Result<BufferedInput> {
     let coercion = Coercion::for_table(&input.schema(), table)?;
-    let mut parts = PartitionReaders::open(input, context)?;
+    let mut readers = PartitionReaders::open(input, context)?;
     let mut coerced = Vec::new();
     let (mut rows, mut bytes) = (0, 0);
-    while let Some((part, batch)) = parts.next().await {
+    while let Some((partition, batch)) = readers.next().await {
         let batch = batch?;
         rows += batch.num_rows();
         bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
@@ -67,10 +67,10 @@ pub(super) async fn buffer_input(
         if !is_too_large {
             coerced.push(coercion.coerce(&batch)?);
         }
-        parts.0[part].buffered.push(batch);
+        readers.0[partition].buffered.push(batch);
         if is_too_large {
             let schema = input.schema();
-            let partitions = parts.0.into_iter().map(|part| part.into_partition_stream(&schema)).collect();
+            let partitions = readers.0.into_iter().map(|reader| reader.into_partition_stream(&schema)).collect();
             return Ok(BufferedInput::TooLarge(Arc::new(StreamingTableExec::try_new(
                 schema,
                 partitions,
@@ -107,22 +107,22 @@ struct PartitionReaders(Vec<PartitionReader>);
 impl PartitionReaders {
     fn open(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Self> {
         let count = input.output_partitioning().partition_count();
-        let part = |partition| {
+        let open = |partition| {
             let rows = input.execute(partition, Arc::clone(context))?;
             // Several partitions run in parallel.
             let rows = if count > 1 { spawn_buffered(rows, BUFFERED_BATCHES) } else { rows };
             Ok(PartitionReader { buffered: Vec::new(), rest: rows.fuse() })
         };
-        Ok(Self((0..count).map(part).collect::<Result<_>>()?))
+        Ok(Self((0..count).map(open).collect::<Result<_>>()?))
     }
 
-    /// Returns the next batch of any partition, with the number of the partition. Returns `None` after the last batch
+    /// Returns the next batch of any partition, with the index of the partition. Returns `None` after the last batch
     /// of the last partition.
     async fn next(&mut self) -> Option<(usize, Result<RecordBatch>)> {
         poll_fn(|context| {
             let mut is_done = true;
-            for (index, part) in self.0.iter_mut().enumerate() {
-                match part.rest.poll_next_unpin(context) {
+            for (index, reader) in self.0.iter_mut().enumerate() {
+                match reader.rest.poll_next_unpin(context) {
                     Poll::Ready(Some(batch)) => return Poll::Ready(Some((index, batch))),
                     Poll::Ready(None) => {}
                     Poll::Pending => is_done = false,
