@@ -231,12 +231,12 @@ fn a_reader_opens_between_two_operations_of_a_writer() {
         let early = read(&disk).unwrap();
         let seen = Arc::new(Mutex::new(None));
         let start = hooked.count.load(Ordering::Relaxed);
-        let (shared, of_reader) = (Arc::clone(&seen), disk.clone());
+        let (seen_by_hook, reader_disk) = (Arc::clone(&seen), disk.clone());
         let hook = move || {
             early.refresh().unwrap();
-            let late = read(&of_reader).unwrap();
+            let late = read(&reader_disk).unwrap();
             let (early_version, late_version) = (check(&early, "refreshed"), check(&late, "opened"));
-            *shared.lock() = Some([(early, early_version), (late, late_version)]);
+            *seen_by_hook.lock() = Some([(early, early_version), (late, late_version)]);
         };
         *hooked.hook.lock() = Some((start + at, Box::new(hook)));
         work(&writer);
