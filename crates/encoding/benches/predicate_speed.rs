@@ -132,7 +132,7 @@ fn print_supported_sets(mut is_supported: impl FnMut() -> bool, name: &str, valu
 fn print_head(what: &str, values: &str) {
     println!("\n{what} In billions of {values} per second.\n");
     let names = available_sets().iter().map(|set| format!(" {set:?} |")).collect::<String>();
-    println!("| column |{names} last over last but one | median above best |");
+    println!("| column |{names} last set over the one before | median above best |");
     println!("|---|{}--:|--:|", available_sets().iter().map(|_| "--:|").collect::<String>());
 }
 
@@ -326,8 +326,8 @@ fn second_best_set() -> InstructionSet {
 fn out_of_cache() {
     println!("\n## One range test, out of cache\n");
     println!(
-        "{} MiB of chunks of 65,536 rows, 4 MiB by turns with the sum of \
-         their words, which is how fast memory is read; of each the turn that a twentieth are faster than.\n",
+        "{} MiB of chunks of 65,536 rows, read in slices of 4 MiB. The test alternates with a sum of the words, which \
+         measures how fast memory is read. Speeds are 95th percentiles of the turns.\n",
         LARGE_COLUMN_BYTES >> 20
     );
     println!(
@@ -358,7 +358,7 @@ fn describe_machine() -> String {
 
 fn main() {
     taut_allocator::set_up();
-    println!("# Tests on columns, by the loop\n");
+    println!("# Predicates and decoding, by instruction set\n");
     println!("{}. One thread; best of {TURNS} turns.", describe_machine());
     let parts: [(&str, fn()); 4] =
         [("cache", in_cache), ("others", other_columns), ("reads", decode_and_gather), ("large", out_of_cache)];
