@@ -2,8 +2,8 @@
 
     make bench-lookup SCALE=1
 
-Two times per layout: of the execution after planning, as EXPLAIN ANALYZE VERBOSE tells it, and of the whole
-statement. Keys are random, the same for all, and each is asked once before the times are taken.
+Measures two durations per layout: that of the execution without planning, from EXPLAIN ANALYZE VERBOSE, and that of the
+whole statement. Keys are random and the same for all layouts. Each key is looked up once before it is timed.
 """
 
 import argparse

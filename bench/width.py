@@ -31,8 +31,8 @@ def main():
     parser.add_argument("--repetitions", type=int, default=41)
     arguments = parser.parse_args()
     threads = common.pin(2)
-    many = ", ".join(f"(i * {7 + place} + {place}) % {10_000 + place} AS c{place}" for place in range(arguments.columns))
-    rest = ", ".join(f"c{place}" for place in range(3, arguments.columns))
+    many = ", ".join(f"(i * {7 + ordinal} + {ordinal}) % {10_000 + ordinal} AS c{ordinal}" for ordinal in range(arguments.columns))
+    rest = ", ".join(f"c{ordinal}" for ordinal in range(3, arguments.columns))
     designs = {
         "column": ("layout = 'column'", "layout = 'column'"),
         "groups": (f"layout = 'groups', groups = '(c0, c1, c2), ({rest})'", "layout = 'groups', groups = '(c0, c1, c2)'"),

@@ -64,9 +64,9 @@ class Table:
         started = {}
         for engine in arguments.engines:
             if set(ENGINES[engine][0].parts) & set(self.parts) and engine not in facts["missed"]:
-                place = f"{self.directory}/{engine.replace(' ', '-')}"
-                pathlib.Path(place).mkdir()
-                started[engine] = Process(engine, place, threads)
+                engine_directory = f"{self.directory}/{engine.replace(' ', '-')}"
+                pathlib.Path(engine_directory).mkdir()
+                started[engine] = Process(engine, engine_directory, threads)
         for engine, process in started.items():
             try:
                 process.answer()

@@ -30,6 +30,7 @@ class Refused(Exception):
 
 
 class Engine:
+    # Parts of the comparison in which the engine takes part. `compare.py` describes them.
     parts = "abcde"
     # Whether a load converts the data to the engine's own format.
     own_form = True
@@ -58,7 +59,7 @@ class Engine:
 
 def from_tuples(answer):
     columns = [pyarrow.array(column, pyarrow.int32()) for column in zip(*answer)]
-    return pyarrow.table(columns, names=[str(place) for place in range(len(columns))])
+    return pyarrow.table(columns, names=[str(index) for index in range(len(columns))])
 
 
 class Taut(Engine):
@@ -144,7 +145,7 @@ class Polars(Engine):
         import polars
 
         self.polars, self.version, self.frames = polars, polars.__version__, {}
-        self.settings = f"eager frame in memory, lazy filter, {polars.thread_pool_size()} threads, the engine it chooses"
+        self.settings = f"eager frame in memory, lazy filter, {polars.thread_pool_size()} threads, default engine of collect()"
 
     def load(self, table, file, columns):
         self.frames[table] = self.polars.read_parquet(file).with_columns(self.polars.col(columns[0]).set_sorted())
@@ -187,7 +188,7 @@ class DataFusion(Engine):
         import datafusion
 
         self.version, self.threads = datafusion.__version__, threads
-        self.settings = f"Parquet uncompressed with page index, target_partitions={threads}, else as it comes"
+        self.settings = f"Parquet uncompressed with page index, target_partitions={threads}, other settings at their defaults"
         self.context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(threads))
 
     def load(self, table, file, columns):
@@ -214,7 +215,7 @@ class DataFusionMemory(DataFusion):
 
     def __init__(self, directory, threads):
         super().__init__(directory, threads)
-        self.settings = f"Arrow batches of 8,192 rows, target_partitions={threads}, else as it comes"
+        self.settings = f"Arrow batches of 8,192 rows, target_partitions={threads}, other settings at their defaults"
 
     def load(self, table, file, columns):
         batches = pyarrow.parquet.read_table(file).to_batches(max_chunksize=8192)
@@ -331,13 +332,13 @@ class SQLite(Engine):
             self.connection.execute(f"PRAGMA {pragma}")
 
     def load(self, table, file, columns):
-        places = ", ".join(f"{name} INTEGER{' PRIMARY KEY' * (name == columns[0])}" for name in columns)
-        self.connection.execute(f"CREATE TABLE {table} ({places})")
-        marks = ", ".join("?" * len(columns))
+        definitions = ", ".join(f"{name} INTEGER{' PRIMARY KEY' * (name == columns[0])}" for name in columns)
+        self.connection.execute(f"CREATE TABLE {table} ({definitions})")
+        placeholders = ", ".join("?" * len(columns))
         self.connection.execute("BEGIN")
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(100_000):
             values = zip(*(column.to_pylist() for column in batch.columns))
-            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+            self.connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", values)
         self.connection.execute("COMMIT")
 
     def stored(self, table):

@@ -42,8 +42,8 @@ def text(facts):
     sections = [
         "# Selections",
         f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']} GiB, {machine['system']}, commit "
-        f"{machine['commit']}, {machine['date']}. Medians of {facts['repetitions']} repetitions in turns with half the distance "
-        "between the least and the greatest; every answer was compared between all engines. `make bench`.",
+        f"{machine['commit']}, {machine['date']}. Medians of {facts['repetitions']} repetitions in turns; ± is half the "
+        "range from the least to the greatest. Every answer was compared between all engines. `make bench`.",
         engines(facts),
     ]
     if facts["cells"]:

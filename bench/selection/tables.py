@@ -44,7 +44,7 @@ PAPER_ROWS = {name: 12_000_000 if name == "wide_e" else 60_000_000 for name in G
 
 def columns(table):
     """Names of the columns in order, which is also the sort order of the rows."""
-    names = [f"c{place}" for place in range(1, len(GREATEST[table]) + 1)]
+    names = [f"c{number}" for number in range(1, len(GREATEST[table]) + 1)]
     if table == "points":
         return ["k", *names]
     return names[:-1] + ["onepercent"] if table == "onepercent" else names

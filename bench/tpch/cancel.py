@@ -122,8 +122,8 @@ def report(facts):
         f"{about['processor']}, {about['threads']} threads, {about['memory_gib']} GiB, {about['system']}; Taut {about['commit']}; "
         f"{about['date']}.\n\n"
         f"{len(next(iter(statements.values()))['error'])} runs each. The slowest of all is **{worst}** with "
-        f"{max(statements[worst]['error']) * 1e3:.0f} ms. The process then returns its memory to the system, up to half of the "
-        f"machine's.\n\n"
+        f"{max(statements[worst]['error']) * 1e3:.0f} ms. Between the error and its end, the process returns its memory to "
+        f"the system, up to half of the machine's.\n\n"
         + common.table(["statement", "error, median ms", "error, most ms", "process ended, median ms", "process ended, most ms"], rows)
     )
 

@@ -140,9 +140,9 @@ def loads(arguments, layouts, files, directory, threads):
     times, engines = {}, {}
     for repetition in range(arguments.load_repetitions):
         for name in [*layouts, "DuckDB"]:
-            place = f"{directory}/load-{repetition}-{name}"
-            pathlib.Path(place).mkdir()
-            engine = DuckEngine(place, threads) if name == "DuckDB" else TautEngine(name, place, threads)
+            engine_directory = f"{directory}/load-{repetition}-{name}"
+            pathlib.Path(engine_directory).mkdir()
+            engine = DuckEngine(engine_directory, threads) if name == "DuckDB" else TautEngine(name, engine_directory, threads)
             times.setdefault(engine.name, []).append(engine.load(files))
             print(f"loaded {engine.name} in {sum(times[engine.name][-1].values()):.2f} s", file=sys.stderr)
             if name in engines:

@@ -2,9 +2,9 @@
 
     make bench-tpch-memory SCALE=10
 
-Each query runs in a process of its own, on a database in columns, with `--memory` and whatever else is the default. Its
-memory is the greatest resident memory of that process, less that of one that runs `SELECT 1`. Two joins of whole
-tables, which do not fit, come behind the 22 queries.
+Each query runs in a process of its own, on a database in columns, with `--memory` and otherwise default settings. Its
+memory is the peak resident memory of that process, minus the peak of a process that runs `SELECT 1`. Two joins of whole
+tables, which do not fit in the limit, follow the 22 queries.
 """
 
 import argparse
@@ -33,13 +33,13 @@ def run(database, sql, arguments):
     """Runs a statement. Returns seconds, peak resident bytes, and the last line of the error if it failed."""
     command = [binary("release"), "sql", database, "--threads", str(arguments.threads), "--memory", arguments.memory, f"--command={sql}"]
     start = time.perf_counter()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    with tempfile.TemporaryFile() as stderr_file:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr_file)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        error = said.read().decode().strip().split("\n")[-1] if process.returncode else ""
+        stderr_file.seek(0)
+        error = stderr_file.read().decode().strip().split("\n")[-1] if process.returncode else ""
     return seconds, usage.ru_maxrss * 1024, error
 
 

@@ -24,12 +24,12 @@ def upsert(part):
     count = part.arguments.rows or ROWS
     batch = min(BATCH, count // 10)
     made = {
-        "Taut row": lambda place: Taut(place, "row"),
-        "Taut column": lambda place: Taut(place, "column"),
-        "Taut column, MERGE without a key": lambda place: Taut(place, "column", merge=True),
-        "SQLite": lambda place: SQLite(place),
-        "DuckDB, MERGE without a key": lambda place: DuckDB(place, merge=True),
-        "DuckDB": lambda place: DuckDB(place),
+        "Taut row": lambda path: Taut(path, "row"),
+        "Taut column": lambda path: Taut(path, "column"),
+        "Taut column, MERGE without a key": lambda path: Taut(path, "column", merge=True),
+        "SQLite": lambda path: SQLite(path),
+        "DuckDB, MERGE without a key": lambda path: DuckDB(path, merge=True),
+        "DuckDB": lambda path: DuckDB(path),
     }
     if count > SQLITE_ROWS:
         del made["SQLite"]
@@ -147,12 +147,12 @@ def space(part):
         for what, run in steps:
             if not (found := part.attempt(engine, what, run)):
                 break
-            part.figure(what, engine, stored(used.place), "bytes")
+            part.figure(what, engine, stored(used.path), "bytes")
             part.figure(f"{what}, time", engine, found[1], "s")
-            say(f"{part.name}: {engine}, {what}: {stored(used.place):,} bytes, {found[1]:.1f} s")
+            say(f"{part.name}: {engine}, {what}: {stored(used.path):,} bytes, {found[1]:.1f} s")
         rest = rows_of(count, left)
         part.attempt(engine, "fresh load", lambda: fresh.load("t", rest, key=False))
-        part.figure("the rest, fresh", engine, stored(fresh.place), "bytes")
+        part.figure("the rest, fresh", engine, stored(fresh.path), "bytes")
         if engine in part.engines:
             answers = {name: [int(value) for value in one.rows("SELECT sum(v), count(*) FROM t")[0]]
                        for name, one in ((engine, used), ("a fresh load", fresh))}  # fmt: skip
@@ -160,5 +160,5 @@ def space(part):
             used.close()
         fresh.close()
         part.engines.clear()
-        shutil.rmtree(used.place)
-        shutil.rmtree(fresh.place)
+        shutil.rmtree(used.path)
+        shutil.rmtree(fresh.path)

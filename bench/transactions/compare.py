@@ -110,15 +110,15 @@ def main():
 
     try:
         for name in arguments.only:
-            place = f"{directory}/{name}"
-            os.mkdir(place)
+            path = f"{directory}/{name}"
+            os.mkdir(path)
             start = time.perf_counter()
-            code = apart(hear, run_part, name, arguments, place)
+            code = apart(hear, run_part, name, arguments, path)
             facts["part_seconds"][name] = time.perf_counter() - start
             say(f"{name}: {facts['part_seconds'][name]:.0f} s")
             if code:
                 facts["failures"].append([name, "all", "the part", ended(code)])
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
     except KeyboardInterrupt:
         say("ended; what was measured is kept")
     finally:

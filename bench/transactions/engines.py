@@ -17,14 +17,14 @@ def rows_of(count, where=None):
     import numpy
     import pyarrow
 
-    place = numpy.arange(count, dtype=numpy.int64)
+    ordinal = numpy.arange(count, dtype=numpy.int64)
     a = numpy.random.default_rng(11).integers(0, 1_000_000, count)
     if where is not None:
-        place, a = place[where(a)], a[where(a)]
+        ordinal, a = ordinal[where(a)], a[where(a)]
     texts = pyarrow.array([f"text {number}" for number in range(1000)])
     return pyarrow.table({
-        "k": place * 2, "g": (place * 7919 % 100).astype(numpy.int32), "a": a, "v": place % 1000,
-        "s": texts.take(pyarrow.array(place % 997)),
+        "k": ordinal * 2, "g": (ordinal * 7919 % 100).astype(numpy.int32), "a": a, "v": ordinal % 1000,
+        "s": texts.take(pyarrow.array(ordinal % 997)),
     })  # fmt: skip
 
 
@@ -45,11 +45,11 @@ UPSERT = "INSERT INTO t SELECT * FROM batch ON CONFLICT (k) DO UPDATE SET v = ex
 class Taut:
     """A database in a directory. Statements have parameters; Taut decides whether to cache their plans."""
 
-    def __init__(self, place, layout="row", synchronous="full", memory=None, cache=CACHE, merge=False):
+    def __init__(self, path, layout="row", synchronous="full", memory=None, cache=CACHE, merge=False):
         import taut
 
-        self.place, self.layout, self.synchronous, self.errors, self.merge = place, layout, synchronous, taut.Error, merge
-        self.connection = taut.connect(place, threads=2, memory=memory, cache=cache, progress=False)
+        self.path, self.layout, self.synchronous, self.errors, self.merge = path, layout, synchronous, taut.Error, merge
+        self.connection = taut.connect(path, threads=2, memory=memory, cache=cache, progress=False)
         self.sql("SET synchronous = '%s'" % synchronous)
 
     def sql(self, text, parameters=None):
@@ -108,13 +108,13 @@ class Taut:
 class DuckDB:
     """A database file, with prepared statements and a cursor for each session."""
 
-    def __init__(self, place, merge=False, memory=None):
+    def __init__(self, path, merge=False, memory=None):
         import duckdb
 
-        pathlib.Path(place).mkdir(exist_ok=True)
+        pathlib.Path(path).mkdir(exist_ok=True)
         settings = {"threads": 2, **({"memory_limit": memory} if memory else {})}
-        self.place, self.merge, self.errors = place, merge, duckdb.Error
-        self.connection = duckdb.connect(f"{place}/duck.db", config=settings)
+        self.path, self.merge, self.errors = path, merge, duckdb.Error
+        self.connection = duckdb.connect(f"{path}/duck.db", config=settings)
 
     def sql(self, text):
         return self.connection.execute(text)
@@ -172,13 +172,13 @@ class DuckDB:
 class SQLite:
     """A database file with a write-ahead log. Python's module caches prepared statements."""
 
-    def __init__(self, place, synchronous="FULL"):
-        pathlib.Path(place).mkdir(exist_ok=True)
-        self.place, self.synchronous, self.errors = place, synchronous, sqlite3.Error
+    def __init__(self, path, synchronous="FULL"):
+        pathlib.Path(path).mkdir(exist_ok=True)
+        self.path, self.synchronous, self.errors = path, synchronous, sqlite3.Error
         self.connection = self.connect()
 
     def connect(self):
-        made = sqlite3.connect(f"{self.place}/sqlite.db", timeout=60, isolation_level=None, check_same_thread=False)
+        made = sqlite3.connect(f"{self.path}/sqlite.db", timeout=60, isolation_level=None, check_same_thread=False)
         made.execute("PRAGMA journal_mode = WAL")
         made.execute(f"PRAGMA synchronous = {self.synchronous}")
         return made
@@ -230,8 +230,8 @@ class Disk:
 
     errors = OSError
 
-    def __init__(self, place):
-        self.file = open(place, "ab", buffering=0)
+    def __init__(self, path):
+        self.file = open(path, "ab", buffering=0)
 
     def load(self, name, table, key=True):
         pass
@@ -255,5 +255,5 @@ def tuples(table):
 
 
 def tables_on_disk(**settings):
-    made = {f"Taut {layout}": lambda place, layout=layout: Taut(place, layout, **settings) for layout in LAYOUTS}
-    return {**made, "DuckDB": lambda place: DuckDB(place)}
+    made = {f"Taut {layout}": lambda path, layout=layout: Taut(path, layout, **settings) for layout in LAYOUTS}
+    return {**made, "DuckDB": lambda path: DuckDB(path)}

@@ -12,18 +12,18 @@ from processes import apart, ended
 LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 
-def load_apart(pipe, engine, place, count):
-    made = tables_on_disk()[engine](place)
+def load_apart(pipe, engine, path, count):
+    made = tables_on_disk()[engine](path)
     made.load("t", rows_of(count), key=False)
     made.close()
     pipe.send(("answer", None))
 
 
-def limited_apart(pipe, engine, place, limit):
+def limited_apart(pipe, engine, path, limit):
     if engine == "DuckDB":
-        made = DuckDB(place, memory=LIMIT)
+        made = DuckDB(path, memory=LIMIT)
     else:
-        made = Taut(place, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
+        made = Taut(path, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
     made.rows("SELECT count(*) FROM t")
     pipe.send(("opened", None, common.peak()))
     before = made.rows("SELECT sum(v) FROM t")[0][0]
@@ -49,11 +49,11 @@ def limited_apart(pipe, engine, place, limit):
 def memory(part):
     count = part.arguments.rows or ROWS
     for engine in tables_on_disk():
-        place = f"{part.directory}/{engine.replace(' ', '-')}"
+        path = f"{part.directory}/{engine.replace(' ', '-')}"
         updated = True
         for target, last in ((load_apart, count), (limited_apart, part.arguments.limit)):
             messages = []
-            code = apart(messages.append, target, engine, place, last)
+            code = apart(messages.append, target, engine, path, last)
             answer = None
             for message in messages:
                 if message[0] == "answer":
@@ -72,4 +72,4 @@ def memory(part):
                 break
             if target is limited_apart and updated and answer[1] != [count, count]:
                 part.failed(engine, "sum after the UPDATE", ValueError(f"rows, and sum of changes: {answer[1]}, expected {count}"))
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)

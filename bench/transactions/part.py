@@ -54,8 +54,8 @@ class Part:
     def open(self, contestants):
         """Opens the engines, each in a directory of its own."""
         for name, make in contestants.items():
-            place = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
-            if made := self.attempt(name, "open", lambda: make(place)):
+            path = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
+            if made := self.attempt(name, "open", lambda: make(path)):
                 self.engines[name] = made[0]
 
     def load(self, name, table, key=True):
@@ -80,5 +80,5 @@ class Part:
             self.attempt(engine, "close", self.engines[engine].close)
 
 
-def stored(place):
-    return sum(path.stat().st_size for path in pathlib.Path(place).rglob("*") if path.is_file())
+def stored(path):
+    return sum(file.stat().st_size for file in pathlib.Path(path).rglob("*") if file.is_file())

@@ -29,9 +29,9 @@ def apart(hear, target, *arguments):
 
 def file_system(directory):
     """Returns type and device of the file system of a directory."""
-    place, found = pathlib.Path(directory).resolve(), ("", "", "")
+    resolved, found = pathlib.Path(directory).resolve(), ("", "", "")
     for line in pathlib.Path("/proc/mounts").read_text().split("\n"):
         device, mount, kind = (line.split() + ["", "", ""])[:3]
-        if mount and place.is_relative_to(mount) and len(mount) >= len(found[1]):
+        if mount and resolved.is_relative_to(mount) and len(mount) >= len(found[1]):
             found = (device, mount, kind)
     return found[2], found[0]

@@ -101,7 +101,9 @@ def part_text(facts, part):
         plain = [cell for cell in cells if "," not in cell["name"] or cell["name"].endswith("mean")]
         states = [(f"{scan}, {state}{after}", f"{scan}, clean{after}")
                   for scan in SCANS for after in ("", ", VACUUM", ", VACUUM FULL") for state in ("one", "many")]  # fmt: skip
-        sections += ["Times as a share of those of a table that was not updated, in turns:", relative(cells, engines, states)]
+        sections += ["One of three equal tables is updated by `one` statement, one by `many` small statements, and one, `clean`, not at "
+                     "all. They are scanned in turns by three queries: `sum`, `count` with a predicate, and `groups` with GROUP BY. "
+                     "Times as a share of those of the clean table:", relative(cells, engines, states)]  # fmt: skip
         sections += [grid(plain, engines)]
         for scan in SCANS:
             sections.append(grid([cell for cell in cells if cell["name"].startswith(f"{scan}, ")], engines))
@@ -112,8 +114,8 @@ def part_text(facts, part):
         for unit in ("bytes", "s"):
             sections.append(grid([cell for cell in cells if cell["unit"] == unit], engines))
     elif part == "memory":
-        sections += [f"Taut with memory={LIMIT} and cache={LIMITED_CACHE}, DuckDB with memory_limit={LIMIT}; the peak is that of the "
-                     "process during each statement, with what the one before left resident, and after opening.", grid(cells, engines)]  # fmt: skip
+        sections += [f"Taut with memory={LIMIT} and cache={LIMITED_CACHE}, DuckDB with memory_limit={LIMIT}; the peaks are those "
+                     "of the process after opening and during each statement, memory that earlier statements left resident included.", grid(cells, engines)]  # fmt: skip
     else:
         sections.append(grid(cells, engines))
     return "\n\n".join(sections + facts["notes"].get(part, []))
@@ -127,15 +129,15 @@ def text(facts):
         "# Transactions",
         f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']} GiB, {machine['system']}, commit "
         f"{machine['commit']}, {machine['date']}; directories on {' of '.join(facts['file_system'])}; {versions(facts)}. Medians of "
-        f"{facts['repetitions']} repetitions of {facts['seconds']:g} s, in turns, with half the distance between the least and the "
+        f"{facts['repetitions']} repetitions of {facts['seconds']:g} s, in turns; ± is half the range from the least to the "
         "greatest. `make bench-transactions`.",
-        "`full` survives when the machine stops, `normal` when the process is killed, `off` when the database is closed. SQLite has "
-        "a write-ahead log, and its `normal` promises what Taut's does. Tables have a primary key in `single`, `sessions` "
+        "With `full`, commits survive a crash of the machine; with `normal`, a kill of the process; with `off`, only a regular close "
+        "of the database. SQLite has a write-ahead log, and its `normal` promises what Taut's does. Tables have a primary key in `single`, `sessions` "
         "and `upsert`. SQLite and DuckDB run prepared statements; Taut's are texts with parameters.",
         *(["## Failures", "\n".join(failures)] if failures else []),
         "## Lost",
         f"Taut's best layout beside the best rival with the same promise; {len(lost)} of {len(found)} figures are lost, the worst first. "
-        "A ratio above 1 is how many times as long, as large or as few per second.",
+        "A ratio is Taut's time or bytes divided by the rival's, and for rates the rival's divided by Taut's.",
         summary(lost),
         *(part_text(facts, part) for part in facts["parts"]),
         "## Not lost",

@@ -8,15 +8,15 @@ from part import SMALL_ROWS
 
 def contestants(disk):
     made = {
-        "Taut row, full": lambda place: Taut(place, "row"),
-        "Taut column, full": lambda place: Taut(place, "column"),
-        "Taut row, normal": lambda place: Taut(place, "row", "normal"),
-        "Taut row, off": lambda place: Taut(place, "row", "off"),
-        "SQLite, full": lambda place: SQLite(place),
-        "SQLite, normal": lambda place: SQLite(place, "NORMAL"),
-        "DuckDB, full": lambda place: DuckDB(place),
+        "Taut row, full": lambda path: Taut(path, "row"),
+        "Taut column, full": lambda path: Taut(path, "column"),
+        "Taut row, normal": lambda path: Taut(path, "row", "normal"),
+        "Taut row, off": lambda path: Taut(path, "row", "off"),
+        "SQLite, full": lambda path: SQLite(path),
+        "SQLite, normal": lambda path: SQLite(path, "NORMAL"),
+        "DuckDB, full": lambda path: DuckDB(path),
     }
-    return {**made, **({"append and fdatasync": lambda place: Disk(place)} if disk else {})}
+    return {**made, **({"append and fdatasync": lambda path: Disk(path)} if disk else {})}
 
 
 def run_for(seconds, keys, run, engine):
@@ -37,7 +37,7 @@ def run_for(seconds, keys, run, engine):
     return done, again, time.perf_counter()
 
 
-def at_once(seconds, shares, runs, engine):
+def run_concurrently(seconds, shares, runs, engine):
     """Runs transactions on one thread per share of the keys. Returns the counts of commits and retries, and seconds."""
     ready, results, errors = threading.Barrier(len(runs) + 1), [], []
 
@@ -67,19 +67,21 @@ def single(part, sessions=1):
     table = rows_of(count)
     part.load("t", table)
     sum_before = sum(table["v"].to_pylist())
+    # The keys of the table are even, so odd ones are new.
     new, old = permuted(count, 3) * 2 + 1, permuted(count, 5) * 2
-    made, changes, repeated = {}, {}, {}
+    # `opened` has the functions of each session: one that inserts a row, and one that updates a row.
+    opened, changes, repeated = {}, {}, {}
     for engine in list(part.engines):
-        if opened := part.attempt(engine, "sessions", lambda: [part.engines[engine].session() for _ in range(sessions)]):
-            made[engine] = opened[0]
+        if found := part.attempt(engine, "sessions", lambda: [part.engines[engine].session() for _ in range(sessions)]):
+            opened[engine] = found[0]
     share = count // arguments.repetitions
     for repetition in range(arguments.repetitions):
         for engine in part.turn(repetition):
-            for place, (what, keys) in enumerate([("inserts", new), ("updates", old)]):
+            for change, (what, keys) in enumerate([("inserts", new), ("updates", old)]):
                 mine = keys[repetition * share : (repetition + 1) * share]
                 shares = [mine[thread::sessions].tolist() for thread in range(sessions)]
-                runs = [pair[place] for pair in made[engine]]
-                found = part.attempt(engine, what, lambda: at_once(arguments.seconds, shares, runs, part.engines[engine]))
+                runs = [functions[change] for functions in opened[engine]]
+                found = part.attempt(engine, what, lambda: run_concurrently(arguments.seconds, shares, runs, part.engines[engine]))
                 if not found:
                     break
                 done, again, seconds = found[0]
@@ -93,12 +95,12 @@ def single(part, sessions=1):
     make = contestants(disk=False)
     for engine in [name for name in part.engines if name in make]:
         inserts, updates = changes.get((engine, "inserts"), 0), changes.get((engine, "updates"), 0)
-        place = part.engines[engine].place
-        made.pop(engine, None)
+        path = part.engines[engine].path
+        opened.pop(engine, None)
 
         def reopened():
             part.engines[engine].close()
-            part.engines[engine] = make[engine](place)
+            part.engines[engine] = make[engine](path)
             return part.engines[engine].rows("SELECT count(*), sum(v) FROM t")[0]
 
         if found := part.attempt(engine, "opening it again", reopened):
