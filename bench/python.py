@@ -37,9 +37,9 @@ def large(con, duck, rows, repetitions):
     """Seconds of each `SELECT *` to an Arrow table, the first run included. The engines take turns."""
     columns = ", ".join(f"(g * {7919 + 13 * c} + {c}) % {10 ** (1 + c % 6)} AS c{c}" for c in range(10))
     duck.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({rows}) AS r(g)")
-    made = duck.sql("SELECT * FROM t")
+    relation = duck.sql("SELECT * FROM t")
     for layout in LAYOUTS:
-        con.insert(layout, made, layout=layout)
+        con.insert(layout, relation, layout=layout)
     runs = {f"Taut, {layout}": lambda layout=layout: con.sql(f"SELECT * FROM {layout}").to_arrow() for layout in LAYOUTS}
     runs["DuckDB"] = lambda: duck.sql("SELECT * FROM t").to_arrow_table()
     times = {name: [] for name in runs}

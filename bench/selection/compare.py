@@ -63,7 +63,7 @@ class Table:
         self.processes = {}
         started = {}
         for engine in arguments.engines:
-            if set(ENGINES[engine][0].parts) & set(self.parts) and engine not in facts["missed"]:
+            if set(ENGINES[engine][0].parts) & set(self.parts) and engine not in facts["left_out"]:
                 engine_directory = f"{self.directory}/{engine.replace(' ', '-')}"
                 pathlib.Path(engine_directory).mkdir()
                 started[engine] = Process(engine, engine_directory, threads)
@@ -73,12 +73,12 @@ class Table:
                 facts["engines"][engine] = process.ask("about")
                 self.processes[engine] = process
             except Failed as error:
-                self.miss(engine, process, f"does not run here: {error}")
+                self.leave_out(engine, process, f"does not run here: {error}")
 
-    def miss(self, engine, process, why):
+    def leave_out(self, engine, process, why):
         """Leaves an engine out of the rest of the run."""
         say(f"{engine}, {self.name}: {why}")
-        self.facts["missed"].setdefault(engine, f"{self.name}: {why}")
+        self.facts["left_out"].setdefault(engine, f"{self.name}: {why}")
         self.processes.pop(engine, None)
         process.kill()
 
@@ -88,7 +88,7 @@ class Table:
             return self.processes[engine].ask(verb, *arguments)
         except Failed as error:
             if isinstance(error, Died) or verb == "load":
-                self.miss(engine, self.processes[engine], f"{verb}: {error}")
+                self.leave_out(engine, self.processes[engine], f"{verb}: {error}")
             else:
                 say(f"{engine}, {self.name}, {verb}: {error}")
                 self.facts["failures"].append([engine, self.name, verb, str(error)])
@@ -166,16 +166,16 @@ class Table:
     def lookup(self, lookup, refused={}):
         rng = random.Random(f"{lookup.name} {self.rows}")
         keys = [[lookup.draw(rng, self.rows) for _ in range(KEYS)] for _ in range(self.arguments.repetitions)]
-        answers, times, late = {}, {}, {}
+        answers, times, all_times = {}, {}, {}
         for engine in [name for name in self.processes if name not in refused]:
             answers[engine] = self.ask(engine, "prepare", lookup, keys[0][:CHECKED_KEYS])
         for repetition, drawn in enumerate(keys):
             for engine in self.turn(repetition):
                 if answers.get(engine) and (seconds := self.ask(engine, "rows", lookup, drawn)):
                     times.setdefault(engine, []).append(common.median(seconds))
-                    late.setdefault(engine, []).extend(seconds)
+                    all_times.setdefault(engine, []).extend(seconds)
         cell = self.keep(lookup, lookup.parameters("$1", "$2"), answers, times)
-        cell["late_seconds"] = {engine: sorted(all_times)[int(len(all_times) * 0.99)] for engine, all_times in late.items()}
+        cell["percentile_99_seconds"] = {engine: sorted(seconds)[int(len(seconds) * 0.99)] for engine, seconds in all_times.items()}
 
     def keep(self, query, sql, answers, times):
         """Adds a cell to the facts. The witness of the answer is DuckDB, or the first engine if DuckDB has none."""
@@ -226,14 +226,14 @@ def parse():
     listed = lambda text: [word.strip() for word in text.split(",")]
     parser.add_argument("--only", type=listed, default=list("abcde"), help="parts, such as a,c")
     parser.add_argument("--tables", type=listed, help="such as narrow_e,wide_e")
-    parser.add_argument("--engines", type=listed, default=list(ENGINES), help=f"of {', '.join(ENGINES)}")
-    parser.add_argument("--rows", type=int, help="of a narrow table; wide_e has a fifth")
+    parser.add_argument("--engines", type=listed, default=list(ENGINES), help=f"some of {', '.join(ENGINES)}")
+    parser.add_argument("--rows", type=int, help="rows of a narrow table; wide_e has a fifth")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--loads", type=int, default=3, help="how often each engine loads a table of part e")
     parser.add_argument("--quick", action="store_true", help="500,000 rows, 3 repetitions, one load")
     parser.add_argument("--paper-rows", action="store_true", help="part e with 60 million rows, wide_e with 12")
-    parser.add_argument("--name", help="of the files under bench/results")
-    parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
+    parser.add_argument("--name", help="name of the files under bench/results")
+    parser.add_argument("--directory", help="directory of the databases; by default a temporary directory")
     arguments = parser.parse_args()
     for name, known in [("only", TABLES), ("engines", ENGINES), ("tables", tables.ROWS)]:
         if unknown := set(getattr(arguments, name) or []) - set(known):
@@ -258,7 +258,7 @@ def main():
     wanted = [name for name in wanted if name in (arguments.tables or wanted)]
     facts = {
         "machine": common.machine(threads), "repetitions": arguments.repetitions, "keys": KEYS, "rows": rows,
-        "engines": {}, "missed": {}, "failures": [], "indexes": {}, "loads": [], "cells": [],
+        "engines": {}, "left_out": {}, "failures": [], "indexes": {}, "loads": [], "cells": [],
     }  # fmt: skip
     for name in wanted:
         table = Table(name, rows[name], arguments, threads, facts)

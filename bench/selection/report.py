@@ -43,7 +43,7 @@ def text(facts):
         "# Selections",
         f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']} GiB, {machine['system']}, commit "
         f"{machine['commit']}, {machine['date']}. Medians of {facts['repetitions']} repetitions in turns; ± is half the "
-        "range from the least to the greatest. Every answer was compared between all engines. `make bench`.",
+        "range from the least to the greatest. Every answer was compared between all engines. `bench/selection/tables.py` describes the tables. `make bench`.",
         engines(facts),
     ]
     if facts["cells"]:
@@ -52,7 +52,7 @@ def text(facts):
         cells = [cell for cell in facts["cells"] if cell["part"] == part]
         for table in dict.fromkeys(cell["table"] for cell in cells):
             rows = facts["rows"][table]
-            sections += [f"## {title}: {table}, {rows:,} rows", times([cell for cell in cells if cell["table"] == table])]
+            sections += [f"## {part}. {title}: {table}, {rows:,} rows", times([cell for cell in cells if cell["table"] == table])]
             if part == "c":
                 sections.append(lookups(facts))
     if facts["loads"]:
@@ -63,10 +63,10 @@ def text(facts):
 def engines(facts):
     rows = [[name, one["version"], one["settings"]] for name, one in facts["engines"].items()]
     lines = ["| engine | version | how |", "|---|---|---|", *("| " + " | ".join(row) + " |" for row in rows)]
-    missed = [f"- **{name} is missed** from then on: {why}" for name, why in facts["missed"].items()]
+    left_out = [f"- **{name} is left out** from then on: {why}" for name, why in facts["left_out"].items()]
     wrong = [f"- **{engine} is wrong**: {cell['sql']}" for cell in facts["cells"] for engine in cell["wrong"]]
     failed = [f"- **{engine} failed** on {table}, {verb}: {why}" for engine, table, verb, why in facts["failures"]]
-    return "\n".join(lines) + "".join(f"\n\n{line}" for line in missed + wrong + failed)
+    return "\n".join(lines) + "".join(f"\n\n{line}" for line in left_out + wrong + failed)
 
 
 def summary(cells):
@@ -80,8 +80,8 @@ def summary(cells):
                        and (found := against(cell, layouts, rivals))]  # fmt: skip
                 row += [ratio(mean(own)), f"{sum(one > 1 for one in own)} of {len(own)}"] if own else ["", ""]
             rows.append(row)
-    head = ["", f"of the fastest of {', '.join(ON_DISK)}", "lost", f"of the fastest of {', '.join(IN_MEMORY)}", "lost"]
-    return "Taut's time as a share of the fastest rival's in each cell, geometric means:\n\n" + common.table(head, rows)
+    head = ["", f"over the fastest of {', '.join(ON_DISK)}", "lost", f"over the fastest of {', '.join(IN_MEMORY)}", "lost"]
+    return "Taut's time over the fastest rival's in each cell, geometric means. `a` to `d` are the parts below:\n\n" + common.table(head, rows)
 
 
 def lost(cells):
@@ -93,9 +93,9 @@ def lost(cells):
         where = lambda cell: f"{cell['part']} {cell['table']}, {cell['name']}"
         rows = [[where(cell), f"{share:.2f}", ours, theirs] for share, ours, theirs, cell in found]
         compared = sum(against(cell, TAUT, rivals) is not None for cell in cells)
-        blocks.append(f"With Taut's fastest layout, to the rivals {name}: {len(rows)} of {compared}.")
+        blocks.append(f"Taut's fastest layout is slower than the fastest rival {name} in {len(rows)} of {compared} cells.")
         if rows:
-            blocks.append(common.table(["cell", "ratio", "layout", "to"], rows))
+            blocks.append(common.table(["cell", "ratio", "layout", "rival"], rows))
     return "\n\n".join(blocks)
 
 
@@ -104,7 +104,7 @@ def times(cells):
     present = [name for name in ENGINES if any(name in cell["seconds"] for cell in cells)]
     layouts = [name for name in TAUT if name in present]
     short = lambda name: name.replace("Taut ", "").replace("DataFusion", "DF")
-    head = ["ms", *present, *(f"{short(layout)}, {name}" for name in RIVALS for layout in layouts)]
+    head = ["ms", *present, *(f"{short(layout)} / fastest {name}" for name in RIVALS for layout in layouts)]
     rows = []
     for cell in cells:
         row = [cell["name"]]
@@ -121,34 +121,35 @@ def times(cells):
 
 def lookups(facts):
     """99th percentiles of lookups, ratios to SQLite, and the engines without an index."""
-    cells = [cell for cell in facts["cells"] if "late_seconds" in cell]
-    present = [name for name in ENGINES if any(name in cell["late_seconds"] for cell in cells)]
-    late = lambda cell, name: common.milliseconds(cell["late_seconds"][name]) if name in cell["late_seconds"] else "–"
-    rows = [[cell["name"], *(late(cell, name) for name in present)] for cell in cells]
-    blocks = [f"{facts['keys']} random keys in each repetition; of all, the 99th percentile:", common.table(["ms", *present], rows)]
+    cells = [cell for cell in facts["cells"] if "percentile_99_seconds" in cell]
+    present = [name for name in ENGINES if any(name in cell["percentile_99_seconds"] for cell in cells)]
+    shown = lambda seconds, name: common.milliseconds(seconds[name]) if name in seconds else "–"
+    rows = [[cell["name"], *(shown(cell["percentile_99_seconds"], name) for name in present)] for cell in cells]
+    blocks = [f"99th percentiles of the lookups, with {facts['keys']} random keys in each repetition:", common.table(["ms", *present], rows)]
     rows = [[cell["name"], *(ratio(found[0]) if (found := against(cell, [layout], ["SQLite"])) else "" for layout in TAUT)]
             for cell in facts["cells"] if cell["part"] == "c"]  # fmt: skip
-    blocks += ["Of SQLite's time:", common.table(["", *TAUT], rows)]
+    blocks += ["Taut's time over SQLite's:", common.table(["", *TAUT], rows)]
     indexes = facts["indexes"]
     mebibytes = lambda name: indexes["grown_bytes"][name] / 2**20
-    made = ", ".join(f"{name} in {seconds:.1f} s and {mebibytes(name):.0f} MiB" for name, seconds in indexes["seconds"].items())
+    created = ", ".join(f"{name} {seconds:.1f} s and {mebibytes(name):.0f} MiB" for name, seconds in indexes["seconds"].items())
     refused = "\n".join(f"- {name}: {why}" for name, why in indexes["refused"].items())
-    blocks.append(f"The index was made by {made or 'none'}; the memory is what the process grew by at most.")
-    return "\n\n".join([*blocks, "By these it was not:", refused])
+    blocks.append(f"Seconds to create the index, and the peak growth of the process: {created or 'none'}.")
+    return "\n\n".join([*blocks, "Engines that cannot create it:", refused])
 
 
 def loads(facts):
     present = [name for name in ENGINES if any(name in load["seconds"] for load in facts["loads"])]
-    makes = [name for name in ON_DISK if name in present and ENGINES[name][0].own_form]
+    # Engines that read the Parquet file in place have no load.
     shown = [name for name in present if ENGINES[name][0].own_form]
+    rivals = [name for name in ON_DISK if name in shown]
     rows = []
     for load in facts["loads"]:
         seconds = {name: common.median(values) for name, values in load["seconds"].items()}
-        theirs = fastest(seconds, makes)
+        theirs = fastest(seconds, rivals)
         cells = [f"{seconds[name]:.2f} ±{common.spread(load['seconds'][name]):.0%}" if name in seconds else "–" for name in shown]
         shares = [ratio(seconds[layout] / theirs[0]) if theirs and layout in seconds else "" for layout in TAUT if layout in shown]
         rows.append([f"{load['table']}, {load['rows']:,} rows", *cells, *shares])
-    head = ["seconds", *shown, *(f"{name.removeprefix('Taut ')}, of the fastest on disk" for name in TAUT if name in shown)]
+    head = ["seconds", *shown, *(f"{name.removeprefix('Taut ')} / fastest on disk" for name in TAUT if name in shown)]
     return "From the uncompressed Parquet file, which is sorted:\n\n" + common.table(head, rows)
 
 
@@ -162,6 +163,6 @@ def stored(facts):
         cells = [f"{sizes[name] / load['rows']:.2f}" if sizes.get(name) else "–" for name in [*names, *others]]
         shares = [ratio(sizes[layout] / rival) if sizes.get(layout) else "" for layout in TAUT if layout in names]
         rows.append([f"{load['table']}, {load['rows']:,} rows", *cells, *shares])
-    shared = [f"{name.removeprefix('Taut ')}, of the smallest other" for name in TAUT if name in names]
+    shared = [f"{name.removeprefix('Taut ')} / smallest other" for name in TAUT if name in names]
     head = ["bytes per row", *names, *others, *shared]
     return common.table(head, rows)

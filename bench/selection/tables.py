@@ -61,10 +61,10 @@ def path(table, rows):
     return file
 
 
-def write(file, made, compression="none"):
+def write(file, tables, compression="none"):
     """Writes pyarrow tables to one file with row groups of equal size."""
     pending, writer = None, None
-    for part in made:
+    for part in tables:
         writer = writer or pyarrow.parquet.ParquetWriter(file, part.schema, compression=compression, write_page_index=True)
         pending = pyarrow.concat_tables([pending, part]) if pending is not None else part
         while pending.num_rows >= GROUP_ROWS:

@@ -35,7 +35,7 @@ STATEMENTS = {
     "(SELECT 1 FROM lineitem b WHERE b.l_suppkey = a.l_suppkey AND b.l_tax < a.l_tax - 1)",
     "sort": "SELECT * FROM lineitem, region ORDER BY l_comment, l_shipdate, r_name",
     "ORDER BY with LIMIT": "SELECT a.l_comment || b.r_name || c.n_name AS x FROM lineitem a, region b, nation c ORDER BY x LIMIT 10",
-    "window of frames": "SELECT sum(x) FROM (SELECT sum(l_tax) OVER (PARTITION BY l_suppkey ORDER BY l_comment "
+    "window with a frame": "SELECT sum(x) FROM (SELECT sum(l_tax) OVER (PARTITION BY l_suppkey ORDER BY l_comment "
     "ROWS BETWEEN 5000 PRECEDING AND CURRENT ROW) AS x FROM lineitem)",
     "window of one partition": "SELECT max(x) FROM (SELECT rank() OVER (ORDER BY l_comment, l_shipdate) AS x FROM lineitem, region)",
     "aggregation": "SELECT count(*) FROM (SELECT l_comment, l_shipdate, r_name, count(*) FROM lineitem, region GROUP BY 1, 2, 3)",
@@ -91,8 +91,8 @@ def main():
     parser.add_argument("--scale", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--name", help="of the files under bench/results")
-    parser.add_argument("--directory", help="where the database is made, by default a temporary directory")
+    parser.add_argument("--name", help="name of the files under bench/results")
+    parser.add_argument("--directory", help="directory of the database; by default a temporary directory")
     arguments = parser.parse_args()
     common.pin(2)
     files = data(arguments.scale, "release")
@@ -121,10 +121,10 @@ def report(facts):
         f"# Time from Ctrl-C to the end of a statement, TPC-H at scale factor {facts['scale']:g}\n\n"
         f"{about['processor']}, {about['threads']} threads, {about['memory_gib']} GiB, {about['system']}; Taut {about['commit']}; "
         f"{about['date']}.\n\n"
-        f"{len(next(iter(statements.values()))['error'])} runs each. The slowest of all is **{worst}** with "
-        f"{max(statements[worst]['error']) * 1e3:.0f} ms. Between the error and its end, the process returns its memory to "
-        f"the system, up to half of the machine's.\n\n"
-        + common.table(["statement", "error, median ms", "error, most ms", "process ended, median ms", "process ended, most ms"], rows)
+        f"{len(next(iter(statements.values()))['error'])} runs each. The slowest error is that of **{worst}**, after "
+        f"{max(statements[worst]['error']) * 1e3:.0f} ms. After the error, the process returns up to "
+        f"half of the machine's memory to the system, and ends.\n\n"
+        + common.table(["statement", "error, median ms", "error, maximum ms", "process ended, median ms", "process ended, maximum ms"], rows)
     )
 
 

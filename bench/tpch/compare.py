@@ -170,11 +170,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repetitions", type=int, help="of the queries; 5 by default, 3 at large scales")
-    parser.add_argument("--load-repetitions", type=int, help="of the loads; 3 by default, 1 at large scales")
+    parser.add_argument("--repetitions", type=int, help="runs of the queries; 5 by default, 3 at large scales")
+    parser.add_argument("--load-repetitions", type=int, help="runs of the loads; 3 by default, 1 at large scales")
     parser.add_argument("--all-layouts", action="store_true", help="time the queries in every layout, not in column alone")
-    parser.add_argument("--name", help="of the files under bench/results")
-    parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
+    parser.add_argument("--name", help="name of the files under bench/results")
+    parser.add_argument("--directory", help="directory of the databases; by default a temporary directory")
     arguments = parser.parse_args()
     is_large = arguments.scale > LARGE
     arguments.repetitions = arguments.repetitions or (3 if is_large else 5)
@@ -256,8 +256,8 @@ def report(facts):
     worst = max(middle[taut], key=lambda query: middle[taut][query] / middle[duck_name][query])
     slowest = max(middle[taut], key=middle[taut].get)
     worst = (
-        f"Taut's worst query beside DuckDB is **{worst}**, at {middle[taut][worst] / middle[duck_name][worst]:.2f} of its "
-        f"time; its slowest is **{slowest}**, with {middle[taut][slowest]:.2f} s."
+        f"Taut's worst query beside DuckDB is **{worst}**, with {middle[taut][worst] / middle[duck_name][worst]:.2f} times "
+        f"DuckDB's time; its slowest is **{slowest}**, with {middle[taut][slowest]:.2f} s."
     )
     answers = "all equal to DuckDB's" if not facts["wrong_answers"] else f"**{facts['wrong_answers']} WRONG**"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())

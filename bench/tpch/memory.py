@@ -1,4 +1,4 @@
-"""TPC-H under a memory limit: what each query takes of resident memory, and how long.
+"""TPC-H under a memory limit: resident memory and time of each query.
 
     make bench-tpch-memory SCALE=10
 
@@ -48,8 +48,8 @@ def main():
     parser.add_argument("--scale", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", default="1GiB")
-    parser.add_argument("--name", help="of the files under bench/results")
-    parser.add_argument("--directory", help="where the database is made, by default a temporary directory")
+    parser.add_argument("--name", help="name of the files under bench/results")
+    parser.add_argument("--directory", help="directory of the database; by default a temporary directory")
     arguments = parser.parse_args()
     arguments.threads = common.pin(arguments.threads)
     files = data(arguments.scale, "release")
@@ -86,8 +86,8 @@ def report(facts):
         f"# TPC-H at scale factor {facts['scale']:g} with --memory {facts['memory']}\n\n"
         f"{about['processor']}, {about['threads']} threads, {about['memory_gib']} GiB, {about['system']}; Taut {about['commit']}; "
         f"{about['date']}.\n\n"
-        f"Greatest resident memory of a process for each query, beyond the {facts['idle_bytes'] / 2**20:.0f} MiB of SELECT 1, the "
-        f"cache of blocks included; one run each. Of the 22 queries **{worst}** takes most: "
+        f"Peak resident memory of each query's process, beyond the {facts['idle_bytes'] / 2**20:.0f} MiB of SELECT 1, the "
+        f"cache of blocks included; one run each. Of the 22 queries **{worst}** has the highest peak: "
         f"{queries[worst]['bytes'] / 2**20:.0f} MiB.\n\n" + common.table(["query", "MiB", "s"], rows)
     )
 

@@ -23,7 +23,7 @@ def upsert(part):
 
     count = part.arguments.rows or ROWS
     batch = min(BATCH, count // 10)
-    made = {
+    factories = {
         "Taut row": lambda path: Taut(path, "row"),
         "Taut column": lambda path: Taut(path, "column"),
         "Taut column, MERGE without a key": lambda path: Taut(path, "column", merge=True),
@@ -32,9 +32,9 @@ def upsert(part):
         "DuckDB": lambda path: DuckDB(path),
     }
     if count > SQLITE_ROWS:
-        del made["SQLite"]
+        del factories["SQLite"]
         part.note(f"SQLite is left out: it takes part at {SQLITE_ROWS:,} rows and fewer.")
-    part.open(made)
+    part.open(factories)
     part.load("t", rows_of(count))
     new, old, half = permuted(count, 13) * 2 + 1, permuted(count, 17) * 2, batch // 2
     for repetition in range(part.arguments.repetitions):
@@ -53,7 +53,7 @@ def upsert(part):
                 part.engines[engine].forget("batch")
                 if answer := part.attempt(engine, "sum", lambda: part.engines[engine].rows("SELECT sum(v), count(*) FROM t")):
                     answers[engine] = [int(value) for value in answer[0][0]]
-        part.agree("sum after the upsert", {engine: answers[engine] for engine in made if engine in answers})
+        part.agree("sum after the upsert", {engine: answers[engine] for engine in factories if engine in answers})
 
 
 def scans(part):
@@ -70,17 +70,17 @@ def scans(part):
     chosen = pyarrow.table({"k": pyarrow.array(keys)})
     done = {}
     for engine in list(part.engines):
-        made = part.engines[engine]
+        database = part.engines[engine]
 
         def one():
-            made.register("chosen", chosen)
-            made.sql("UPDATE one SET v = v + 1 WHERE k IN (SELECT k FROM chosen)")
+            database.register("chosen", chosen)
+            database.sql("UPDATE one SET v = v + 1 WHERE k IN (SELECT k FROM chosen)")
 
         def many():
             until = time.perf_counter() + part.arguments.limit * 0.9
             for number, start in enumerate(range(0, len(keys), per_statement), 1):
                 wanted = ", ".join(map(str, keys[start : start + per_statement]))
-                made.sql(f"UPDATE many SET v = v + 1 WHERE k IN ({wanted})")
+                database.sql(f"UPDATE many SET v = v + 1 WHERE k IN ({wanted})")
                 if time.perf_counter() > until:
                     break
             return number
@@ -95,13 +95,13 @@ def scans(part):
         say(f"{part.name}: updates in {engine}: {found and found[1]}")
     vacuums = {
         "": None,
-        ", VACUUM": ("VACUUM of both", lambda made: (made.vacuum("one"), made.vacuum("many"))),
-        ", VACUUM FULL": ("VACUUM FULL of all", lambda made: made.vacuum_full()),
+        ", VACUUM": ("VACUUM of both", lambda database: (database.vacuum("one"), database.vacuum("many"))),
+        ", VACUUM FULL": ("VACUUM FULL of all", lambda database: database.vacuum_full()),
     }
     for after, vacuum in vacuums.items():
         for engine in list(part.engines) if vacuum else []:
-            made = part.engines[engine]
-            if found := part.attempt(engine, vacuum[0], lambda: vacuum[1](made)):
+            database = part.engines[engine]
+            if found := part.attempt(engine, vacuum[0], lambda: vacuum[1](database)):
                 part.figure(vacuum[0], engine, found[1], "s")
         for name, scan in SCANS.items():
             for state in ("clean", "one", "many"):

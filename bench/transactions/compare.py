@@ -68,8 +68,8 @@ def parse():
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--sessions", type=int, default=8)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a statement is ended, and fails")
-    parser.add_argument("--directory", help="where the databases are made, by default a temporary directory")
-    parser.add_argument("--name", help="of the files under bench/results, by default transactions, or transactions-quick")
+    parser.add_argument("--directory", help="directory of the databases; by default a temporary directory")
+    parser.add_argument("--name", help="name of the files under bench/results, by default transactions, or transactions-quick")
     arguments = parser.parse_args()
     if unknown := set(arguments.only) - set(PARTS):
         parser.error(f"--only {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")

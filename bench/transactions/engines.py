@@ -178,10 +178,10 @@ class SQLite:
         self.connection = self.connect()
 
     def connect(self):
-        made = sqlite3.connect(f"{self.path}/sqlite.db", timeout=60, isolation_level=None, check_same_thread=False)
-        made.execute("PRAGMA journal_mode = WAL")
-        made.execute(f"PRAGMA synchronous = {self.synchronous}")
-        return made
+        connection = sqlite3.connect(f"{self.path}/sqlite.db", timeout=60, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        return connection
 
     def rows(self, text):
         return self.connection.execute(text).fetchall()
@@ -255,5 +255,5 @@ def tuples(table):
 
 
 def tables_on_disk(**settings):
-    made = {f"Taut {layout}": lambda path, layout=layout: Taut(path, layout, **settings) for layout in LAYOUTS}
-    return {**made, "DuckDB": lambda path: DuckDB(path)}
+    factories = {f"Taut {layout}": lambda path, layout=layout: Taut(path, layout, **settings) for layout in LAYOUTS}
+    return {**factories, "DuckDB": lambda path: DuckDB(path)}

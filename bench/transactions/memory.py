@@ -13,24 +13,24 @@ LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 
 def load_apart(pipe, engine, path, count):
-    made = tables_on_disk()[engine](path)
-    made.load("t", rows_of(count), key=False)
-    made.close()
+    database = tables_on_disk()[engine](path)
+    database.load("t", rows_of(count), key=False)
+    database.close()
     pipe.send(("answer", None))
 
 
 def limited_apart(pipe, engine, path, limit):
     if engine == "DuckDB":
-        made = DuckDB(path, memory=LIMIT)
+        database = DuckDB(path, memory=LIMIT)
     else:
-        made = Taut(path, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
-    made.rows("SELECT count(*) FROM t")
+        database = Taut(path, engine.split()[1], memory=LIMIT, cache=LIMITED_CACHE)
+    database.rows("SELECT count(*) FROM t")
     pipe.send(("opened", None, common.peak()))
-    before = made.rows("SELECT sum(v) FROM t")[0][0]
-    steps = {"UPDATE": lambda: made.sql("UPDATE t SET v = v + 1"), "VACUUM": made.vacuum, "VACUUM FULL": made.vacuum_full}
+    before = database.rows("SELECT sum(v) FROM t")[0][0]
+    steps = {"UPDATE": lambda: database.sql("UPDATE t SET v = v + 1"), "VACUUM": database.vacuum, "VACUUM FULL": database.vacuum_full}
     for what, run in steps.items():
         common.peak()
-        timer = threading.Timer(limit, made.interrupt)
+        timer = threading.Timer(limit, database.interrupt)
         timer.daemon = True
         timer.start()
         start = time.perf_counter()
@@ -41,9 +41,9 @@ def limited_apart(pipe, engine, path, limit):
             break
         timer.cancel()
         pipe.send((what, time.perf_counter() - start, common.peak()))
-    count, after = made.rows("SELECT count(*), sum(v) FROM t")[0]
+    count, after = database.rows("SELECT count(*), sum(v) FROM t")[0]
     pipe.send(("answer", [int(count), int(after - before)]))
-    made.close()
+    database.close()
 
 
 def memory(part):

@@ -34,8 +34,8 @@ class Part:
 
         Interrupts a statement that takes longer than the limit.
         """
-        made = self.engines.get(engine)
-        timer = threading.Timer(self.arguments.limit, getattr(made, "interrupt", lambda: None))
+        database = self.engines.get(engine)
+        timer = threading.Timer(self.arguments.limit, getattr(database, "interrupt", lambda: None))
         timer.daemon = True
         timer.start()
         start = time.perf_counter()
@@ -55,8 +55,8 @@ class Part:
         """Opens the engines, each in a directory of its own."""
         for name, make in contestants.items():
             path = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
-            if made := self.attempt(name, "open", lambda: make(path)):
-                self.engines[name] = made[0]
+            if opened := self.attempt(name, "open", lambda: make(path)):
+                self.engines[name] = opened[0]
 
     def load(self, name, table, key=True):
         for engine in list(self.engines):

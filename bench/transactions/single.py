@@ -6,8 +6,9 @@ import time
 from engines import Disk, DuckDB, SQLite, Taut, permuted, rows_of
 from part import SMALL_ROWS
 
+
 def contestants(disk):
-    made = {
+    factories = {
         "Taut row, full": lambda path: Taut(path, "row"),
         "Taut column, full": lambda path: Taut(path, "column"),
         "Taut row, normal": lambda path: Taut(path, "row", "normal"),
@@ -16,7 +17,7 @@ def contestants(disk):
         "SQLite, normal": lambda path: SQLite(path, "NORMAL"),
         "DuckDB, full": lambda path: DuckDB(path),
     }
-    return {**made, **({"append and fdatasync": lambda path: Disk(path)} if disk else {})}
+    return {**factories, **({"append and fdatasync": lambda path: Disk(path)} if disk else {})}
 
 
 def run_for(seconds, keys, run, engine):
