@@ -132,7 +132,8 @@ fn print_supported_sets(mut is_supported: impl FnMut() -> bool, name: &str, valu
 fn print_head(what: &str, values: &str) {
     println!("\n{what} In billions of {values} per second.\n");
     let names = available_sets().iter().map(|set| format!(" {set:?} |")).collect::<String>();
-    println!("| column |{names} last set over the one before | median above best |");
+    let (second_best, best) = (second_best_set(), InstructionSet::best());
+    println!("| column |{names} {best:?} / {second_best:?} | median above best |");
     println!("|---|{}--:|--:|", available_sets().iter().map(|_| "--:|").collect::<String>());
 }
 
@@ -180,9 +181,9 @@ fn other_cases() -> Vec<(&'static str, Chunk, DatumPredicate)> {
         ("width 6, 3 values", width(6), list(&[5, 17, 40])),
         ("width 6, 9 values", width(6), list(&[5, 7, 9, 11, 13, 15, 17, 19, 40])),
         ("width 12, 3 values", width(12), list(&[5, 17, 40])),
-        ("width 12, 20 values close", width(12), list(&near)),
+        ("width 12, 20 values near each other", width(12), list(&near)),
         ("width 20, 3 values", width(20), list(&[5, 17, 40])),
-        ("width 20, 20 values close", width(20), list(&near)),
+        ("width 20, 20 values near each other", width(20), list(&near)),
         ("width 20, 20 values far apart", width(20), list(&far)),
         ("width 6 and 1 % of exceptions, range", outliers(), range_of_a_tenth(6)),
         ("width 3 and 8 % marked exceptions, range", skewed(), range(2, 9)),
@@ -207,7 +208,10 @@ fn other_columns() {
 }
 
 fn decode_and_gather() {
-    print_head("## Reading, in cache\n\nColumns of 65,536 rows.", "values that come out");
+    print_head(
+        "## Reading, in cache\n\nColumns of 65,536 rows. Gather takes the positions of rows, select a bitmap of them.",
+        "output values",
+    );
     for (logical, width) in [
         (LogicalType::BigInt, 4),
         (LogicalType::BigInt, 8),
@@ -331,7 +335,7 @@ fn out_of_cache() {
         LARGE_COLUMN_BYTES >> 20
     );
     println!(
-        "| column | sum, GB/s | {:?}, GB/s | {:?}, GB/s | of the sum | billion values/s | median above best: sum, test |",
+        "| column | sum, GB/s | {:?}, GB/s | {:?}, GB/s | speed / sum | billion values/s | median above best: sum, test |",
         second_best_set(),
         InstructionSet::best()
     );
@@ -359,7 +363,10 @@ fn describe_machine() -> String {
 fn main() {
     taut_allocator::set_up();
     println!("# Predicates and decoding, by instruction set\n");
-    println!("{}. One thread; best of {TURNS} turns.", describe_machine());
+    println!(
+        "{}. One thread; best of {TURNS} turns. Median above best is how much longer the median turn took.",
+        describe_machine()
+    );
     let parts: [(&str, fn()); 4] =
         [("cache", in_cache), ("others", other_columns), ("reads", decode_and_gather), ("large", out_of_cache)];
     let name_filter = arguments().into_iter().next().unwrap_or_default();
