@@ -45,7 +45,7 @@ fn rows(random: &mut Random, count: usize, end: usize) -> RecordBatch {
     }
     let text = |random: &mut Random| match random.below(end) {
         number if number % 3 == 0 => format!("{number}"),
-        number => format!("the text of number {number}, which no view holds"),
+        number => format!("a text too long for views to inline, {number}"),
     };
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(values(random, count, |random| random.below(end) as i64))),
@@ -154,7 +154,8 @@ fn table(store: &Store) -> Arc<Table> {
     Arc::clone(store.snapshot().table("t").unwrap())
 }
 
-/// Searches random keys in a table with and without keys in its delta. Some of the keys exist.
+/// Searches random keys of numbers below `2 * end`, of which about half are in the table. Does so with and without
+/// indexed keys in its delta, and with and without the rows of `known`, an earlier version of the table.
 fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context: &str) {
     let (live, mut keyed) = (live_rows(table), table.clone());
     keyed.delta.set_keys([[0].as_slice(), &[0, 1], &[2, 4]]);
@@ -242,8 +243,8 @@ fn many_keys_are_searched_at_once_in_many_segments() {
     insert(&store, &rows(&mut random, 5_000, 1 << 20));
     let (table, columns) = (table(&store), [0]);
     let mut by_value = std::collections::BTreeMap::<String, Vec<RowId>>::new();
-    for (name, row) in live_rows(&table) {
-        row[0].iter().for_each(|value| by_value.entry(value.clone()).or_default().push(name));
+    for (row_id, row) in live_rows(&table) {
+        row[0].iter().for_each(|value| by_value.entry(value.clone()).or_default().push(row_id));
     }
     for count in [2_000, 20_000] {
         let keys = [Arc::clone(rows(&mut random, count, 1 << 20).column(0))];

@@ -100,7 +100,9 @@ fn a_stopped_repair_leaves_no_database_or_the_complete_one() {
                     assert!(check(&found, existed, &expected, &format!("{context}, again")), "{context}");
                 }
             }
-            assert!(complete > 0 || fault(0) != Fault::CrashAt(0));
+            // Some crashes come after the database is complete. A repair that fails may always remove what it wrote.
+            let is_crash = fault(0) == Fault::CrashAt(0);
+            assert!(complete > 0 || !is_crash);
         }
     }
     println!("{points} crash points and faults");
