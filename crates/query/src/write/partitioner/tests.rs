@@ -14,7 +14,7 @@ const ROW_BYTES: usize = 80;
 const TIGHT: MemoryBounds = MemoryBounds { buffered: 100_000, partitioned_at_once: 20_000 };
 
 fn batches(schema: &Schema) -> Vec<RecordBatch> {
-    let text = |number: i64| format!("a text that no view holds in itself {number:06}");
+    let text = |number: i64| format!("a text too long for views to inline {number:06}");
     let batch = |start: i64| {
         let numbers: ArrayRef =
             Arc::new((start..start + 500).map(|n| (n % 13 != 0).then_some(n)).collect::<Int64Array>());
@@ -70,7 +70,7 @@ async fn the_fullest_partition_is_written_before_memory_runs_out() {
 }
 
 #[tokio::test]
-async fn blocks_without_a_bound_go_on() {
+async fn blocks_without_a_size_limit_stay_open_when_memory_is_full() {
     let (table, held_max) = partition_rows(&[("partition_by", "hash(a, 4)"), ("block_size", "file")], TIGHT).await;
     assert_eq!(partitions_of(&table), [0, 1, 2, 3, 4]);
     assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{held_max}");
@@ -86,7 +86,7 @@ async fn blocks_of_a_partition_have_the_size_of_the_design() {
 }
 
 #[tokio::test]
-async fn boundaries_of_a_bounded_load_are_those_of_its_first_rows() {
+async fn boundaries_come_from_the_rows_that_fit_in_memory() {
     let (table, _) = partition_rows(&[("partition_by", "range(a, 4)")], TIGHT).await;
     let partitioning = &table.partitions.as_ref().unwrap().partitioning;
     let last = partitioning.bounds(3).0.and_then(|key| key.number()).unwrap();
