@@ -174,8 +174,8 @@ class Connection:
 
         A table that does not exist is created with the columns of the data. `design` holds its options, such as
         ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. Columns
-        that the data does not have become null. If `data` is a reader of batches in Python, another thread reads it. It
-        cannot use this connection, but it can use a duplicate.
+        that the data does not have become null. If `data` is a reader of batches in Python, another thread reads it.
+        The reader cannot use this connection, but it can use a duplicate.
 
         Raises TypeError when `data` is no table, NotSupportedError when it has a column that the table does not have,
         DataError or IntegrityError when a value does not fit.
