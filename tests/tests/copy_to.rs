@@ -122,7 +122,7 @@ fn a_copy_removes_what_a_killed_process_left_and_nothing_else() {
 }
 
 #[test]
-fn no_character_of_a_path_means_anything_else() {
+fn special_characters_in_a_path_are_literal() {
     let session = session();
     let directory = tempfile::tempdir().unwrap();
     for name in ["a b.csv", "50%.csv", "c#.csv", "[x]*?.csv", "%20.csv", "ä\u{1F980}.csv"] {
@@ -168,7 +168,7 @@ fn a_copy_creates_the_directory_of_its_file() {
 }
 
 #[test]
-fn the_ending_of_a_name_says_how_text_is_separated_and_compressed() {
+fn the_file_extension_decides_delimiter_and_compression() {
     let session = session();
     let directory = tempfile::tempdir().unwrap();
     for name in ["a.csv.gz", "a.csv.zst", "a.json.gz", "a.tsv", "a.tsv.bz2", "a.csv.xz"] {
@@ -187,7 +187,7 @@ fn the_ending_of_a_name_says_how_text_is_separated_and_compressed() {
 }
 
 #[test]
-fn a_name_without_an_ending_is_a_file_too() {
+fn a_name_without_an_extension_is_a_file_too() {
     let session = session();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rows");
@@ -220,10 +220,10 @@ fn directories_and_devices_are_refused_as_files() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_named() {
+fn the_error_of_a_full_disk_names_the_file() {
     let session = session();
     for name in ["rows.csv", "rows.json", "rows.parquet", "rows.csv.gz"] {
-        // A disk for each: the space of a file that was given up is free only once its writer has ended.
+        // One disk per file. After an error, space is freed only when the writer of the file has ended.
         let Some(disk) = taut_tests::SmallDisk::new() else {
             eprintln!("not run: this user may not mount a file system");
             return;

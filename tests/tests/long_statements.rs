@@ -63,7 +63,7 @@ fn statements_nest_to_a_thousand_levels() {
 }
 
 #[test]
-fn what_nests_deeper_says_so() {
+fn deeper_nesting_fails_with_its_limit() {
     let session = session();
     for (before, inner, after) in
         [("(", "1", ")"), ("CASE WHEN true THEN ", "1", " END"), ("NOT ", "true", ""), ("abs(", "1", ")")]

@@ -116,7 +116,7 @@ fn spill_files_have_no_name_and_go_where_they_are_told() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_disk_ends_the_statement_and_is_named() {
+fn a_full_disk_ends_the_statement_with_an_error_that_names_it() {
     let Some(disk) = taut_tests::SmallDisk::new() else {
         eprintln!("not run: this user may not mount a file system");
         return;

@@ -216,7 +216,7 @@ fn batches_are_tables_of_their_session_alone() {
 }
 
 #[test]
-fn a_statement_ends_when_its_caller_says_so() {
+fn a_statement_ends_when_the_callback_returns_false() {
     let database = Database::in_memory().unwrap();
     let mut session = database.session();
     let asked = Arc::new(AtomicUsize::new(0));

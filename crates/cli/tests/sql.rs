@@ -60,7 +60,7 @@ fn commands_run_before_the_file() {
 }
 
 #[test]
-fn an_error_says_where_it_is_and_ends_the_run() {
+fn an_error_has_its_position_and_ends_the_run() {
     let (directory, database) = scratch();
     let script = "create table t (n bigint);\n\n  select n\n  frum t where;\ncreate table u (n bigint);\n";
     let path = file(&directory, "wrong.sql", script);

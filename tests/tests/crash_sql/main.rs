@@ -217,7 +217,7 @@ fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &
 }
 
 #[test]
-fn every_acknowledged_statement_is_there_whole_and_life_goes_on() {
+fn every_acknowledged_statement_survives_whole_and_later_ones_run() {
     for_crashes(0, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
         for loss in 0..4 {

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named_with_what_to_do() {
+    fn the_error_of_a_full_disk_names_the_directory_and_the_setting() {
         let error = SpillError { directory: "/small".into(), cause: ErrorKind::StorageFull.into() };
         assert!(error.is_full());
         let message = error.to_string();
