@@ -103,9 +103,9 @@ def main():
         ]
         for name, times in arrow.items()
     ]  # fmt: skip
-    late = lambda times: sorted(times)[int(len(times) * 0.99)]
+    percentile_99 = lambda times: sorted(times)[int(len(times) * 0.99)]
     overhead = [
-        [name, f"{common.median(times) * 1e3:.3f}", f"{late(times) * 1e3:.3f}"] for name, times in nothing.items()
+        [name, f"{common.median(times) * 1e3:.3f}", f"{percentile_99(times) * 1e3:.3f}"] for name, times in nothing.items()
     ]
     machine = facts["machine"]
     text = "\n\n".join([
@@ -115,7 +115,7 @@ def main():
         "`make bench-python`.",
         f"`SELECT *` of {arguments.rows:,} rows of 10 bigint columns to a table of pyarrow, medians of "
         f"{arguments.repetitions} runs in turns after a first one:",
-        common.table(["", "ms", "spread", "of DuckDB", "first, ms"], rows),
+        common.table(["", "ms", "spread", "/ DuckDB", "first, ms"], rows),
         f"`con.sql(\"{SMALL}\").fetchone()`, {arguments.statements:,} in turns:",
         common.table(["", "median, ms", "99th percentile, ms"], overhead),
         f"Resident memory over {arguments.queries:,} queries: {grown / 2**20:+.1f} MiB.",
