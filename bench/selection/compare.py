@@ -12,8 +12,8 @@
     e  seconds of a load and bytes per row
 
 Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are
-compared; then all answer it in turns, the order reversed every time. A time ends when the whole answer is in memory, as
-Arrow.
+compared; then all answer it in turns, in reverse order in every second repetition. A time ends when the whole answer is
+in memory, as Arrow.
 """
 
 import argparse
@@ -83,7 +83,7 @@ class Table:
         process.kill()
 
     def ask(self, engine, verb, *arguments):
-        """Returns an answer, or None if the engine fails. Leaves it out from then on if it died or its load failed."""
+        """Returns an answer, or None if the engine fails. Leaves it out of the rest if it died or its load failed."""
         try:
             return self.processes[engine].ask(verb, *arguments)
         except Failed as error:

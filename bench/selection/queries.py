@@ -1,6 +1,7 @@
 """The queries: selections, conjunctions, lookups and the aggregate, the same for every engine.
 
-Columns, values and keys are drawn from a seed. A query writes itself as SQL; Polars reads its fields.
+Columns, values and keys are drawn from a seed. Each query can write itself as SQL. Polars gets no SQL: its engine
+builds a lazy frame from the fields of the query.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import random
 import tables
 
 SELECTIVITIES = [0.001, 0.01, 0.1, 0.5, 1.0]
+# Numbers of selected columns for each table of `tables.py`.
 WIDTHS = {"narrow_e": [1, 3, 5, 10], "narrow_u": [1, 3, 5, 10], "wide_e": [1, 15, 25, 50]}
 CONJUNCTIONS = [0.001, 0.01, 0.1]
 RANGES = [1, 10, 100]
@@ -122,7 +124,7 @@ def right(table):
 
 
 def selections(table):
-    """Queries with one predicate. As in the papers, its column is one of the selected columns."""
+    """Queries with one predicate. As in holloway-2008 and chasseur-2013, its column is one of the selected columns."""
     for share in SELECTIVITIES:
         for width in WIDTHS[table]:
             rng = random.Random(f"{table} {width}")

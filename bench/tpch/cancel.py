@@ -2,9 +2,9 @@
 
     make bench-cancel SCALE=10
 
-Each statement runs for a second in a process of its own, on TPC-H in columns. Then the process gets SIGINT. Measured is
-the time until it prints the error, when the session could go on, and until the process has ended, which also returns
-its memory to the system.
+Each statement runs for a second in a process of its own, on TPC-H in columns. Then the process gets SIGINT. Two
+times are measured from there: until it prints the error, after which a session could run its next statement, and until
+the process has ended, which also returns its memory to the system.
 """
 
 import argparse

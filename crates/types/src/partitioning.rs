@@ -46,11 +46,11 @@ impl Partitioning {
         }
     }
 
-    /// Partitions of a design. The boundaries of a range are quantiles of a sample of the column's values.
+    /// Partitions of a design. Boundaries of range partitions are quantiles of a sample of the column's values.
     ///
     /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks for
     /// several, and two values differ, there are at least two. A text boundary is the shortest text that separates its
-    /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for a range with an empty sample.
+    /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for range partitions with an empty sample.
     pub fn from_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Datum>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);

@@ -17,12 +17,12 @@ use crate::write::coerce::Coercion;
 pub(super) struct ReturnedRows {
     /// Rows that `RETURNING` reads.
     pub returned: MemTable,
-    /// Rows that go into the table.
+    /// Rows that go into the table. Not used for `DELETE`, which inserts none.
     pub inserted: MemTable,
 }
 
 impl ReturnedRows {
-    /// Converts the output of the operator above the mutation's query. `schema` is the schema of this output.
+    /// Converts the output of `ChangedRowsExec`, which has `schema`, to the column types of the table.
     ///
     /// # Errors
     /// If a row does not meet the constraints of the table.

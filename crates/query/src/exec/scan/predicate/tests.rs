@@ -49,7 +49,7 @@ fn comparisons_lists_prefixes_and_nulls_become_column_predicates() {
             },
             false,
         ),
-        // In wider integers, one beyond the range of the column.
+        // Comparisons as wider integers, with a value that the column's type cannot hold.
         (datafusion::logical_expr::cast(col("i"), DataType::Int64).gt(lit(1_i64 << 40)), greater.clone(), false),
         (lit(1_i64 << 40).lt(datafusion::logical_expr::cast(col("i"), DataType::Int64)), greater, false),
         (
@@ -157,6 +157,7 @@ fn other_conditions_become_row_predicates_with_implied_bounds() {
     assert_eq!(bounded.row_predicates[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
 }
 
+/// The arms are those of the dynamic filter `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. END`.
 #[test]
 fn the_arms_of_a_partitioned_join_are_united() {
     let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
@@ -218,7 +219,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
     // If nulls are equal, a null passes.
     assert_eq!(conjuncts(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
     assert_eq!(conjuncts(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
-    // In wider integers, one beyond the range of the column.
+    // As wider integers, with a value that the column's type cannot hold.
     let wide = datafusion::logical_expr::cast(col("i"), DataType::Int64);
     let fields: Vec<ArrayRef> =
         vec![Arc::new(Int64Array::from(vec![1 << 40, 5])), Arc::new(StringViewArray::from(vec![None, Some("x")]))];
@@ -226,6 +227,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
     assert_eq!(predicate.column_predicates, [listed(&[5, 1 << 40])]);
 }
 
+/// A hint is the dynamic filter of a join. The join checks the rows again.
 #[test]
 fn hints_on_floating_point_are_column_predicates_alone() {
     let list = || {
@@ -246,7 +248,7 @@ fn hints_on_floating_point_are_column_predicates_alone() {
         .unwrap();
     let hint = translate(DynamicFilterPhysicalExpr::new(vec![], first_rows));
     assert!(hint.row_predicates[0].non_null_predicate().is_some());
-    // Without floating point the rows are filtered as well, as the hint allows.
+    // A hint without floating point also becomes a row predicate.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
     assert_eq!(translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_predicates.len(), 1);
