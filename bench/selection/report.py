@@ -1,4 +1,4 @@
-"""The Markdown report of a comparison: ratios, lost cells, and then every time."""
+"""The Markdown report of a comparison: ratios, lost cells, and then the times of all engines."""
 
 import common
 from engines import ENGINES, IN_MEMORY, ON_DISK, TAUT
@@ -63,7 +63,7 @@ def text(facts):
 def engines(facts):
     rows = [[name, one["version"], one["settings"]] for name, one in facts["engines"].items()]
     lines = ["| engine | version | how |", "|---|---|---|", *("| " + " | ".join(row) + " |" for row in rows)]
-    left_out = [f"- **{name} is left out** from then on: {why}" for name, why in facts["left_out"].items()]
+    left_out = [f"- **{name} is left out** of the rest of the run: {why}" for name, why in facts["left_out"].items()]
     wrong = [f"- **{engine} is wrong**: {cell['sql']}" for cell in facts["cells"] for engine in cell["wrong"]]
     failed = [f"- **{engine} failed** on {table}, {verb}: {why}" for engine, table, verb, why in facts["failures"]]
     return "\n".join(lines) + "".join(f"\n\n{line}" for line in left_out + wrong + failed)

@@ -5,14 +5,15 @@
     make bench-transactions BENCH="--only sessions,space"        a part of it
 
     single    inserts and updates by key of one session, each statement a durable transaction
-    sessions  the same with eight sessions at once, of keys that are disjoint
+    sessions  the same with eight sessions at once, which have no key in common
     upsert    100,000 random keys, half of them present, in one statement
     scans     scans of tables with 1 % of rows updated, by one statement and by 1,000, after VACUUM and VACUUM FULL
     space     bytes of the directory after 90 % of the rows were deleted, beside a fresh load of the rest
     memory    peak resident memory of an UPDATE of all rows, and of VACUUM after it, limited to 1 GiB
 
-Every part has a process of its own, in which all engines take turns, the order reversed every time; each has a
-directory on one file system. Sums and counts are compared after every part. What fails is told in the tables.
+Every part has a process of its own, in which all engines take turns, in reverse order in every second repetition. The
+directories of all engines are on one file system. Sums and counts are compared after every part. The report lists what
+failed.
 """
 
 import argparse
@@ -63,8 +64,8 @@ def run_part(pipe, name, arguments, directory):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda listed: [word.strip() for word in listed.split(",")], default=list(PARTS))
-    parser.add_argument("--rows", type=int, help=f"of every table; by default {SMALL_ROWS:,} in single and sessions, else {ROWS:,}")
-    parser.add_argument("--seconds", type=float, default=3.0, help="that an engine inserts in a repetition, and updates")
+    parser.add_argument("--rows", type=int, help=f"rows of every table; by default {SMALL_ROWS:,} in single and sessions, else {ROWS:,}")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of inserts, and of updates, of an engine in a repetition")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--sessions", type=int, default=8)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a statement is ended, and fails")
