@@ -138,7 +138,7 @@ fn every_operator_ends_when_its_statement_is_cancelled() {
             }
         }
         session.on_wait(None);
-        rows_that_nobody_reads(&session);
+        check_dropped_rows_stop_threads(&session);
         assert!(session.query("SELECT * FROM made").is_err(), "a table of a statement that was cancelled");
     }
     println!("the slowest took {worst:.1?} to end");
@@ -198,7 +198,7 @@ fn count(session: &Session, sql: &str) -> i64 {
     batch.column(0).as_primitive::<Int64Type>().value(0)
 }
 
-fn rows_that_nobody_reads(session: &Session) {
+fn check_dropped_rows_stop_threads(session: &Session) {
     for sql in [
         "SELECT a.i FROM s a JOIN s b ON a.k = b.k",
         "SELECT a.i FROM s a JOIN s b ON a.k = b.k AND (a.i = b.i OR a.i + b.i < 0)",

@@ -280,10 +280,11 @@ fn damage_of_each_file_is_noticed_and_named() {
         .filter(|name| *name != "lock" && !name.ends_with(".log"))
         .filter(|name| !noticed.iter().any(|(noticed, _)| noticed == *name))
         .collect();
-    let manifests_name = unnoticed.iter().all(|name| name.ends_with(".block"));
-    assert!(manifests_name, "{unnoticed:?}");
-    let whole: usize =
+    let only_blocks = unnoticed.iter().all(|name| name.ends_with(".block"));
+    assert!(only_blocks, "{unnoticed:?}");
+    let others: usize =
         files.keys().filter(|name| !name.ends_with(".block") && *name != "lock" && !name.ends_with(".log")).count();
-    let of_whole = noticed.iter().filter(|(name, _)| !name.ends_with(".block") && !name.ends_with(".log")).count();
-    assert_eq!(of_whole, whole * 4);
+    let noticed_others =
+        noticed.iter().filter(|(name, _)| !name.ends_with(".block") && !name.ends_with(".log")).count();
+    assert_eq!(noticed_others, others * 4);
 }

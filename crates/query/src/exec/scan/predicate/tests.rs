@@ -241,12 +241,12 @@ fn hints_on_floating_point_are_column_predicates_alone() {
     let hint = translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
     assert_eq!((hint.column_predicates, hint.row_predicates.len()), (written.column_predicates, 0));
     // The filter of a sort with nulls first has a predicate for rows without nulls, for any type.
-    let first_rows = col("f").is_null().or(col("f").gt(lit(1.5)));
+    let nulls_or_greater = col("f").is_null().or(col("f").gt(lit(1.5)));
     let arrow = schema().arrow();
-    let first_rows = SessionContext::new()
-        .create_physical_expr(first_rows, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
+    let nulls_or_greater = SessionContext::new()
+        .create_physical_expr(nulls_or_greater, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
         .unwrap();
-    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], first_rows));
+    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], nulls_or_greater));
     assert!(hint.row_predicates[0].non_null_predicate().is_some());
     // A hint without floating point also becomes a row predicate.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
@@ -256,7 +256,7 @@ fn hints_on_floating_point_are_column_predicates_alone() {
 
 #[test]
 fn disjunctions_with_is_null_have_a_non_null_predicate() {
-    let first_rows = |expression: Expr| {
+    let non_null_of = |expression: Expr| {
         let predicate = predicate(expression);
         assert!(predicate.column_predicates.is_empty() && predicate.row_predicates.len() == 1, "{predicate:?}");
         predicate.row_predicates[0].non_null_predicate().cloned()
@@ -265,12 +265,12 @@ fn disjunctions_with_is_null_have_a_non_null_predicate() {
         Some(NonNullPredicate { predicate: ColumnPredicate::new(ColumnIndex(column), conjunct), is_exact })
     };
     let greater = DatumPredicate::Range { low: 6, high: i128::MAX };
-    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5)))), non_null_predicate(0, greater.clone(), true));
-    assert_eq!(first_rows(col("i").gt(lit(5)).or(col("i").is_null())), non_null_predicate(0, greater, true));
+    assert_eq!(non_null_of(col("i").is_null().or(col("i").gt(lit(5)))), non_null_predicate(0, greater.clone(), true));
+    assert_eq!(non_null_of(col("i").gt(lit(5)).or(col("i").is_null())), non_null_predicate(0, greater, true));
     let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
     let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
-    assert_eq!(first_rows(two), non_null_predicate(0, DatumPredicate::Range { low: 5, high: i128::MAX }, false));
+    assert_eq!(non_null_of(two), non_null_predicate(0, DatumPredicate::Range { low: 5, high: i128::MAX }, false));
     // Nothing is implied for the first column if the other arm holds.
-    assert_eq!(first_rows(col("i").is_null().or(col("t").gt(lit("x")))), None);
-    assert_eq!(first_rows(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
+    assert_eq!(non_null_of(col("i").is_null().or(col("t").gt(lit("x")))), None);
+    assert_eq!(non_null_of(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
 }
