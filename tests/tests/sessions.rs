@@ -176,13 +176,9 @@ fn parameters_take_values_by_place_and_by_name() {
     assert_eq!(count("SELECT a FROM t WHERE a > $low AND b = $name", &Parameters::Named(named)), 1);
     assert_eq!(count("SELECT a FROM t LIMIT $1", &positional(&[Value::Integer(1)])), 1);
     for (sql, values, message) in [
-        (
-            "SELECT a FROM t WHERE a = $1",
-            &all[..0],
-            "the statement has 1 parameters, 0 values are given; $1 has no value",
-        ),
-        ("SELECT a FROM t WHERE a = $1", &all[..2], "the statement has 1 parameters, 2 values are given"),
-        ("SELECT a FROM t", &all[..1], "the statement has 0 parameters, 1 values are given"),
+        ("SELECT a FROM t WHERE a = $1", &all[..0], "wrong number of parameters: expected 1, got 0; $1 has no value"),
+        ("SELECT a FROM t WHERE a = $1", &all[..2], "wrong number of parameters: expected 1, got 2"),
+        ("SELECT a FROM t", &all[..1], "wrong number of parameters: expected 0, got 1"),
         ("DROP TABLE t", &all[..1], "a parameter in this statement is not supported"),
         ("SELECT a FROM t WHERE d = $1", &all[1..2], "seven"),
     ] {

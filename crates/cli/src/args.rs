@@ -58,8 +58,7 @@ pub enum Command {
     /// Print the completion script of a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
-    /// Write the manual pages to a directory
-    #[command(hide = true)]
+    /// Write the manual pages to an existing directory
     Man(ManArguments),
 }
 

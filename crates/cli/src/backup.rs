@@ -132,7 +132,7 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
     let time = arguments.time.as_deref().map(|text| {
         parse_time(text).ok_or_else(|| {
             Failure::InvalidArgument(format!(
-                "--time: {text:?} is no time; write for example '2026-11-27 13:36:16', in UTC, or with an offset \
+                "--time: {text:?} is not a time; write for example '2026-11-27 13:36:16', in UTC, or with an offset \
                  '2026-11-27 13:36:16.5+02:00'"
             ))
         })
@@ -152,6 +152,7 @@ pub fn run_restore(arguments: &RestoreArguments, mut output: Output) -> Result<(
     ))?;
     let replayed = match report.replayed_commits {
         0 => String::new(),
+        1 => ", and 1 commit after it".to_owned(),
         commits => format!(", and {} commits after it", count_text(commits)),
     };
     output.write_line(format!("  from backup {}{replayed}", report.backup))?;

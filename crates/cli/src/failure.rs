@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use taut::with_causes;
 
 use crate::statement_splitter::{Position, StatementText};
+use crate::units::counted;
 
 /// Exit status after Ctrl-C. As in shells: 128 plus the number of the signal.
 pub const INTERRUPTED: u8 = 130;
@@ -80,7 +81,7 @@ pub enum Failure {
         found: String,
     },
     /// The database is damaged. Each damage has been printed.
-    #[error("{places} damaged place(s) in {files} file(s)")]
+    #[error("damage in {} of {}", counted(*places, "place"), counted(*files, "file"))]
     Damaged {
         /// Count of damaged places.
         places: usize,

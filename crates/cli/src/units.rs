@@ -72,6 +72,11 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
+/// Count of things with their noun: `1 file`, `2 files`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{} {noun}{}", count_text(count as u64), if count == 1 { "" } else { "s" })
+}
+
 /// Count with separated thousands: `6,001,215`.
 pub fn count_text(count: u64) -> String {
     let digits = count.to_string();

@@ -40,7 +40,7 @@ fn a_database_is_backed_up_listed_and_restored() {
     taut(&["restore", &path("backups"), &path("one"), "--backup", "1"]).succeeds();
     assert_eq!(csv(&path("one"), "SELECT count(*) AS n FROM t"), "n\n50000\n");
     let restored = taut(&["restore", &path("backups"), &path("between"), "--time", &between]).succeeds();
-    assert!(restored.contains("from backup 1, and 1 commits after it"), "{restored}");
+    assert!(restored.contains("from backup 1, and 1 commit after it"), "{restored}");
     assert_eq!(csv(&path("between"), "SELECT count(*) AS n, min(x) AS m FROM t"), "n,m\n50001,-1\n");
     taut(&["verify", &path("between")]).succeeds();
     // The printed time of a backup restores that backup.
@@ -66,7 +66,7 @@ fn invalid_backups_and_restores_are_refused_with_a_reason() {
     let error = taut(&["restore", &path("backups"), &database]).fails();
     assert!(error.contains("already exists and is not empty"), "{error}");
     let error = taut(&["restore", &path("backups"), &path("new"), "--time", "noon"]).fails();
-    assert!(error.contains("\"noon\" is no time; write for example"), "{error}");
+    assert!(error.contains("\"noon\" is not a time; write for example"), "{error}");
     let error = taut(&["restore", &path("backups"), &path("new"), "--time", "2000-01-01 00:00:00"]).fails();
     assert!(error.contains("the first backup was taken later; complete backups are 1 (2"), "{error}");
     let manifest = path("backups/backups/00000001.manifest");
@@ -102,7 +102,7 @@ fn a_backup_directory_is_verified_like_a_database() {
     assert_eq!(damaged.len(), 2, "{run:?}");
     assert!(damaged[0].contains("00000002.log: expected a file, which is missing"), "{run:?}");
     assert!(damaged[1].contains(block.to_str().unwrap()) && damaged[1].ends_with("(table \"t\")"), "{run:?}");
-    assert!(run.errors.contains("2 damaged place(s) in 2 file(s)"), "{run:?}");
+    assert!(run.errors.contains("damage in 2 places of 2 files"), "{run:?}");
 }
 
 /// A backup contains a view on a file, but not the file.

@@ -57,7 +57,7 @@ fn a_flipped_byte_is_found() {
         let run = taut(&["verify", &database]);
         let name = files[0].file_name().unwrap().to_str().unwrap();
         assert!(run.output.contains(name) && run.output.contains("table \"t\""), "byte {offset}: {run:?}");
-        assert!(run.fails().contains("1 damaged place(s) in 1 file(s)"), "byte {offset}");
+        assert!(run.fails().contains("damage in 1 place of 1 file"), "byte {offset}");
     }
     std::fs::write(&files[0], &whole).unwrap();
     taut(&["verify", &database]).succeeds();

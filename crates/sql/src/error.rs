@@ -90,7 +90,7 @@ pub enum SqlError {
         name: String,
     },
     /// Values that do not match the parameters of a statement.
-    #[error("the statement has {expected} parameters, {found} values are given{}", without_value(.missing))]
+    #[error("wrong number of parameters: expected {expected}, got {found}{}", without_value(.missing))]
     Parameters {
         /// Number of parameters of the statement.
         expected: usize,

@@ -356,7 +356,7 @@ impl TableDesign {
                         option: "encoding",
                         found: format!("{}={}", definition.name, encoding.name()),
                         allowed: format!(
-                            "{} for a {} column in {}",
+                            "{} for columns of type {} in {}",
                             allowed.join(", "),
                             definition.logical_type,
                             kind.name()

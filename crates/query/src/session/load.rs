@@ -258,8 +258,8 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
 }
 
 fn options_of_existing(name: &str) -> QueryError {
-    let what = format!("options for table {name:?}, which exists");
-    QueryError::unsupported(what, "ALTER TABLE ... SET changes the design of a table")
+    let what = format!("a load with table options into the existing table {name:?}");
+    QueryError::unsupported(what, "ALTER TABLE ... SET changes the options of a table")
 }
 
 /// Columns of the table that a file holds, in the order of the file.
@@ -292,10 +292,7 @@ fn map_to_columns(
         && let Some(extra) =
             source_names.iter().find(|name| !source_schema.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
     {
-        return Err(QueryError::unsupported(
-            format!("column {extra:?} of {source}, which table {:?} does not have", table.name),
-            "leave it out, or select the columns: INSERT INTO t SELECT a, b FROM ...",
-        ));
+        return Err(QueryError::no_column(&table.name, extra));
     }
     let default_of = |name: &str| table.constraints.defaults.get(&table.schema.index_of(name)?);
     let mut expressions = Vec::with_capacity(table.schema.len());
