@@ -306,7 +306,7 @@ impl ExecutionPlan for InsertExec {
                     }
                     BufferedInput::TooLarge(replay) if matches!(order, InputOrder::Required(_)) => input = replay,
                     BufferedInput::TooLarge(replay) => {
-                        // Merged into one partition, so that rows of all partitions fill the same blocks.
+                        // Merged into one stream, so that rows of all input partitions fill the same blocks.
                         input = Arc::new(CoalescePartitionsExec::new(replay));
                         order = InputOrder::for_physical_plan(&target, &input);
                     }
@@ -447,7 +447,7 @@ struct WrittenBlocks {
 }
 
 /// Writes all rows of a plan as blocks, in the sort order of the table's design. Without a sort order, the blocks of
-/// one partition come before those of the next.
+/// one input partition come before those of the next.
 async fn write_blocks(
     changes: &Changes,
     target: &Target,

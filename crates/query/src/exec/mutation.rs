@@ -153,7 +153,7 @@ fn output_columns(outputs: &Outputs, returns_actions: bool) -> Vec<usize> {
     outputs.columns.clone().chain(outputs.action.filter(|_| returns_actions)).collect()
 }
 
-/// Processes the batches of one partition.
+/// Processes the batches of one input partition.
 struct ChangeSplitter {
     outputs: Outputs,
     kind: MutationKind,

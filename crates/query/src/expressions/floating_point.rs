@@ -1,6 +1,6 @@
 //! Coercion of decimals to floating point where both occur in one operation.
 //!
-//! As in PostgreSQL, a double precision number compared or combined with a decimal makes the decimal double precision.
+//! As in PostgreSQL, a decimal that is compared or combined with a double precision number is cast to double precision.
 //! Without this rule the engine compares them as decimals of 30 digits. Very large numbers overflow these, and very
 //! small ones lose their digits.
 

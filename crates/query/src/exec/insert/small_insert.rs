@@ -25,7 +25,7 @@ use crate::write::coerce::Coercion;
 /// Maximum rows of a small insert, and maximum bytes of its text.
 const ROWS_MAX: usize = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
-/// Maximum number of batches that are read ahead from each partition.
+/// Maximum number of batches that are read ahead from each input partition.
 const BUFFERED_BATCHES: usize = 1;
 
 /// Rows of a plan, after some or all have been read.
@@ -85,7 +85,7 @@ pub(super) async fn buffer_input(
     Ok(BufferedInput::FitsInDelta(coerced))
 }
 
-/// A partition that is being read.
+/// An input partition that is being read.
 struct PartitionReader {
     buffered: Vec<RecordBatch>,
     /// Rows after those in `buffered`.

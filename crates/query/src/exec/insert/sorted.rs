@@ -196,7 +196,7 @@ pub(super) fn is_out_of_order(error: &DataFusionError) -> bool {
 /// Values of a row in the columns of a sort key, as arrays of one value.
 type KeyRow = Vec<ArrayRef>;
 
-/// First and last row of each partition. Partitions are ordered by these rows.
+/// First and last row of each input partition. Partitions are ordered by these rows.
 #[derive(Debug)]
 pub(super) struct PartitionEnds {
     key: SortKey,

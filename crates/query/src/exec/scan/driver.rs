@@ -1,4 +1,5 @@
-//! Loop of a partition over its morsels: takes a morsel, opens its block, rules it out by statistics and indexes.
+//! Loop of a partition of a scan over its morsels: takes a morsel, opens its block, and rules it out if the partition
+//! of the table, statistics or indexes allow that.
 //!
 //! ```text
 //!   WorkQueue ──> Morsels ──> block opened ──> partition, statistics, indexes ──┬─> RuledOut
@@ -25,8 +26,8 @@ use crate::exec::operators::{Interrupt, JoinKeys};
 use crate::runtime::progress::ScanProgress;
 use crate::runtime::workers::Workers;
 
-/// Time slice: how long a partition reads before it yields to other tasks. Most segments take some microseconds, so a
-/// slice covers several. It is an extension in the config of a query.
+/// Time slice: how long a partition of a scan reads before it yields to other tasks. Most segments take some
+/// microseconds, so a slice covers several. It is an extension in the config of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSlice(Duration);
 
@@ -144,7 +145,7 @@ pub(super) enum CandidateRows<'d> {
     Page(&'d DeltaPage),
 }
 
-/// The loop of one partition.
+/// The loop of one partition of a scan.
 pub(super) struct ScanDriver<'a> {
     table: &'a Arc<Table>,
     morsels: Morsels,
@@ -180,7 +181,7 @@ impl<'a> ScanDriver<'a> {
         })
     }
 
-    /// Metrics of the partition.
+    /// Metrics of this partition of the scan.
     pub fn metrics(&self) -> &ScanMetrics {
         &self.metrics
     }
@@ -229,8 +230,8 @@ impl<'a> ScanDriver<'a> {
         self.morsels.index_excludes(block, address, predicates, self.metrics.report())
     }
 
-    /// Opens a block in which rows may pass. Returns `None` if no row can pass. Blocks of a partition that is ruled out
-    /// are not read.
+    /// Opens a block in which rows may pass. Returns `None` if no row can pass. Blocks in partitions of the table that
+    /// are ruled out are not read.
     fn open_block(&self, address: SegmentAddress) -> Result<Option<OpenBlock>> {
         let Self { table, conditions, metrics, .. } = self;
         // Each partition of the scan that shares a block opens it. The block is counted with its first segment.

@@ -15,14 +15,14 @@ use taut_store::{DeltaPage, ReadCounters, Table};
 /// Value of a counter in a report.
 type ReportValue = fn(&ScanReport) -> u64;
 
-/// Metrics of one partition.
+/// Metrics of one partition of a scan.
 pub struct ScanMetrics {
     pub baseline: BaselineMetrics,
     pub counters: Arc<ReadCounters>,
     pub blocks: Count,
     /// Blocks that statistics rule out.
     pub blocks_skipped_by_statistics: Count,
-    /// Blocks in partitions that are ruled out.
+    /// Blocks in partitions of the table that are ruled out.
     pub blocks_skipped_by_partition: Count,
     /// Rows of pages, if the table has any.
     delta_rows: Option<Count>,
@@ -39,7 +39,7 @@ pub struct ScanMetrics {
 }
 
 impl ScanMetrics {
-    /// Registers the metrics of one partition of a table scan, starting at zero.
+    /// Registers the metrics of one partition of a scan, starting at zero.
     pub fn new(metrics: &ExecutionPlanMetricsSet, table: &Table, partition: usize) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         let report_counters: [(&'static str, ReportValue); 15] = [
@@ -179,7 +179,7 @@ impl CustomMetricValue for BlockPaths {
 /// Number of partitions of the table that were read and that were ruled out: `2 read, 6 pruned`.
 #[derive(Debug, Default)]
 struct PartitionCounts {
-    /// For each partition number, whether it was read.
+    /// For each number of a partition of the table, whether it was read.
     was_read: Mutex<BTreeMap<u32, bool>>,
 }
 

@@ -13,7 +13,7 @@ use taut_types::ColumnPredicate;
 use super::driver::block_error;
 use crate::runtime::progress::ScanProgress;
 
-/// Morsel: the unit of work that a partition takes from a queue.
+/// Morsel: the unit of work that a partition of a scan takes from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Morsel {
     /// A segment of a block.
@@ -30,9 +30,9 @@ pub(super) struct SegmentAddress {
     pub segment: usize,
 }
 
-/// Remaining morsels, in order. Partitions that share a queue take from it until it is empty, so that none is idle
-/// while another has much work. A partition holds several segments only after it has checked their indexes together;
-/// few of their rows match.
+/// Remaining morsels, in order. Partitions of a scan that share a queue take from it until it is empty, so that none is
+/// idle while another has much work. A partition holds several segments only after it has checked their indexes
+/// together; few of their rows match.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -95,7 +95,7 @@ impl WorkQueue {
 /// Number of segments for which indexes are first checked together.
 const PROBE_BATCH_INITIAL: usize = 2;
 
-/// Morsels that one partition takes from a queue.
+/// Morsels that one partition of a scan takes from a queue.
 pub(super) struct Morsels {
     queue: Arc<WorkQueue>,
     table: Arc<Table>,

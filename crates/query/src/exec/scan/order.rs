@@ -1,4 +1,4 @@
-//! Sort runs of a table, and the partitions that can be read in order.
+//! Sort runs of a table, and the partitions of a scan that reads them in order.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ impl SortedBlocks {
         Some(Self { runs: table.runs.iter().copied().zip(ends).map(|(start, end)| start..end).collect() })
     }
 
-    /// Splits the blocks into partitions that can be read in order and merged. Returns `None` if a partition would have
-    /// to hold several runs, or if there are too many runs to merge.
+    /// Splits the blocks among partitions of a scan, each in order, to be merged. Returns `None` if a partition would
+    /// have to hold several runs, or if there are too many runs to merge.
     pub fn partitions(&self, count: usize) -> Option<Vec<Range<usize>>> {
         match self.runs.as_slice() {
             [] => Some(vec![0..0; count]),

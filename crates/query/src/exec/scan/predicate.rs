@@ -132,7 +132,7 @@ impl Translation<'_> {
     }
 
     /// Adds the bitmaps of a join's keys, if an expression looks columns up in the join's hash table. There may be one
-    /// such table per partition. Returns whether the bitmaps are equivalent to the expression.
+    /// such table per partition of the join. Returns whether the bitmaps are equivalent to the expression.
     fn add_keys(&mut self, expression: &Arc<dyn PhysicalExpr>, keys: &Arc<BuildKeys>) -> Result<bool> {
         let mut columns = None;
         expression.apply(|node| {
@@ -185,7 +185,8 @@ impl RowPredicate for KeyPredicate {
 }
 
 /// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the hash table of all
-/// keys, or one of these per partition. The filters of sorts and aggregates compare with a row that the operator holds.
+/// keys, or one of these per partition of the join. The filters of sorts and aggregates compare with a row that the
+/// operator holds.
 fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     filter.exists(|node| {
         Ok(node.downcast_ref::<InListExpr>().is_some()

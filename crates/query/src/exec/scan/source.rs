@@ -39,17 +39,17 @@ pub struct ScanSource {
     pub(super) output: SchemaRef,
     /// Conditions over the table's columns, dynamic filters included. The scan returns only rows that pass all of them.
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Number of rows after which a partition may stop.
+    /// Number of rows after which a partition of the scan may stop.
     pub(super) limit: Option<usize>,
     pub(super) distribution: Distribution,
     pub(super) metrics: ExecutionPlanMetricsSet,
     partitions: usize,
-    /// Estimated selectivity of rows that pass the conditions known at planning. `None` without conditions.
+    /// Estimated share of rows that pass the conditions known at planning. `None` without conditions.
     selectivity: Option<f64>,
     ordering: Option<LexOrdering>,
 }
 
-/// Distribution of the work among partitions.
+/// Distribution of the work among the partitions of the scan, which run in parallel.
 #[derive(Clone, Debug)]
 pub(super) enum Distribution {
     /// Any partition takes the next segment or page, until none is left.

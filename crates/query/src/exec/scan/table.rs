@@ -161,7 +161,8 @@ impl TautTable {
         Some(distinct + distinct / (statistics.rows as f64).max(1.0) * self.stored.delta.rows() as f64)
     }
 
-    /// For each partition, whether rows in it may pass the predicate. `None` if the table is not partitioned.
+    /// For each partition of the table, whether rows in it may pass the predicate. `None` if the table is not
+    /// partitioned.
     pub(crate) fn admitted_partitions(&self, predicate: &Predicate) -> Option<Vec<bool>> {
         self.stored.admitted_partitions(&predicate.column_predicates)
     }

@@ -200,7 +200,8 @@ fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
 }
 
-/// Whether an outer column has the name of a column in a subquery that keeps its names.
+/// Whether a column of `expression`, the left operand of an `IN`, has the name of a column in the subquery. It would be
+/// taken for that column. A subquery under an alias has no such column: see `subquery_rows`.
 fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
@@ -215,8 +216,8 @@ fn only_column(rows: &LogicalPlanBuilder) -> Expr {
     Expr::Column(rows.schema().columns().swap_remove(0))
 }
 
-/// Condition that a subquery has rows. It is computed once if there are no outer columns, else by a join for each outer
-/// row.
+/// Condition that a subquery has rows. Without outer columns it is a count, computed once. With outer columns it is an
+/// `EXISTS`, which the engine runs as a join.
 fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     if subquery.outer_ref_columns.is_empty() {
         return count_condition(rows, subquery, &[]);
