@@ -194,8 +194,8 @@ impl Insert {
         }
     }
 
-    /// Builds the update of the existing row with key `key`, for an insert of one row of literals and parameters.
-    /// Returns `None` for other inserts.
+    /// Builds the update that an insert of one row runs if a row with its value of `key` exists. The values must be
+    /// literals or parameters. Returns `None` for inserts that one such update cannot express.
     pub fn update(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<Option<Update>> {
         let (Some(conflict), Some(ListedRows { rows: [row], .. })) = (&self.conflict, self.listed_rows()) else {
             return Ok(None);
@@ -300,7 +300,7 @@ fn with_condition(mut query: Box<Query>, condition: Option<Expr>) -> Box<Query> 
     query
 }
 
-/// Query of an insert without conflicts that update. All its rows are inserted, so it needs no row ids or actions.
+/// Query of an insert that never updates an existing row. All its rows are inserted, so it needs no row ids or actions.
 fn insert_query(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<Expr>) -> MutationQuery {
     let projection = columns.iter().zip(values).map(|(column, value)| aliased(value, column.name)).collect();
     let query = select(projection, vec![without_joins(source)], None);

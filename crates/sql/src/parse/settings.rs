@@ -92,7 +92,7 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
     Ok(Statement::Set(value))
 }
 
-/// Sets the default of a setting.
+/// Sets a setting to its default.
 fn reset(setting: Setting) -> Result<Statement> {
     Ok(Statement::Set(match setting {
         Setting::Synchronous => SettingValue::Synchronous(Synchronous::Full),
