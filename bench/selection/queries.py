@@ -89,7 +89,7 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True)
 class ValueLookup(Lookup):
-    """All columns of the rows with one value. A tenth of the possible values occur."""
+    """All columns of the rows that have a given value in column `key`. A tenth of the possible values occur."""
 
     def draw(self, rng, rows):
         return (1 + rng.randrange(greatest(self.table, self.key)),)

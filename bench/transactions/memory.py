@@ -13,6 +13,7 @@ LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 
 def load_apart(pipe, engine, path, count):
+    """Loads the table. Runs in a process of its own, as the target of `processes.apart`."""
     database = tables_on_disk()[engine](path)
     database.load("t", rows_of(count), key=False)
     database.close()
@@ -20,6 +21,10 @@ def load_apart(pipe, engine, path, count):
 
 
 def limited_apart(pipe, engine, path, limit):
+    """Runs the statements with `LIMIT` of memory, and sends the time and the peak memory of each.
+
+    Runs in a process of its own. `limit` is the number of seconds after which a statement is interrupted.
+    """
     if engine == "DuckDB":
         database = DuckDB(path, memory=LIMIT)
     else:
