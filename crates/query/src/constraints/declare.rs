@@ -190,7 +190,7 @@ fn constraint_name(
         None => {
             let base = format!("{}_{suffix}", subject.name);
             let mut numbered = (1..).map(|number| format!("{base}{number}"));
-            // An index of a key gets the name of the key.
+            // The index of a key gets the name of the key, so no other index may have it.
             let is_index = |name: &String| {
                 catalog.tables().any(|table| table.design.indexes.iter().any(|index| index.name == *name))
             };

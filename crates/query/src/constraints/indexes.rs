@@ -6,11 +6,11 @@ use taut_store::{Catalog, CommitError, Constraints, Table};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 /// Adds an index to a design for each key that has none. A key of one column gets a Bloom filter, which rules out
-/// segments without the key. A key of several columns gets a tree on the first two. A key needs no index if the rows
-/// are sorted by its first column.
+/// segments without the key. A key of several columns gets a CSB+-tree on its first two. A key needs no index if the
+/// rows are sorted by its first column.
 ///
 /// # Errors
-/// If a table, a view or an index already has the name of a key, which its new index would get.
+/// If a key needs an index, which gets the name of the key, but a table, a view or an index already has that name.
 pub fn add_key_indexes(
     design: &mut TableDesign,
     constraints: &Constraints,

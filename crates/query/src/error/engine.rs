@@ -13,7 +13,7 @@ use super::with_causes;
 
 /// Maximum number of columns in a detail.
 const COLUMNS_MAX: usize = 30;
-/// Hint of functions and operators that no argument types match.
+/// Hint for a call of a function or operator that does not accept the types of its arguments.
 const NO_MATCH_HINT: &str =
     "No function matches the given name and argument types. You might need to add explicit type casts.";
 /// End of the engine's messages about its own faults.
@@ -158,7 +158,7 @@ fn no_column(field: &Column, valid: &[Column]) -> ErrorParts {
         Some(relation) if relation.table() != UNNAMED_TABLE => format!("{}.{}", relation.table(), column.name),
         _ => column.name.clone(),
     };
-    // Names that differ in case only are the usual mistake behind quotes.
+    // The usual mistake in a quoted name is the case of its letters.
     if let Some(same) = valid.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name)) {
         return parts.hint(format!("Perhaps you meant to reference the column \"{}\".", qualified_name(same)));
     }
@@ -183,7 +183,7 @@ fn known_message(message: &str) -> Option<ErrorParts> {
         .or_else(|| value_error(message))
 }
 
-/// Relations, functions and parameters that do not exist.
+/// Parses a message about a relation, function or parameter that does not exist.
 fn missing_name(message: &str) -> Option<ErrorParts> {
     if let Some((name, "")) = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found")) {
         let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
@@ -205,7 +205,7 @@ fn missing_name(message: &str) -> Option<ErrorParts> {
     parameter.map(|(name, _)| ErrorParts::new("42704", format!("unrecognized configuration parameter {name:?}")))
 }
 
-/// Functions and operators that do not take the types of their arguments.
+/// Parses a message about a function or operator that does not accept the types of its arguments.
 fn type_mismatch(message: &str) -> Option<ErrorParts> {
     if let Some((call, _)) = text_between(message, "No function matches the given name and argument types '", "'.") {
         let (name, types) = call.split_once('(')?;
@@ -237,7 +237,7 @@ fn split_operation(text: &str) -> Option<(&str, &str, &str)> {
     Some((&text[..first], text[first..last].trim(), text[last..].trim()))
 }
 
-/// Expressions that their clause does not take.
+/// Parses a message about an expression that is not allowed in its clause.
 fn clause_error(message: &str) -> Option<ErrorParts> {
     if message.starts_with("Column in ")
         && let Some((column, _)) = text_between(message, "column \"", "\" must appear in the GROUP BY clause")
@@ -278,7 +278,7 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
     Some(parts.detail(format!("Row {row} has {found} values, and {expected} are expected.")))
 }
 
-/// Values that an operation does not take.
+/// Parses a message about a value that an operation does not accept.
 fn value_error(message: &str) -> Option<ErrorParts> {
     match message {
         "Scalar subquery returned more than one row" => {

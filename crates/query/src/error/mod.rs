@@ -329,7 +329,7 @@ impl QueryError {
         Self::Exists { kind: ObjectKind::Relation, name: name.into(), relation: None }
     }
 
-    /// As [`SqlError::unsupported`].
+    /// Error about something that is not supported, with what is supported instead: see [`SqlError::unsupported`].
     pub(crate) fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
         SqlError::unsupported(what, allowed).into()
     }

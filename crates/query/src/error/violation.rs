@@ -77,7 +77,7 @@ pub enum Violation {
     /// A deletion or key update of a row that other rows still reference.
     #[error("update or delete on table {table:?} violates foreign key constraint {constraint:?} on table {by:?}")]
     StillReferenced {
-        /// Name of the table.
+        /// Name of the referenced table.
         table: String,
         /// Columns of the key, with their values.
         key: String,
