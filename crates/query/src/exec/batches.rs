@@ -52,7 +52,7 @@ impl PartitionStream for CallerBatches {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Batches that are produced ahead of the reader.
+        /// Maximum number of batches that are produced ahead of the reader.
         const BATCHES_AHEAD: usize = 4;
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), BATCHES_AHEAD);
         let sender = builder.tx();

@@ -391,7 +391,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
         .map_err(external)
 }
 
-/// Adds or drops indexes in the new blocks, for `CREATE INDEX` and `DROP INDEX` that committed while they were written.
+/// Adds or drops indexes in the new blocks if a `CREATE INDEX` or `DROP INDEX` committed while the blocks were written.
 async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
     let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { table, .. }) = target else {
         return Ok(());
@@ -441,7 +441,7 @@ impl LoadInput {
 /// Blocks that a load has written.
 struct WrittenBlocks {
     blocks: Vec<NewBlock>,
-    /// Whether the rows were sorted.
+    /// Whether the load itself sorted the rows. False if they arrived in order or the table has no sort order.
     is_sorted: bool,
     old_ids: OldIds,
 }
@@ -491,12 +491,12 @@ async fn write_blocks(
             return Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
-            // Checked all the same, in case the plan is wrong about its order.
+            // The order is checked nevertheless, in case the plan does not return the order that it declares.
             let (ends, watched) = check_order(&key)?;
             let parts = write_streams(writer, &target.partitions(), watched).await?;
             return Ok(WrittenBlocks { blocks: ends.concatenate(parts)?, is_sorted: false, old_ids });
         }
-        // Planning may have added an operator to the input that can run only once.
+        // The input could run twice before planning, but the planner may have added an operator that runs only once.
         InputOrder::Checked(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };

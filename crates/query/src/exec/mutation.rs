@@ -38,7 +38,8 @@ use taut_store::{RowId, RowSet};
 use self::first::FirstRows;
 use crate::error::QueryError;
 
-/// Splits rows of [`ChangedRowsExec::returning_actions`] into all rows, for `RETURNING`, and the rows to insert.
+/// Splits a batch of [`ChangedRowsExec::returning_actions`] by the action of each row. Returns two batches without
+/// actions: all rows, for `RETURNING`, and only the rows to insert.
 ///
 /// # Errors
 /// If the last column does not hold actions.

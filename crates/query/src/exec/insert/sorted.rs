@@ -93,7 +93,8 @@ impl InputOrder {
         SortKey::new(&target.design().sort_by).map_or(Self::Any, Self::Required)
     }
 
-    /// As [`InputOrder::for_input`], for an input that is not optimized further.
+    /// Order of an input that is not optimized further. It is that of [`InputOrder::for_input`], except that the load
+    /// sorts the rows where the planner would otherwise add a sort.
     pub fn for_physical_plan(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
         match Self::for_input(target, input) {
             Self::Required(key) => Self::Sorted(key),

@@ -1,4 +1,4 @@
-//! Rows that the queries of mutations return: DataFusion's planner accepts them.
+//! The queries of mutations are accepted by the planner of DataFusion, and return the expected rows.
 
 use std::sync::Arc;
 

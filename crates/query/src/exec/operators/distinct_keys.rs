@@ -332,7 +332,7 @@ mod tests {
     fn keys_that_are_all_distinct_pass_mostly_unchecked() {
         let batch = |start: i64| Arc::new(Int64Array::from_iter_values(start..start + 8_192)) as ArrayRef;
         let mut batches: Vec<_> = (0..64).map(|number| batch(number * 8_192)).collect();
-        // After the sample: the same keys again.
+        // Keys of the last batch again. They pass unchecked, because the sample had no duplicates.
         batches.push(batch(63 * 8_192));
         let rows: usize = distinct(batches, unbounded()).iter().map(RecordBatch::num_rows).sum();
         assert_eq!(rows, 65 * 8_192);

@@ -49,7 +49,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Ends a statement when `token` is cancelled. `is_committing` becomes true when the statement begins to commit.
+    /// State of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it begins to
+    /// commit.
     pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
         Self { cancellation: Cancellation::new(token, is_committing), ..Self::default() }
     }
@@ -84,7 +85,8 @@ impl Interrupt {
 /// If an operator does not accept its wrapped children.
 pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
-        // Sources end with the task that reads them: they await between the parts of a table.
+        // A source needs no wrapper. It awaits between the parts of a table, so it ends with the task that reads
+        // it.
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }
@@ -102,8 +104,8 @@ pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -
     Ok(plan.data)
 }
 
-/// Wraps the inputs of a join so that its build side collects its keys and its inner side drops duplicates of them.
-/// Other operators are returned unchanged.
+/// Wraps the inputs of a join: the build side collects its keys, and the inner side drops duplicate keys. Other
+/// operators are returned unchanged.
 fn with_wrapped_sides(
     node: Arc<dyn ExecutionPlan>,
     collector: Option<&Arc<KeyCollector>>,
@@ -134,7 +136,7 @@ fn with_wrapped_sides(
 enum KeysRole {
     /// The operator is the build side.
     BuildSide(Arc<KeyCollector>),
-    /// The operator is the join. Scans use its keys until its rows are read.
+    /// The operator is the join. Scans use the keys until all rows of the join are read.
     Join(Arc<KeyCollector>),
 }
 

@@ -131,8 +131,8 @@ fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
 /// Keys of a build side, one entry per column of the key. `None` for a column without a bitmap.
 pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
 
-/// Keys of the build sides of a statement's joins that have been read completely, by the identifier of the dynamic
-/// filter. The keys live as long as the rows of their join are read.
+/// Keys of the hash joins of a statement, by the identifier of the join's dynamic filter. A join is added when its
+/// build side has been read completely. The keys live as long as the rows of the join are read.
 #[derive(Debug, Default)]
 pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
@@ -189,7 +189,7 @@ impl KeyCollector {
     /// # Errors
     /// If the expressions of the probe side cannot be visited.
     pub fn for_join(join: &HashJoinExec, join_keys: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
-        // If nulls match or matter, the filter depends on more than the set of keys.
+        // If null equals null, or if a null changes the join's result, the set of keys is not enough.
         if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
             return Ok(None);
         }

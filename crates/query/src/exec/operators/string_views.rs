@@ -1,4 +1,4 @@
-//! Compaction of string views, so that batches hold only the memory that they need.
+//! Copies strings out of large or numerous buffers, so that batches hold only the memory that they need.
 //!
 //! An array of string views refers to the buffers with its longer strings. So does every array that is copied from
 //! it:
@@ -20,9 +20,9 @@ use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Strin
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
 
-/// Maximum buffers of an array that is never compacted.
+/// Maximum buffers of an array whose strings are never copied.
 const BUFFERS_MAX: usize = 4;
-/// Maximum bytes in the buffers of an array that is never compacted.
+/// Maximum bytes in the buffers of an array whose strings are never copied.
 const BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes in buffers for each byte that the array needs.
 const BUFFER_BYTES_PER_USED_BYTE: usize = 4;

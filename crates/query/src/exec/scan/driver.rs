@@ -128,7 +128,7 @@ pub(super) enum ScanStep<'d, 'a> {
     Candidate(Candidate<'d, 'a>),
 }
 
-/// A morsel whose rows may pass, and what reading it takes.
+/// A morsel whose rows may pass, with the state that a reader of it needs.
 pub(super) struct Candidate<'d, 'a> {
     pub rows: CandidateRows<'d>,
     pub conditions: &'d mut Conditions<'a>,

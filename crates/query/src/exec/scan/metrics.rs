@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use taut_block::{AccessPaths, ScanReport};
 use taut_store::{DeltaPage, ReadCounters, Table};
 
-/// Value of a counter in a report.
+/// Reads one counter of a report.
 type ReportValue = fn(&ScanReport) -> u64;
 
 /// Metrics of one partition of a scan.
@@ -85,7 +85,7 @@ impl ScanMetrics {
         }
     }
 
-    /// Report to which reads of blocks add their counts.
+    /// The report that readers of blocks add their counts to.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
     }
@@ -179,7 +179,7 @@ impl CustomMetricValue for BlockPaths {
 /// Number of partitions of the table that were read and that were ruled out: `2 read, 6 pruned`.
 #[derive(Debug, Default)]
 struct PartitionCounts {
-    /// For each number of a partition of the table, whether it was read.
+    /// Whether each partition of the table was read, by partition number.
     was_read: Mutex<BTreeMap<u32, bool>>,
 }
 

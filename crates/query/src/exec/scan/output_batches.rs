@@ -100,7 +100,7 @@ impl OutputBatches {
             return Ok(());
         };
         if batch.num_rows() > self.copied_max {
-            // Otherwise it would be split to fill the buffered batch, and so would all batches after it.
+            // Otherwise the pushed batch would be split to fill the buffered one, and so would all batches after it.
             coalescer.finish_buffered_batch()?;
         }
         coalescer.push_batch(batch)?;

@@ -65,7 +65,7 @@ pub fn translate(
 
 /// Source of a condition.
 enum ConditionSource {
-    /// The statement, or an operator that compares with a row that it holds.
+    /// The statement itself, or a sort or aggregation that compares with a row that it holds.
     Statement,
     /// A join, which checks the rows again, with the keys of its build side if they are known.
     Join(Option<Arc<BuildKeys>>),

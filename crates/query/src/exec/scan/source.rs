@@ -319,7 +319,7 @@ impl DataSource for ScanSource {
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // A hash join publishes its filter only if it finds it here.
+        // A hash join fills its dynamic filter only if it finds the filter in a visit of the scan.
         for filter in &self.filters {
             if visit(filter)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);

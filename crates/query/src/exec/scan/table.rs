@@ -59,7 +59,7 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
-    /// The same table without keys. For checks of whether its rows obey the keys, and for snapshots whose rows may not.
+    /// The same table without keys. Used to check whether the rows obey the keys, and for snapshots whose rows may not.
     pub fn without_keys(self) -> Self {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }

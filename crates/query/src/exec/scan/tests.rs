@@ -24,7 +24,7 @@ use crate::runtime::spill::SpillDirectory;
 const FIRST: i64 = 70_000;
 /// End of the second block. All of its rows are deleted.
 const BLOCKS: i64 = 73_000;
-/// End of the rows in pages: some in a page of their own, some in one that grows.
+/// End of the rows in pages. Some are in a page of their own, others in a page that later inserts extend.
 const ROWS: i64 = 75_300;
 
 fn schema() -> Schema {
@@ -64,7 +64,7 @@ pub fn create(store: &Store, name: &str, blocks: &[RecordBatch]) {
     create_in_layouts(store, name, blocks, &["column"]);
 }
 
-/// Like [`create`], with blocks in these layouts in rotation. The table has the first.
+/// Like [`create`], with blocks in these layouts in rotation. The design of the table has the first layout.
 fn create_in_layouts(store: &Store, name: &str, blocks: &[RecordBatch], layouts: &[&str]) {
     let schema = Arc::new(schema());
     let designs = layouts.iter().map(|layout| {
@@ -164,7 +164,7 @@ const QUERIES: &[&str] = &[
     "SELECT count(*), sum(id) FROM t WHERE x IS NULL AND s LIKE 's1%'",
     "SELECT count(*), sum(id) FROM t WHERE s NOT IN ('s1', 's2') AND k <> 3",
     "SELECT count(*), sum(id) FROM t WHERE s IN ('s1', 's2') OR k = 3",
-    // It would fail on rows that are deleted or that the first condition rules out.
+    // The division would fail on rows that are deleted or that the first condition rules out.
     "SELECT count(*), sum(id) FROM t WHERE 100 / (id % 5) > 30",
     "SELECT count(*), sum(id) FROM t WHERE k > 2 AND 100 / k > 20",
     "SELECT count(*), sum(t.id) FROM t JOIN (SELECT id AS other FROM t WHERE id % 1000 = 1) u ON t.id = u.other",
@@ -251,7 +251,7 @@ async fn rows_of_segments_are_joined_in_order() {
             assert_eq!(joined.columns(), expected.project(&names).unwrap().columns(), "{columns} where {condition}");
             assert!(found.iter().all(|batch| (1..=batch_rows).contains(&batch.num_rows())));
             if batch_rows > 8_192 && columns == "id, k, x" {
-                // Batches of the three segments of each columnar block.
+                // The segments of columnar blocks share batches, so there are fewer batches than the 15 segments.
                 assert!(found.iter().filter(|batch| batch.num_rows() > 0).count() <= 12, "{condition}");
             }
         }

@@ -44,7 +44,7 @@ enum NodeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     kind: NodeKind,
-    /// Range of results in which the engine computes the same numbers.
+    /// Range of results that equal those of the engine. Beyond it, the engine's type or 64 bits overflow.
     limit: Bounds,
 }
 
@@ -177,7 +177,7 @@ impl Arithmetic {
         Some(self.add_node(NodeKind::Combined(Operation::Multiply, node, factor), I64))
     }
 
-    /// Limits the range of results in which a subexpression is correct.
+    /// Narrows the range in which the results of a subexpression equal those of the engine.
     fn with_limit(&mut self, node: NodeIndex, (low, high): Bounds) -> NodeIndex {
         let Node { kind, limit } = self.nodes[node];
         self.add_node(kind, (limit.0.max(low), limit.1.min(high)))

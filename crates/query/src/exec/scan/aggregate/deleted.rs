@@ -21,7 +21,7 @@ struct Argument {
 /// Groups and arguments of the deleted rows of a segment. A batch has few of them, so they are collected over all
 /// batches.
 pub struct DeletedRows<'a> {
-    /// Ordinals in the selection of the deleted rows that are not added yet, ascending.
+    /// Deleted rows that are not added yet, as ordinals in the selection, ascending.
     remaining: &'a [u32],
     groups: Vec<u32>,
     arguments: Vec<Argument>,

@@ -100,7 +100,8 @@ impl TautAggregateExec {
         if let Some(known) = self.page_aggregate.get() {
             return Ok(Some(Arc::clone(known)));
         }
-        // The conditions come from the scan below this operator, which may have received more since.
+        // The scan below may have received more conditions since this operator was built, so the scan of the pages
+        // has the conditions that it has now.
         let scan = DataSourceExec::from_data_source(source.pages_only());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
         let page_aggregate = replaced.transform_up(|node| {

@@ -20,7 +20,7 @@ use super::states::{States, Summary, Values};
 /// so far.
 const ROWS_MIN: usize = 4;
 
-/// Rows of a batch. A few vectors of this length stay in the cache of a processor.
+/// Rows of a batch. A few arrays of this length fit in the cache of a processor.
 const BATCH_ROWS: usize = 4096;
 
 /// Counts of segments by method.
@@ -72,7 +72,7 @@ pub fn should_subtract(
 pub struct Destination<'a> {
     pub keys: &'a mut PartitionGroups,
     pub states: &'a mut States,
-    /// States that receive the deleted rows among them again, to be subtracted: see [`should_subtract`].
+    /// States of only the deleted rows. They are subtracted from `states` later: see [`should_subtract`].
     pub deleted: &'a mut States,
 }
 

@@ -61,7 +61,7 @@ pub struct Summary {
 /// States of one argument, by group.
 #[derive(Debug, Default)]
 struct InputState {
-    /// Whether a function counts, sums or compares the argument here.
+    /// Whether the scan, and not the engine, counts, sums or compares the argument for some function.
     is_counted: bool,
     sums: Option<Sums>,
     least: Option<Extremes>,
@@ -214,8 +214,8 @@ impl States {
         (has_rows.true_count() < group_count).then_some(has_rows)
     }
 
-    /// Returns the states of `group_count` groups, in the order of the schema after the keys, and starts again without
-    /// any.
+    /// Returns the states of `group_count` groups, and starts again without groups. The arrays have the order of the
+    /// columns that follow the keys in the schema.
     pub fn emit_all(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
         let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
         self.rows = Lanes::default();
@@ -344,7 +344,7 @@ impl InputState {
     }
 
     fn add_summary(&mut self, summary: &Summary) {
-        // Added as if the segment had one row.
+        // The summary is added as if the segment had one row.
         let group = Groups::Runs(&[(0, 1)]);
         self.nulls.resize(self.nulls.len().max(1), 0);
         self.nulls[0] += summary.nulls as i64;

@@ -14,7 +14,7 @@ pub enum Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Group of each row, as the engine needs them.
+    /// Group of each row, one entry per row, as the engine's accumulators take it.
     pub fn indices(self) -> Vec<usize> {
         match self {
             Self::Runs(runs) => {
@@ -383,7 +383,7 @@ mod tests {
                 assert!(!found.add_narrow(groups, 3, &numbers, (i64::MIN.into(), 0)));
                 assert!(!found.add_narrow(groups, 3, &numbers, (0, i64::MAX.into())));
                 assert!(found.add_narrow(groups, 3, &numbers, (-500, 500)));
-                // In a group with only wide numbers, these count.
+                // Group 3 has only a wide number, so its extreme is that number.
                 let far = i128::from(i64::MAX) * if is_greatest { -4 } else { 4 };
                 found.add(Groups::Rows(&[0, 3]), 4, [Some(far), Some(far)].into_iter());
                 let expected: Vec<i128> =

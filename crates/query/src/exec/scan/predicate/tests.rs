@@ -216,7 +216,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
     assert_eq!(conjuncts(both(), some(), None, false), [listed(&[3, 7]), texts.clone()]);
     assert_eq!(conjuncts(vec![col("i"), col("t"), col("i")], some(), None, false), [listed(&[3, 7]), texts]);
     assert_eq!(conjuncts(both(), some(), None, true), []);
-    // If nulls are equal, a null passes.
+    // A join in which null equals null also lets null pass, so a column with a null in the list gets no predicate.
     assert_eq!(conjuncts(both(), vec![Some("b"), None, Some("b")], None, false), [listed(&[3, 7])]);
     assert_eq!(conjuncts(both(), vec![None; 3], Some(vec![false, true, false]), false), [listed(&[3])]);
     // As wider integers, with a value that the column's type cannot hold.
@@ -270,7 +270,7 @@ fn disjunctions_with_is_null_have_a_non_null_predicate() {
     let equal = col("i").eq(lit(5)).and(col("t").is_null().or(col("t").gt(lit("x"))));
     let two = col("i").is_null().or(col("i").gt(lit(5))).or(equal);
     assert_eq!(non_null_of(two), non_null_predicate(0, DatumPredicate::Range { low: 5, high: i128::MAX }, false));
-    // Nothing is implied for the first column if the other arm holds.
+    // The other arm is about another column, so it implies nothing about `i`.
     assert_eq!(non_null_of(col("i").is_null().or(col("t").gt(lit("x")))), None);
     assert_eq!(non_null_of(col("i").is_null().or(col("i").gt(lit(5))).or(col("b"))), None);
 }
