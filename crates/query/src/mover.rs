@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! commits ──wake──> thread: what is due? ──compaction──> one commit ──rest──> what is due? ...
-//!                            │ policy.rs     work.rs               pace.rs
+//!                            │ policy.rs     worker.rs             runtime/pace.rs
 //!                            └ holds the maintenance lock of a table, as VACUUM and ALTER TABLE do
 //! ```
 //!

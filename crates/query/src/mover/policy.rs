@@ -197,7 +197,7 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let mut groups: BTreeMap<Option<u32>, Vec<MergeInput>> = BTreeMap::new();
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {
-        // Unpartitioned blocks are about to be partitioned.
+        // Unpartitioned blocks are left out: `complete_partitions` is about to rewrite them.
         let is_partitioned =
             table.partitions.is_none() || (start..end).all(|index| table.partition_of(index).is_some());
         if is_partitioned {
@@ -226,7 +226,7 @@ fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>>
         sequences.remove(&None);
     }
     sequences.into_values().flatten().find_map(|sequence| {
-        // The first block may be a large one that earlier merges left.
+        // The first block may be a large one that an earlier merge wrote.
         let (first, count) =
             (0..sequence.len()).find_map(|first| Some((first, mergeable_count(&sequence[first..], options)?)))?;
         Some(sequence[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
@@ -285,7 +285,8 @@ mod tests {
         }
         let all: u64 = runs.iter().map(|run| run.bytes).sum();
         assert!(most <= 40, "{most} runs");
-        // The base-4 logarithm of the number of loads is 7.1.
+        // A merge makes each of its inputs part of a run that is at least 4 times as large. The base-4 logarithm of
+        // the number of loads is 7.1.
         assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
     }
 }

@@ -88,7 +88,7 @@ async fn step(shared: &MoverState, worker: &Worker<'_>, idle_tracker: &mut IdleT
                 // Clears a notification that was meant for an earlier compaction.
                 let _ = shared.preempt.notified().now_or_never();
                 tokio::select! {
-                    // `work` records its errors.
+                    // `compact` records its errors.
                     _ = shared.compact(worker, &table, &compaction) => {}
                     () = shared.preempt.notified() => {}
                 }

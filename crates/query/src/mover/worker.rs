@@ -77,7 +77,8 @@ impl MoverState {
     /// Runs a compaction of a table. The caller must hold the maintenance lock of the table.
     ///
     /// # Errors
-    /// If a block cannot be read or written, or rows of the compaction changed meanwhile. Nothing has changed then.
+    /// If a block cannot be read or written, or another commit has changed rows of the compaction. The table then keeps
+    /// its old blocks and pages.
     pub async fn compact(&self, worker: &Worker<'_>, table: &Arc<Table>, compaction: &Compaction) -> Result<()> {
         let part = Arc::new(table.restricted_to(&compaction.blocks, compaction.pages));
         let before = Amount {
@@ -101,7 +102,7 @@ impl MoverState {
     /// Takes a checkpoint.
     ///
     /// # Errors
-    /// If a file cannot be written. Nothing is lost then.
+    /// If a file cannot be written. The log then keeps all commits.
     pub fn checkpoint(&self, store: &Store) -> Result<()> {
         let bytes = store.log_bytes();
         let running = RunningJob::begin(self, None, format!("writes the catalog and deletes {bytes} bytes of log"));
