@@ -15,7 +15,8 @@ pub(crate) trait BindParameters {
     /// If the values do not match the parameters of the plan.
     fn bind(&self, plan: LogicalPlan) -> Result<LogicalPlan>;
 
-    /// As [`BindParameters::bind`], for the plan of a part of a statement, which may not use all values.
+    /// Replaces the parameters in the plan of a part of a statement. Unlike [`BindParameters::bind`], allows values
+    /// that the part does not use.
     ///
     /// # Errors
     /// If the plan has a parameter without a value.

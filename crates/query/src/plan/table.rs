@@ -24,8 +24,8 @@ use crate::exec::scan::{ScanSource, TautTable, map_columns, translate};
 use crate::plan::rules::selectivity;
 
 impl TautTable {
-    /// Estimated share of rows that pass all conditions. At most the share of rows in partitions that the conditions
-    /// admit.
+    /// Estimated share of rows that pass all conditions. It is at most the share of rows in partitions that the
+    /// conditions admit.
     pub fn selectivity(&self, conditions: &[Expr]) -> f64 {
         let share = selectivity(conditions, &|column: &Column| self.statistics_of(column.name()));
         conditions.iter().filter_map(|condition| self.admitted_share(condition)).fold(share, f64::min)
@@ -62,8 +62,8 @@ impl TautTable {
         ScanSource::try_new(table, columns, conditions, share, limit, partitions)
     }
 
-    /// Share of rows that a condition on the partition column admits: rows in blocks of admitted or no partition, and
-    /// delta rows. `None` for conditions on other columns.
+    /// Share of rows that a condition on the partition column admits: rows in admitted partitions, in unpartitioned
+    /// blocks and in the delta. `None` for conditions on other columns.
     fn admitted_share(&self, condition: &Expr) -> Option<f64> {
         let partitioning = &self.stored.partitions.as_ref()?.partitioning;
         let name = &self.stored.schema.column(partitioning.design().column).name;

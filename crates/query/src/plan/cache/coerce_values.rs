@@ -6,8 +6,8 @@ use taut_sql::Value;
 
 use crate::plan::parameters::scalar_of;
 
-/// Converts a value to a type if its meaning stays the same. Returns `None` otherwise: the planner would then compare
-/// in another type, so the cached plan does not apply to the value.
+/// Converts a value to a type if its meaning stays the same. Returns `None` for any other value: the planner would
+/// compare it in another type, so the cached plan does not apply to it.
 pub fn convert_exactly(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     if *value == Value::Null {
         return ScalarValue::try_from(wanted).ok();

@@ -48,7 +48,7 @@ pub struct CachedDml {
     update: Option<Update>,
     returning: Option<Returning>,
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
-    /// See [`super::relies_on_keys`].
+    /// Whether the plan is valid only if the rows obey their keys: see [`super::relies_on_keys`].
     pub relies_on_keys: bool,
 }
 
@@ -188,8 +188,8 @@ impl CachedDml {
         Self { cache_key, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// Evaluates the `RETURNING` for written or deleted rows, starting with the columns of the table. Returns `None` if
-    /// there is no `RETURNING`.
+    /// Evaluates the `RETURNING` for written or deleted rows. The first columns of `rows` are those of the table.
+    /// Returns `None` if there is no `RETURNING`.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.

@@ -42,7 +42,7 @@ const CHECKED_SEGMENTS_MAX: u64 = 1_024;
 const READ_BYTES_MAX: u64 = 32 << 20;
 /// Maximum bytes of text in the result.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
-/// Number of failures in a row after which a lookup is tried only in one of [`RETRY_EVERY`] executions.
+/// Number of successive failures after which a lookup is tried only in one of [`RETRY_EVERY`] executions.
 const FAILURES_MAX: u32 = 4;
 /// Number of executions per attempt, after too many failures.
 const RETRY_EVERY: u32 = 64;

@@ -69,7 +69,7 @@ pub struct CacheKey {
     pub session: u64,
     /// Number of changes to the session's settings so far.
     pub settings: u64,
-    /// See [`Catalog::definitions`].
+    /// Identity of the tables and views: see [`Catalog::definitions_id`].
     pub definitions: u64,
 }
 
@@ -156,7 +156,7 @@ pub struct CachedPlan {
     tables: Vec<(TableId, u64)>,
     /// Lookup that runs the plan without a planner, if it is simple enough.
     pub lookup: Option<Lookup>,
-    /// See [`relies_on_keys`].
+    /// Whether the plan is valid only if the rows obey their keys: see [`relies_on_keys`].
     pub relies_on_keys: bool,
 }
 
@@ -293,7 +293,8 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
                 | LogicalPlan::Limit(_)
         )
     };
-    // This also visits subqueries in expressions. Their nodes are of other kinds.
+    // This also visits subqueries in expressions. Their nodes are of other kinds, so a plan with a subquery counts as
+    // relying on keys.
     let reads = plan.apply_with_subqueries(|node| match is_row_wise(node) {
         true => Ok(TreeNodeRecursion::Continue),
         false => Ok(TreeNodeRecursion::Stop),

@@ -45,8 +45,8 @@ pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
     state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
 }
 
-/// Cancellation of the statement during planning. It is an extension without settings, because rules have access only
-/// to the settings.
+/// Cancellation of the statement during planning. It is stored as an extension of the settings, although it has none,
+/// because rules have access to nothing else.
 #[derive(Clone, Debug)]
 struct PlanningInterrupt(Interrupt);
 

@@ -68,7 +68,7 @@ pub fn estimate(plan: &LogicalPlan) -> Option<RelationEstimate> {
             let table = provider.downcast_ref::<TautTable>()?;
             let rows = (table.rows() as f64).max(1.0);
             let share = table.selectivity(&scan.filters);
-            // By name: a statement may see only some columns of the table.
+            // Statistics are looked up by name, because a statement may see only some columns of the table.
             let count = |column: &Column| table.distinct_estimate_of(column.name());
             let columns = scan.projected_schema.columns().into_iter();
             let distinct = columns.filter_map(|column| Some((column.clone(), count(&column)?))).collect();
@@ -149,8 +149,8 @@ fn above_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Share of rows that pass a filter. It uses the statistics of the table if the filter is directly above a scan, else
-/// defaults.
+/// Share of rows that pass a filter. It comes from the statistics of the table if the filter is directly above a scan,
+/// and from the constants above for any other input.
 fn filter_selectivity(predicate: &Expr, input: &LogicalPlan) -> f64 {
     let mut plan = input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {
@@ -168,9 +168,9 @@ fn filter_selectivity(predicate: &Expr, input: &LogicalPlan) -> f64 {
 /// Rows and base rows of a relation.
 #[derive(Clone, Copy, Debug)]
 pub struct Cardinality {
-    /// See [`RelationEstimate::rows`].
+    /// Estimated rows, at least one.
     pub rows: f64,
-    /// See [`RelationEstimate::base_rows`].
+    /// Rows before conditions.
     pub base_rows: f64,
 }
 

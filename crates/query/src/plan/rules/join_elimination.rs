@@ -43,7 +43,8 @@ impl OptimizerRule for JoinElimination {
             if !step.transformed {
                 return Ok(Transformed { data: step.data, ..result });
             }
-            // Columns of the foreign key replace those of the other table, and may be nullable in its schema.
+            // Columns of the foreign key have replaced those of the referenced table. They may be nullable where the
+            // latter were not.
             let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(recompute_schema(node)?)))?;
             result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
         }

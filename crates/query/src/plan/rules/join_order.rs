@@ -4,8 +4,8 @@
 //! as a graph of relations and conditions. It finds the cheapest tree, bushy trees included, by dynamic programming
 //! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed, nor are regions with a
 //! relation without statistics. Two expressions that both equal a third are also joined directly if that is cheaper. A
-//! semi-join above a region first moves down to one relation, if its keys come from that relation and it keeps few of
-//! its rows.
+//! semi-join above a region first moves down to one relation, if its keys come from that relation and few rows of the
+//! relation pass it.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl OptimizerRule for JoinOrder {
     }
 }
 
-/// Orders the regions within a plan that was just constructed.
+/// Orders all regions of a plan that the traversal in [`JoinOrder`] does not enter.
 fn order_below(plan: LogicalPlan) -> Result<LogicalPlan> {
     let ordered = plan.transform_down(|node| {
         if !is_region(&node) {

@@ -87,7 +87,7 @@ fn has_levels(expression: &Expr, side: fn(&BinaryExpr) -> &Expr) -> bool {
     true
 }
 
-/// Greatest number of functions around each other in an expression.
+/// Maximum nesting depth of functions in an expression.
 fn function_levels(expression: &Expr) -> Result<usize> {
     let mut levels = 0;
     expression.apply_children(|child| {

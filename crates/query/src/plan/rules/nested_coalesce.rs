@@ -1,4 +1,4 @@
-//! Nested calls of `coalesce` as one call.
+//! Merges nested calls of `coalesce` into one call.
 //!
 //! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice.
 //! Calls that are nested in first arguments double it at every level. Therefore this rule joins them:
@@ -64,7 +64,7 @@ fn coalesce_arguments(expression: &Expr) -> Option<&[Expr]> {
     }
 }
 
-/// Whether a call is anywhere in these arguments.
+/// Whether these arguments contain a call of `coalesce`, at any depth.
 fn contains_coalesce(arguments: &[Expr]) -> bool {
     let is_call = |part: &Expr| Ok(coalesce_arguments(part).is_some());
     arguments.iter().any(|argument| argument.exists(is_call).unwrap_or(true))

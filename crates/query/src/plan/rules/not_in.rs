@@ -1,4 +1,4 @@
-//! `NOT IN (query)` as a plain anti-join if neither side has a null.
+//! Plans `NOT IN (query)` as a plain anti-join if neither side has a null.
 //!
 //! If the query returns a null, no row is `NOT IN` it. A row whose left operand is null is `NOT IN` only an empty
 //! result. A null-aware join builds its hash table from all rows of the outer query, and returns them from one thread

@@ -200,8 +200,8 @@ fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
 }
 
-/// Whether a column of `expression`, the left operand of an `IN`, has the name of a column in the subquery. It would be
-/// taken for that column. A subquery under an alias has no such column: see `subquery_rows`.
+/// Whether a column of `expression`, the left operand of an `IN`, has the name of a column in the subquery. The engine
+/// would take it for the column of the subquery. A subquery under an alias has no such column: see `subquery_rows`.
 fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
