@@ -16,7 +16,8 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Ends a statement when `token` is cancelled. `is_committing` becomes true when the statement begins to commit.
+    /// State of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it begins to
+    /// commit.
     pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
         Self { token, is_committing }
     }

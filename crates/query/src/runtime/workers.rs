@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A thread that is woken may be queued behind the thread that wakes it, while another processor is idle. Linux moves
-//! it when it next balances its queues, milliseconds later. Most selections have finished by then. So a thread that
+//! it when it next balances its queues, milliseconds later. Most short queries have finished by then. So a thread that
 //! starts to compute moves the workers that are queued behind it.
 
 use parking_lot::Mutex;
 
 /// Maximum number of workers that are moved at once. A few are enough: a thread that starts to compute has just woken
-/// one worker, which wakes the next and makes way for it.
+/// one worker. That worker wakes the next, and moves it in turn.
 const MOVED_MAX: usize = 4;
 
 /// Threads of a runtime that are parked, or that were woken and have not run since. The thread that parked last is at
