@@ -126,7 +126,7 @@ pub struct QuerySession {
     statement_cache: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
-    /// Cached result of [`QuerySession::has_long_definitions`], with the catalog's `definitions` for which it was
+    /// Cached result of [`QuerySession::has_long_definitions`], with the [`Catalog::definitions_id`] for which it was
     /// computed.
     has_long_definitions: Mutex<Option<(u64, bool)>>,
     transactions: Mutex<Transactions>,

@@ -139,7 +139,7 @@ impl QuerySession {
                     }
                     .into());
                 }
-                // The same rows in the snapshot of this transaction.
+                // Finds the same rows in the snapshot of this transaction.
                 let snapshot = transaction.snapshot();
                 let visible_child = snapshot.table_of(child.id).ok_or(CommitError::NoTable { table: child.id })?;
                 let visible_rows = find_in_version(visible_child, &key.columns, &keys)?;

@@ -11,8 +11,8 @@
 //!
 //! This is only for plans that pass on the rows of a scan, where all partitions take segments from one queue. Their
 //! partitions return a batch, or a chance to cancel, within a short time, and do not wait for each other. A partition
-//! of a join could compute for minutes without a check for cancellation. And the rows that are sent to a partition
-//! would pile up while it is not polled because others have rows ready.
+//! of a join could compute for minutes without a check for cancellation. The reader does not poll its own partition
+//! while others have rows ready, so rows that a repartitioning operator sends to that partition would pile up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Statements that DataFusion plans: queries, from a cached plan if there is one, and all others.
+//! Statements that DataFusion plans. Queries run from a cached plan if there is one. Inserts, `COPY ... TO` and other
+//! such statements are planned each time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use crate::plan::parameters::BindParameters;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::write::changes::Changes;
 
-/// Settings of DataFusion's own spill files, which Taut replaces by those of `runtime/spill.rs`.
+/// Settings of DataFusion's own spill files. They are refused, because `runtime/spill.rs` creates the spill files.
 pub(super) const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.temp_directory",
     "datafusion.runtime.max_temp_directory_size",
@@ -480,7 +481,7 @@ fn start_query(
     if batch_rows.is_some() {
         config.set_extension(Arc::new(scan::TimeSlice::SCAN_ONLY));
     }
-    // Empty: this plan holds its functions. Only plans that come from elsewhere look them up by name.
+    // The maps of functions are empty, because the plan holds its functions. Only deserialized plans look them up.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let no_functions = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(

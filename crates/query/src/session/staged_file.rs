@@ -123,7 +123,7 @@ impl StagedFile {
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let directory = StagingDirectory::create_in(parent)
             .map_err(|error| file_error(&target, "create a temporary directory for", error))?;
-        // The writer takes a name without an extension for a directory.
+        // DataFusion's writer takes a name without an extension for a directory.
         let mut name = name.to_owned();
         if target.extension().is_none() && !is_directory {
             name.push(".copy");

@@ -1,4 +1,5 @@
-//! Transaction of a session: the statements from `BEGIN` to `COMMIT`, and the state in which other statements run.
+//! Transaction of a session: the statements from `BEGIN` to `COMMIT`, and the state in which statements outside of a
+//! transaction run.
 
 use std::sync::Arc;
 
@@ -303,7 +304,7 @@ impl QuerySession {
         }
     }
 
-    /// Whether the transaction in progress is read-only, or else the one of the next statement.
+    /// Whether the transaction in progress is read-only. Without one: whether the next statement may only read.
     fn is_read_only(&self) -> bool {
         self.store.is_read_only() || self.transactions.lock().modes().read_only
     }
