@@ -19,8 +19,8 @@ use super::external;
 use super::partitioner::Partitioner;
 use super::row_ids::{BlockInProgress, OldIds};
 
-/// Maximum block size in plain bytes for which all batches are collected first, so that blocks can be encoded in
-/// parallel. A larger block is encoded segment by segment as its rows arrive.
+/// Maximum block size in plain bytes for which all batches of a block are collected before it is encoded, so that
+/// several blocks are encoded in parallel. A larger block is encoded segment by segment as its rows arrive.
 const BUFFERED_BLOCK_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes each stream to separate blocks. For a partitioned table, all streams share the blocks.

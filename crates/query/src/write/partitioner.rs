@@ -67,7 +67,7 @@ pub(crate) struct Partitioner {
     buffered_bytes: usize,
 }
 
-/// Rows held of one partition.
+/// Rows of one partition that are held in memory.
 #[derive(Default)]
 struct PartitionBuffer {
     batches: Vec<RecordBatch>,
@@ -149,7 +149,8 @@ impl Partitioner {
         Ok(blocks)
     }
 
-    /// Chooses boundaries from the waiting rows. Drops them unless they are final: see [`boundaries_are_final`].
+    /// Chooses boundaries from the waiting rows. Drops the boundaries unless they are final: see
+    /// [`boundaries_are_final`].
     fn choose_boundaries(&mut self) {
         let Some(design) = self.design else { return };
         let logical = self.logical_type(design);
@@ -224,7 +225,7 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Frees the memory of the rows held of a partition.
+    /// Encodes the buffered rows of a partition to free their memory.
     async fn encode_early(&mut self, index: usize) -> Result<()> {
         let is_unpartitioned = index == self.buffers.len() - 1;
         if self.writer.design.block_size != BlockSize::File && !is_unpartitioned {

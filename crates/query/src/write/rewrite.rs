@@ -72,9 +72,9 @@ pub async fn rebuild_indexes(
     retry_steps(changes, table, design, threads, progress, index_step).await
 }
 
-/// Rewrites the blocks of a table that do not have its design, which an interrupted `ALTER TABLE ... SET`, `CREATE
-/// INDEX` or `DROP INDEX` has left. If another statement replaces blocks meanwhile, starts again with the blocks that
-/// are left.
+/// Rewrites the blocks of a table that do not have the design of the table. Such blocks remain after an interrupted
+/// `ALTER TABLE ... SET`, `CREATE INDEX` or `DROP INDEX`. If another statement replaces blocks meanwhile, starts again
+/// with the blocks that are left.
 ///
 /// # Errors
 /// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
