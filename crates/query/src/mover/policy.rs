@@ -95,7 +95,7 @@ fn seal(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option
     // The last page may still grow.
     let complete_pages = pages.saturating_sub(1);
     let is_large = rows > options.delta_rows || table.delta.page_bytes() > options.delta_bytes;
-    // A sorted table with delta rows cannot be read in order.
+    // A sorted table with delta rows cannot be read in order, so even a few of them are written to blocks.
     let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
     let pages = match scope {
         CompactionScope::All => pages,

@@ -147,6 +147,7 @@ mod tests {
 
     use super::*;
 
+    /// A sort is registered, so the merge must leave it an eighth of the memory, 8 KiB, until the sort is dropped.
     #[test]
     fn merges_leave_memory_to_operators_that_sort() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(64 << 10));

@@ -107,8 +107,9 @@ mod tests {
         (0..CpuSet::MAX_CPU).filter(|index| affinity.is_set(*index)).collect()
     }
 
-    /// Runs `check` while a registered worker spins, at first on the same processor. `check` may use only that
-    /// processor, and the worker all of `of_worker`. Then checks that the affinity of the worker has not changed.
+    /// Runs `check` while a registered worker spins, at first on the same processor. The thread of `check` may use only
+    /// that processor. The worker may use all processors in `of_worker`. In the end checks that the affinity of the
+    /// worker is what it was.
     fn run_with_spinning_worker(of_worker: &[usize], check: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));

@@ -181,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
         for index in 0..3 {
-            // The other partitions are not waited for.
+            // The other partitions never end, so the stream must not wait for them.
             let mut ends = [End::Never; 3];
             ends[index] = End::Panic;
             let ended = tokio::spawn(async move { run(&ends).await }).await;

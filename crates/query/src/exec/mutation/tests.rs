@@ -14,7 +14,7 @@ use taut_types::LogicalType;
 use crate::error::QueryError;
 use crate::plan::parameters::BindParameters;
 
-/// A context with the rows of the target, and the tables `t`, which has the same rows, and `u`.
+/// A context with three tables: the target of the mutations, `t` with the same rows, and `u`.
 fn context() -> SessionContext {
     let context = SessionContext::new();
     crate::plan::assignment_cast::register(&context);
@@ -72,6 +72,11 @@ fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<Str
     lines
 }
 
+/// The columns of an expected row:
+///
+/// - the id of the changed row, unless the statement only inserts;
+/// - the action, if the statement may have several: 1 inserts, 2 updates, 3 deletes;
+/// - the values of `a`, `b` and `c`, unless the statement only deletes.
 #[test]
 fn queries_run() {
     let context = context();

@@ -38,7 +38,8 @@ const SET_BYTES_MAX: usize = 8 << 20;
 const SAMPLE_ROWS: usize = 1 << 16;
 /// One of this many rows of a sample must be a duplicate, or the next batches pass unchecked.
 const ROWS_PER_DUPLICATE: usize = 8;
-/// Batches that pass unchecked after the first sample with few duplicates. The number doubles with each such sample.
+/// Batches that pass unchecked after the first sample with few duplicates. The number doubles with each such sample, up
+/// to [`UNCHECKED_MAX`]. A sample with more duplicates resets it.
 const UNCHECKED_MIN: usize = 64;
 const UNCHECKED_MAX: usize = 1_024;
 

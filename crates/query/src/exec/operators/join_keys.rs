@@ -348,8 +348,10 @@ mod tests {
     #[test]
     fn keys_too_far_apart_have_no_set() {
         assert!(set(&[vec![i64::MIN, i64::MAX]]).is_none());
+        // A bitmap of two keys has at most 512 bits.
         assert!(set(&[vec![0, 512]]).is_none() && set(&[vec![0, 511]]).is_some());
         assert!(set(&[]).is_none() && set(&[vec![]]).is_none());
+        // The smallest bitmap takes 8 bytes.
         let little: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(7));
         assert!(KeySet::build(&[vec![1, 2]], &little).is_none());
     }

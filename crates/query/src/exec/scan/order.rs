@@ -71,6 +71,7 @@ mod tests {
         let two = SortedBlocks { runs: vec![0..2, 2..4] };
         assert_eq!(two.partitions(3), Some(vec![0..2, 2..4, 0..0]));
         assert_eq!(two.partitions(1), None);
+        // Two partitions merge at most 64 runs, nine partitions at most 72.
         let many = SortedBlocks { runs: (0..65).map(|run| run..run + 1).collect() };
         assert_eq!((many.partitions(2), many.partitions(9).unwrap().len()), (None, 65));
     }

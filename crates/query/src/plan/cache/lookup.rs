@@ -474,7 +474,7 @@ mod tests {
             lookup.run(&store.snapshot(), &[]).unwrap().map(|batches| batches.iter().map(RecordBatch::num_rows).sum())
         };
         assert_eq!(found(1), Some(1));
-        // Without a limit, the lookup gives up.
+        // Without a limit, the result has too many rows, so the lookup gives up.
         assert_eq!(found(usize::MAX), None::<usize>);
     }
 }

@@ -163,6 +163,7 @@ mod tests {
             for (predicate, negated) in predicates.iter().flat_map(|predicate| [(predicate, false), (predicate, true)])
             {
                 let predicate = ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated };
+                // The row at position 3 is no candidate, so it never passes.
                 let candidates = BooleanBuffer::collect_bool(array.len(), |row| row != 3);
                 let found: Vec<usize> =
                     passing_rows(array, *logical_type, &predicate, candidates).set_indices().collect();
