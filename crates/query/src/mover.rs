@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A compaction reads and writes as a load does, and publishes its result in one commit. Whenever it stops, the table
-//! has either the old rows or the new ones. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
+//! has either the old blocks or the new ones. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
 
 mod options;
 pub(crate) mod policy;

@@ -50,7 +50,7 @@ const SHARED_BUILD_ROWS: usize = 32_000_000;
 const JOIN_VALUES_BYTES: usize = 3 * 8 * 8_192 + 4_096;
 
 /// Maximum number of sorted runs that are merged at once. A merge holds a batch of each run and cannot spill. Merging
-/// as many runs as fit in memory would leave none for the sort of a join's other side.
+/// as many runs as fit in memory would leave no memory for the sort of a join's other side.
 const MERGE_RUNS_MAX: usize = 8;
 
 /// Number of merges of [`MERGE_RUNS_MAX`] runs that fit in the memory of one thread.

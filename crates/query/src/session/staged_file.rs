@@ -12,8 +12,8 @@
 //!   .taut-copy-4711-1/sales/        the new files, which become files of the target
 //! ```
 //!
-//! A process that is killed leaves its hidden directory behind, unlocked. The first `COPY ... TO` beside it by another
-//! process removes it.
+//! A process that is killed leaves its hidden directory behind, unlocked. When another process first writes a target in
+//! the same parent directory, it removes the hidden directory.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};

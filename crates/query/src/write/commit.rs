@@ -40,8 +40,8 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
 /// its partitions.
 ///
 /// # Errors
-/// If the table was dropped or its design has changed. If the design changes the sort order, and rows were added to the
-/// table in the meantime.
+/// If the table was dropped or its design has changed. Also if the new design has another sort order, and rows were
+/// added to the table in the meantime.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,

@@ -151,7 +151,7 @@ fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     (ordinals.into_iter().map(|ordinal| Arc::clone(&table.blocks[ordinal])).collect(), order)
 }
 
-/// Rows of a table up to which any load may read the values for choosing boundaries.
+/// Maximum rows of a table for which any load may choose the boundaries, which reads the values of all rows.
 const SAMPLED_TABLE_ROWS_MAX: u64 = 1 << 20;
 /// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
 const NEWEST_RUN_SHARE: u64 = 8;

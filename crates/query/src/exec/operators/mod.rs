@@ -1,6 +1,6 @@
 //! Wrappers of physical operators, added to every plan before it runs. Each operator ends when its statement is
-//! cancelled. Strings in batches between operators hold only the memory that they need. Hash joins give scans the set of
-//! their keys, and semi joins read each key of their inner side once.
+//! cancelled. Strings in batches between operators hold only the memory that they need. Hash joins give scans the set
+//! of their keys, and semi joins read each key of their inner side once.
 
 mod checked_filter;
 mod distinct_keys;

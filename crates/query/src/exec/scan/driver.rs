@@ -34,8 +34,8 @@ pub struct TimeSlice(Duration);
 impl TimeSlice {
     /// Time slice if other operators wait to run, such as the other side of a join.
     pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
-    /// Time slice of a plan that only returns the rows of a scan, so that its partitions do not wait for each other.
-    /// Yielding has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a
+    /// Time slice of a plan that only returns the rows of a scan. The partitions of such a plan do not wait for each
+    /// other. Yielding has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a
     /// processor from others and finds nothing to do.
     pub const SCAN_ONLY: Self = Self(Duration::from_millis(2));
 }

@@ -131,8 +131,8 @@ impl Morsels {
     }
 
     /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The
-    /// same search covers the following segments, which this partition takes from the queue. [`Morsels::next`] then
-    /// returns those that are not ruled out before all others.
+    /// same search covers the following segments, which this partition takes from the queue. The next calls of
+    /// [`Morsels::next`] return those of them that are not ruled out.
     ///
     /// # Errors
     /// If an index cannot be read.

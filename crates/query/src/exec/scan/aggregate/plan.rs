@@ -38,8 +38,8 @@ pub struct AggregatePlan {
 }
 
 impl AggregatePlan {
-    /// Whether the contribution of rows to a group can be subtracted again. True for sums, averages and counts; false
-    /// for minima, maxima and functions that the engine computes.
+    /// Whether rows that were added to a group can be subtracted from it. True for sums, averages and counts; false for
+    /// minima, maxima and functions that the engine computes.
     pub fn can_subtract(&self) -> bool {
         let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
         self.functions.iter().all(|function| !is_extreme(function) && function.engine_function().is_none())
