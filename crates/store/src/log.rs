@@ -1,17 +1,17 @@
 //! The log: opaque records in numbered files, appended in groups and replayed after a crash.
 //!
 //! ```text
-//!   log/...05.closed.log   | head | record 11 | record 12 | record 13 |     closed: the next exists and continues it
+//!   log/...05.closed.log   | head | record 11 | record 12 | record 13 |     closed: the next file continues it
 //!   log/...06.log          | head | record 14 | record 15 | recor | zeros   the last may end in a torn tail and zeros
 //!   log/...07.log.new                                                       begun, not valid yet
 //!
-//!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | before_bytes 8 | begun_bytes 8 | checksum 8 |
+//!   head     | magic 8 | database 8 | number 8 | last_sequence 8 | previous_bytes 8 | initial_bytes 8 | checksum 8 |
 //!   record   | magic 4 | zero 4 | length 8 | sequence 8 | durable 8 | checksum 8 | payload: length bytes |
 //! ```
 //!
 //! - `last_sequence`: sequence number of the last record before this file.
-//! - `before_bytes`: number of valid bytes in the previous file. The bytes after them are ignored.
-//! - `begun_bytes`: length of this file when it was renamed into place: its head, and records carried over.
+//! - `previous_bytes`: number of valid bytes in the previous file. The bytes after them are ignored.
+//! - `initial_bytes`: length of this file when it was renamed into place: its head, and records carried over.
 //! - `sequence`: one more than the sequence number of the previous record.
 //! - The checksum of a head covers the 48 bytes before it. The checksum of a record covers the 32 bytes before it and
 //!   the payload, seeded with the checksum of the file's head. So a record of another file is rejected, even if it was
@@ -47,8 +47,8 @@
 //!
 //! Power loss may lose any part of what was not synced. So the first invalid record, at offset P of a file, is damage
 //! of durable bytes, and an error, if
-//! - the next file counts it as valid (P < `before_bytes`), or
-//! - it was there when this file was renamed into place (P < `begun_bytes`), or
+//! - the next file counts it as valid (P < `previous_bytes`), or
+//! - it was there when this file was renamed into place (P < `initial_bytes`), or
 //! - a later valid record of this file states that it was durable (P < `durable`).
 //!
 //! A valid record that contradicts its position is an error, too. Otherwise, if only zeros follow from P to the end of
@@ -64,7 +64,7 @@
 //!
 //! ```text
 //!   05.log   | head | 11 | 12 | 13 | 14 | torn        record 14 states that 12 is durable
-//!   06.log   | head | 13 | 14 |                       before_bytes: the end of 12; begun_bytes: the end of 14
+//!   06.log   | head | 13 | 14 |                       previous_bytes: the end of 12; initial_bytes: the end of 14
 //! ```
 //!
 //! A log that failed is resumed in the same way. It carries over the records that are not synced but that readers have

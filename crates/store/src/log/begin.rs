@@ -1,5 +1,5 @@
-//! Beginning of a log file: it is written and synced under a temporary name, and then renamed into place. After that
-//! the files before it are closed, which asserts that it exists.
+//! Beginning of a log file: it is written and synced under a temporary name, and then renamed into place. Then the
+//! files before it are closed, which asserts that the new file exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
 use crate::disk::{Disk, WriteFile};
@@ -13,8 +13,8 @@ pub(super) struct PreparedLogFile {
     pub file: Box<dyn WriteFile>,
 }
 
-/// Writes a file that begins with records carried over from the previous one, which follow `head.last_sequence`. Sets
-/// `initial_bytes` of the head.
+/// Writes a file that begins with records carried over from the previous one. Their sequence numbers follow
+/// `head.last_sequence`. Sets `initial_bytes` of the head.
 ///
 /// # Errors
 /// If the file cannot be written. Nothing valid has changed then.

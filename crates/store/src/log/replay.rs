@@ -119,7 +119,8 @@ pub(crate) struct RecordsPastDamage {
     pub records: Vec<Vec<u8>>,
 }
 
-/// Finds all records after `last_sequence` in the undamaged files from number `first` on.
+/// Finds all valid records after `last_sequence` in the files from number `first` on, including those that follow
+/// damage in their file. Skips files with a damaged head.
 ///
 /// # Errors
 /// If a file cannot be read and may be intact.
@@ -354,8 +355,8 @@ impl<'a> RecordCursor<'a> {
         let rest = (self.at + 1..self.at + tail_bytes).map(|at| (at as u64, &self.bytes[at..]));
         let mut candidates = rest.filter(|(_, bytes)| bytes.starts_with(&RECORD_MAGIC));
         candidates.any(|(at, bytes)| {
-            // Cheaper than the checksum. A copy of an earlier record inside a payload has a `durable` before this
-            // position.
+            // This check is cheaper than the checksum. A copy of an earlier record inside a payload has a `durable`
+            // before this position.
             let claims_durable = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
             claims_durable && ParsedRecord::parse(bytes, seed).is_ok()
         })
@@ -376,7 +377,7 @@ struct DurablePrefix {
 }
 
 impl DurablePrefix {
-    /// State before the first record. The bytes of a file that has a next one are all durable.
+    /// State before the first record. All bytes of a file that has a successor are durable.
     fn at_head(head: Head, has_successor: bool) -> Self {
         let durable = if has_successor { u64::MAX } else { head.initial_bytes };
         Self { durable, bytes: HEAD_BYTES, sequence: head.last_sequence, after: VecDeque::new() }

@@ -1,5 +1,6 @@
-//! Tests that write, tear, damage and read logs. The payload of a record is derived from its number and the life of the
-//! database, so that a wrong record is noticed wherever it comes from.
+//! Tests that write, tear, damage and read logs. The payload of a record is derived from its sequence number and its
+//! life, so that a wrong record is noticed wherever it comes from. A life is the time from one opening of the log to
+//! the next.
 
 mod chain;
 mod crash;
@@ -75,7 +76,7 @@ fn read(disk: &dyn Disk, first: u64, last_sequence: Option<u64>) -> Result<(LogE
     Ok((end, records))
 }
 
-/// The expected records with these numbers, written in one life.
+/// The expected records with these sequence numbers, written in one life.
 fn payloads(sequences: std::ops::RangeInclusive<u64>, life: u8) -> Payloads {
     sequences.map(|sequence| (sequence, payload_of(sequence, life))).collect()
 }

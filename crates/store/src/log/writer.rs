@@ -47,8 +47,8 @@ pub(crate) enum Durability {
 
 /// A log open for writing.
 ///
-/// After a failed write or sync, it is unknown what is on the medium. The log then stays failed: all records that were
-/// not durable enough before get the first failure as their error. See [`Log::restart`].
+/// After a failed write or sync, it is unknown what is on the medium. The log then stays failed: [`Log::flush`] returns
+/// the first failure for every record that had not reached the requested durability before. See [`Log::restart`].
 ///
 /// Records are collected in memory until a thread flushes them. Dropping the log writes nothing; see [`Log::close`].
 #[derive(Debug)]
@@ -83,7 +83,7 @@ struct WriterState {
     /// Sequence number of the last record for whose sync a thread waits.
     sync_requested_sequence: u64,
     failure: Option<LogFailed>,
-    /// For each restart, the last record before it that counts, and the failure.
+    /// For each restart: the sequence number of the last record that it kept, and the failure.
     restarts: Vec<(u64, LogFailed)>,
 }
 
@@ -246,7 +246,7 @@ impl Log {
     }
 
     /// Continues after a failure, in the next file, after the last durable record. Later records up to `last_seen` are
-    /// carried over, because readers have seen them. All others never happened.
+    /// carried over, because readers have seen them. All other records are discarded.
     ///
     /// # Errors
     /// If the log cannot continue. The restart can be tried again.

@@ -92,7 +92,8 @@ fn after_a_crash_in_a_switch_of_files_no_acknowledged_record_is_lost_unnoticed()
     assert!(points > 15 && deletions > points, "{points} crash points, {deletions} deletions");
 }
 
-/// Switches to another file until the machine stops. Returns the number of records acknowledged as durable.
+/// Switches to the next file, and stops the machine at change `at`. Returns the number of records acknowledged as
+/// durable.
 fn switch_file(disk: &SimulatedDisk, log: Log, operation: &str, at: u64) -> u64 {
     let log = match operation {
         "resume" => {

@@ -1,4 +1,5 @@
-//! The machine stops at every change during the life of a log, and again in the life after that.
+//! The machine stops at every change of the disk during one life of a log, and then at every change during the next
+//! life.
 
 use super::*;
 use crate::disk::Fault;
@@ -135,7 +136,8 @@ fn a_crash_leaves_a_prefix_with_all_acknowledged_records() {
     }
 }
 
-/// Records that were seen after the first crash may not have been durable. They are from the moment the log is resumed.
+/// Records that were seen after the first crash may not have been durable. They are durable from the moment the log is
+/// resumed.
 #[test]
 fn a_second_crash_loses_no_record_that_was_read() {
     use Step::{Append, Rotate, Synced, Written};

@@ -68,7 +68,7 @@ fn zeros_at_the_end_are_not_a_torn_tail() {
     }
 }
 
-/// A group whose first sectors did not reach the medium, while the others did.
+/// Power loss may lose the first sectors of a group and keep later ones.
 #[test]
 fn records_after_zeros_are_a_tail_unless_they_state_that_the_zeros_were_durable() {
     for is_synced_between in [false, true] {

@@ -1,4 +1,4 @@
-//! A failure is permanent. Records acknowledged before it are there, and a new process can continue.
+//! A failure is permanent. Records acknowledged before it are kept, and a new process can continue.
 
 use super::*;
 use crate::disk::Fault;
