@@ -65,7 +65,7 @@ pub struct Catalog {
     /// Row relocations that follow this version. Not stored.
     pub(crate) relocations: RelocationsSince,
     pub(crate) tables: Tables,
-    /// By name. Versions of a catalog share what they have in common.
+    /// By name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
 }
 
@@ -105,7 +105,8 @@ pub struct Table {
 pub struct TablePartitions {
     /// Maps a row to its partition.
     pub partitioning: Partitioning,
-    /// Partition of all rows of each block. `None` for a block that was written before these partitions existed.
+    /// For each block, the partition that contains all its rows. `None` for a block that was written before these
+    /// partitions existed.
     pub of_blocks: Vec<Option<u32>>,
 }
 
@@ -189,7 +190,7 @@ impl Catalog {
     }
 
     /// Identifies the meaning of all names. Catalogs with the same value have the same tables with the same columns,
-    /// and the same views. A plan made on one of them is valid on the others, with other rows.
+    /// and the same views. A plan made for one of them is valid for the others, although their rows may differ.
     pub fn definitions_id(&self) -> u64 {
         self.definitions_id
     }
@@ -264,7 +265,7 @@ impl Table {
         }
     }
 
-    /// The table restricted to the blocks at the ascending indexes `indexes`, and to its first `pages` pages, for
+    /// The table restricted to the blocks at the ascending indexes `indexes`, and to its first `pages` delta pages, for
     /// reading. Blocks of one run stay in one run.
     #[must_use]
     pub fn restricted_to(&self, indexes: &[usize], pages: usize) -> Self {

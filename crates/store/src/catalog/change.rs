@@ -103,7 +103,8 @@ impl OldRows {
         Some(relocations.rows().saturating_sub(relocated.sum()))
     }
 
-    /// New row ids of the rows that were deleted in a table after the new blocks left out `left_out`.
+    /// New row ids of the deleted rows of a table that are not in `left_out`. They were deleted after the rows of the
+    /// new blocks had been read, so the new blocks contain them.
     ///
     /// # Errors
     /// If there are such rows and their relocations are not known.

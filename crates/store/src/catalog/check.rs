@@ -35,8 +35,8 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks that each foreign key references a key of a table that lists the referencing table, and that there are no
-/// other entries.
+/// Checks that each foreign key references a key that exists, and that each table lists in `referenced_by` exactly the
+/// tables with foreign keys to it.
 fn check_references(file: &CatalogFile<'_>) -> Result<(), String> {
     for table in &file.tables {
         for key in &table.constraints.foreign_keys {

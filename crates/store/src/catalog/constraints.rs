@@ -27,8 +27,9 @@ pub struct Constraints {
     /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
-    /// The tables with a foreign key to this one, itself included. A change of rows here uses it to find those keys. It
-    /// also makes a change of either table conflict with a concurrent one that does not know of the other table.
+    /// The tables with a foreign key to this one, itself included. A change of rows of this table finds those keys with
+    /// it. Adding a foreign key changes this list, so it conflicts with a concurrent change of the referenced table,
+    /// whose transaction does not know of the foreign key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
 }

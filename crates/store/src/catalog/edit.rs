@@ -190,10 +190,11 @@ impl CatalogEdit {
         self.apply_and_record(Change::SetDesign { table, design: Arc::new(design) })
     }
 
-    /// Sets the partitions of a table, within its design. Its existing blocks then count as unpartitioned.
+    /// Sets the partitioning of a table, for example its range boundaries. It must match the design. The existing
+    /// blocks then count as unpartitioned.
     ///
     /// # Errors
-    /// If the table does not exist, or these are not partitions of its design.
+    /// If the table does not exist, or the partitioning does not match its design.
     pub fn set_partitioning(&mut self, table: TableId, partitioning: Partitioning) -> Result<(), CommitError> {
         self.apply_and_record(Change::SetPartitioning { table, partitioning: Arc::new(partitioning) })
     }
@@ -267,7 +268,7 @@ impl CatalogEdit {
         self.apply(change)
     }
 
-    /// Replaces a table by another version of it, without recording that.
+    /// Replaces a table by another version of it, without recording a change.
     pub(crate) fn put_table(&mut self, table: Table) {
         self.catalog.tables.insert(Arc::new(table));
     }
@@ -289,7 +290,7 @@ impl CatalogEdit {
         Ok(())
     }
 
-    /// Changes the delta of a table, without recording that.
+    /// Changes the delta of a table, without recording a change.
     pub(crate) fn change_rows<T>(
         &mut self,
         table: TableId,

@@ -81,7 +81,8 @@ pub(crate) struct TableFile<'a> {
     pub constraints: Cow<'a, Constraints>,
 }
 
-/// Encodes the catalog file. It also holds the next block and table ids, and the log and delta files that follow it.
+/// Encodes the catalog file. It also holds the next block and table ids, the number of the log file that follows, and
+/// the entry of the delta file.
 pub(crate) fn to_bytes(
     catalog: &Catalog,
     (next_block, next_table): (u64, u64),

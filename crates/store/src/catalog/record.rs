@@ -7,8 +7,8 @@
 //!          ...    rows and sets of rows, end to end; the JSON has their lengths
 //! ```
 //!
-//! The JSON of a commit begins with its stamp, `{"commit":{"time":...}}`. The first commit of a timeline has
-//! `"begins_timeline":true` there. Delta files, and commits of earlier versions of Taut, have no stamp.
+//! The JSON of a commit begins with its stamp, `{"commit":{"time":...}}`. In the first commit of a timeline, the stamp
+//! has `"begins_timeline":true`. Delta files, and commits of earlier versions of Taut, have no stamp.
 //!
 //! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 

@@ -1,8 +1,8 @@
 //! Sparse index: finds the blocks of a sorted table that may hold a value, from the catalog alone.
 //!
-//! The catalog has one entry per block, as the top of the row-wise index of Erling (2012) has one per page: the bounds
-//! of the first sort column. In a run they ascend or descend, so binary search finds the blocks, and no other block is
-//! opened.
+//! For each block, the catalog has the bounds of the first sort column, as the top level of the row-wise index of
+//! Erling (2012) has an entry for each page. Within a run, the bounds ascend or descend from block to block, so binary
+//! search finds the blocks, and no other block is opened.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -152,7 +152,8 @@ mod tests {
     use crate::Store;
     use crate::catalog::{BlockId, TableId};
 
-    /// A table of blocks with these bounds; a run begins at each of `runs`.
+    /// A table of blocks with these bounds; a run begins at each of `runs`. A block whose minimum exceeds its maximum
+    /// has no bounds.
     fn table(bounds: &[(i128, i128)], runs: &[usize]) -> Table {
         let schema = Schema::new(vec![Column::new("k", LogicalType::BigInt, true)]).unwrap();
         let store = Store::in_memory().unwrap();

@@ -205,8 +205,8 @@ struct BlockPartition {
     written_for: Option<u32>,
 }
 
-/// The partition of each block. A table with range partitions that has no boundaries yet takes those of the first
-/// block that has some.
+/// The partition of each block. A table with range partitions that has no boundaries yet takes the boundaries of the
+/// first block that has some.
 fn assign_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartition> {
     if table.partitions.is_none() {
         let mut written_partitions = blocks.iter().filter_map(|block| block.partition.as_ref());
@@ -243,8 +243,9 @@ fn continues_run(table: &Table, before: &BlockPartition, next: &BlockPartition) 
     }
 }
 
-/// Replaces `old` by `new`. While this runs, sort runs are numbered from 1. A run begins where the number changes, or
-/// where a partition begins that is not in the order of the run.
+/// Replaces `old` by `new`. While this executes, the existing sort runs are numbered from 1; new blocks that are a run
+/// of their own have number 0. A run begins where the number changes, or where a partition begins that is not in the
+/// order of the run.
 fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, BlockPartition)], order: RowOrder) {
     const OWN_RUN: usize = 0;
     let mut blocks: Vec<(usize, BlockPartition, Arc<BlockFile>)> = Vec::new();

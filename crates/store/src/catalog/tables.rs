@@ -1,4 +1,4 @@
-//! The tables of a catalog, by id and by name. Versions of a catalog share what they have in common.
+//! The tables of a catalog, by id and by name. Versions of a catalog share the parts of the maps that did not change.
 
 use std::sync::Arc;
 

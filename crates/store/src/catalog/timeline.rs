@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of timelines that a catalog holds. Older ones are forgotten, and versions in them cannot be compared.
 const TIMELINES_MAX: usize = 256;
 
-/// The begin of a timeline: version and time of its first commit, in microseconds since 1970 in UTC.
+/// The beginning of a timeline: version and time of its first commit, in microseconds since 1970 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Timeline(pub u64, pub i64);
 
