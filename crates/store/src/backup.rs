@@ -50,8 +50,8 @@ const COPY_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupOptions {
     /// Whether commits are archived from this backup on. The database can then be restored to any point in time between
-    /// it and the next backup. The database keeps its log files and replaced blocks until the next backup, or until
-    /// [`Store::stop_log_retention`].
+    /// this backup and the next one. The database keeps its log files and replaced blocks until the next backup, or
+    /// until [`Store::stop_log_retention`].
     pub log: bool,
     /// Number of newest backups to keep, this one included. `None` keeps all.
     pub keep: Option<usize>,
@@ -73,7 +73,7 @@ pub struct BackupReport {
     pub number: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,
-    /// Time at which its state was fixed, in microseconds since 1970 in UTC.
+    /// Time of the state in the backup, in microseconds since 1970 in UTC.
     pub time: i64,
     /// Bytes of all files that the backup needs, without its manifest.
     pub bytes: u64,
@@ -112,7 +112,7 @@ pub struct BackupInfo {
     pub number: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,
-    /// Time at which its state was fixed, in microseconds since 1970 in UTC.
+    /// Time of the state in the backup, in microseconds since 1970 in UTC.
     pub time: i64,
     /// Number of tables in the backup.
     pub tables: usize,
@@ -120,7 +120,8 @@ pub struct BackupInfo {
     pub bytes: u64,
     /// Bytes that were written for the backup, without its manifest.
     pub written_bytes: u64,
-    /// Number of the backup since which the log is complete. Every point in time between the two can be restored.
+    /// Number of the earlier backup that the log continues. Every point in time between that backup and this one can be
+    /// restored. `None` if the backup has no log.
     pub log_since: Option<u64>,
 }
 
@@ -129,8 +130,7 @@ pub struct BackupInfo {
 pub struct RestoreOptions {
     /// Number of the backup to restore. With a time, the backup on which commits are replayed.
     pub backup: Option<u64>,
-    /// Point in time to restore, in microseconds since 1970 in UTC. The last restored commit is the last one at or
-    /// before it.
+    /// Point in time to restore, in microseconds since 1970 in UTC. All commits at or before this time are restored.
     pub time: Option<i64>,
 }
 

@@ -30,7 +30,7 @@ pub enum BackupError {
         /// A name in it that does not belong to a backup directory.
         found: String,
     },
-    /// One of the backup directory and the database directory contains the other.
+    /// The backup directory contains the database directory, is inside it, or is the same directory.
     #[error("the backup directory {} and the database directory {} must not lie within each other", path.display(), database.display())]
     Overlaps {
         /// The backup directory.

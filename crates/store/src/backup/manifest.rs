@@ -19,7 +19,7 @@ pub(crate) struct Manifest {
     pub database: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,
-    /// Time at which the state was fixed, in microseconds since 1970 in UTC. All commits in the backup are at or before
+    /// Time of the state in the backup, in microseconds since 1970 in UTC. All commits in the backup are at or before
     /// it, and all other commits are after it.
     pub time: i64,
     /// Timeline of the last commit. `None` if there is no commit, or an earlier version of Taut took the backup.
@@ -34,7 +34,7 @@ pub(crate) struct Manifest {
     pub delta: Option<FileChecksum>,
     /// The blocks of each table.
     pub tables: Vec<TableManifest>,
-    /// Number drawn for this backup, if the database retains its log for the next one.
+    /// Random number that identifies this backup, if the database retains its log for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
     /// The archived commits since the previous backup.
@@ -124,10 +124,10 @@ impl Manifest {
         document::to_bytes((MAGIC, VERSION), self)
     }
 
-    /// Decodes the manifest of the backup with a number.
+    /// Decodes the manifest of backup `number`.
     ///
     /// # Errors
-    /// If the bytes are invalid: what was expected.
+    /// If the bytes are invalid, or belong to another backup. The error names what was expected.
     pub fn parse(number: u64, bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = document::parse((MAGIC, VERSION), bytes)?;
         if manifest.number != number {

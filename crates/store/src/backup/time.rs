@@ -74,8 +74,8 @@ fn parse_digits(text: &str, count: usize) -> Option<i64> {
     if is_number { text.parse().ok() } else { None }
 }
 
-/// Days since 1970 of a date in the Gregorian calendar. The computation lets years begin in March, so that the leap day
-/// is the last day of a year.
+/// Days from 1970-01-01 to a date in the Gregorian calendar. The computation lets years begin in March, so that the
+/// leap day is the last day of a year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -83,7 +83,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// Year, month and day of a day since 1970.
+/// Year, month and day of the date that is `days` days after 1970-01-01.
 fn date_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

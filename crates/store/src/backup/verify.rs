@@ -3,7 +3,7 @@
 //! ```text
 //!   manifest        its own checksum
 //!   catalog, delta  checksum in the manifest; decoded; the blocks that they reference are in a manifest
-//!   log             checksum in the manifest; every commit is decoded, and replayed on the backup before
+//!   log             checksum in the manifest; every commit is decoded, and replayed on the earlier backup
 //!   blocks          length and checksum in the manifest, once for all backups that share the block
 //! ```
 
@@ -192,7 +192,7 @@ impl Backups {
         self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Checks each block once. Returns their bytes.
+    /// Checks each block once. Returns the bytes of all blocks.
     fn check_blocks(&self, damages: &mut Vec<Damage>) -> u64 {
         let (mut checked, mut bytes) = (HashSet::new(), 0);
         for (table, block) in self.directory.manifests.values().flat_map(Manifest::blocks) {
