@@ -319,8 +319,8 @@ impl Sections for OpenBlock {
     }
 }
 
-/// Counters of the bytes that a query reads. Each thread of a query has its own and counts every section. The alignment
-/// keeps the counters of two threads out of one cache line (no false sharing).
+/// Counters of the bytes that a query reads. Each thread of a query has its own, because it counts every section that
+/// it reads. The alignment keeps the counters of two threads out of one cache line (no false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReadCounters {

@@ -1,4 +1,4 @@
-//! Verified sections of block files in memory, up to a limit of bytes.
+//! Verified sections of block files in memory, up to a limit in bytes.
 //!
 //! ```text
 //!   an open block:   slots | a* |    | c  | d* |   one for each of its sections      * read since the hand passed
@@ -7,12 +7,13 @@
 //!                              ^ hand, at one of its slots
 //! ```
 //!
-//! An open block has a slot for each section. A lookup takes the index of the section and an uncontended lock. Extremes
-//! of a section are kept beside it, within the same limit, and are evicted with it.
+//! An open block has a slot for each section. A lookup takes the index of the section and an uncontended lock. The
+//! extremes (minima or maxima) that a query derived from a section are kept beside it, within the same limit, and are
+//! evicted with it.
 //!
-//! The ring is a now_in_micros (second chance): the hand spares a section once if it was read since the hand last
-//! passed it. Room is reserved before a section is inserted, so the limit holds at every moment. An evicted section
-//! that readers still hold is no longer counted. A section larger than the limit is never inserted.
+//! Eviction follows the clock algorithm (second chance): the hand spares a section once if it was read since the hand
+//! last passed it. Room is reserved before a section is inserted, so the limit holds at every moment. An evicted
+//! section that readers still hold is no longer counted. A section larger than the limit is never inserted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -161,8 +162,8 @@ impl Ring {
     /// Moves the hand to a section that was not read since it last passed, and evicts it. Returns the bytes freed, or
     /// `None` if no block holds a section.
     fn evict_one(&mut self) -> Option<usize> {
-        // Two rounds from the middle of a block, plus the steps from the last block to the first: all sections may have
-        // been read when the first round begins.
+        // At most two rounds: if all sections were read, the first round only clears their flags. Three more steps,
+        // because the hand may start in the middle of a block, and passes the end of the list.
         for _ in 0..2 * self.blocks.len() + 3 {
             let Some(block) = self.blocks.get(self.hand.0) else {
                 self.hand = (0, 0);
@@ -203,8 +204,8 @@ impl CachedSections {
         Some(buffer)
     }
 
-    /// The extremes of a section, if they are cached. `Miss` if only the section was read from the cache before, else
-    /// `Bypass`.
+    /// The extremes of a section, if they are cached. If they are not: `Miss` if the section was read from the cache
+    /// since the hand last passed it, so that they are worth caching; otherwise `Bypass`.
     pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> DerivedLookup {
         if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
             return DerivedLookup::Hit(extremes.clone());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Table ── blocks      immutable files
-//!       └─ Delta ── pages    rows that were inserted since; the last page may be open and grow
+//!       └─ Delta ── pages    rows that are in no block; the last page may be open: it grows
 //!                └─ deleted  the deleted rows of each container
 //! ```
 //!

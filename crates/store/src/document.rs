@@ -1,4 +1,4 @@
-//! Small JSON files behind a first line with the length and checksum of the rest, like the catalog file.
+//! Small JSON files. Like the catalog file, each begins with a line that has the length and checksum of the rest.
 //!
 //! ```text
 //!   taut-backup 1 bytes=1234 xxh3=0123456789abcdef\n        kind, format version, length and checksum of the rest
@@ -25,7 +25,7 @@ pub(crate) fn to_bytes((magic, version): (&str, u64), value: &impl Serialize) ->
 /// Decodes a file.
 ///
 /// # Errors
-/// If the bytes are invalid: what was expected.
+/// If the bytes are invalid. The error names what was expected.
 pub(crate) fn parse<T: DeserializeOwned>((magic, version): (&str, u64), bytes: &[u8]) -> Result<T, String> {
     let end = bytes.iter().take(FIRST_LINE_MAX).position(|byte| *byte == b'\n').ok_or("a first line")?;
     let (first, json) = (&bytes[..=end], &bytes[end + 1..]);

@@ -348,7 +348,7 @@ pub enum CommitError {
     #[error("the commit did not happen: {0}")]
     Log(#[source] LogFailed),
     /// The log could neither be written nor restarted. The change is not visible. If the database is opened again, the
-    /// change may or may not be there. Once a later commit succeeds, the change never happened.
+    /// change may or may not be there. Once a later commit succeeds, the change is certainly lost.
     #[error("the commit may or may not survive: {cause}")]
     Uncertain {
         /// The first failure.

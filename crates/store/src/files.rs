@@ -3,9 +3,9 @@
 //! ```text
 //!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
-//!   incomplete                     a repair or restore that writes the database has not finished: it does not open
+//!   incomplete                     a repair or restore has not finished writing the database, which does not open
 //!   lock                           id of the process that last opened the database; locked like the directory
-//!   blocks/000000000000002a.block  block 42: immutable, named by its number, never reused once committed
+//!   blocks/000000000000002a.block  block 42: immutable; its number is not reused once it is committed
 //!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
 //!   log/0000000000000007.log       log file 7; files before the one that the catalog references are no longer valid
 //!   log/0000000000000007.delta     rows that are in no block when log file 7 begins
@@ -158,7 +158,7 @@ pub(crate) fn write_file_on<T>(
     Ok(value)
 }
 
-/// Writes to a file of a disk as [`Write`] requires.
+/// Adapts a [`WriteFile`] to [`Write`].
 struct DiskWriter<'a>(&'a mut dyn WriteFile);
 
 impl Write for DiskWriter<'_> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pages    key entries of the delta (delta/keys.rs), or else the columns of all pages
-//! blocks   predicates that all keys pass: sparse index, bounds, Bloom filters and CSB+-trees lead to few rows
+//! blocks   predicates that all keys pass: sparse index, bounds, Bloom filters and CSB+-trees exclude most rows
 //! both     the remaining rows are looked up in a hash table of the keys
 //! ```
 //!
@@ -169,8 +169,8 @@ impl<'a> KeySearch<'a> {
         }
         for segment in remaining {
             let mut reader = self.table.open_segment(&open, segment);
-            // Few rows have one of the keys, and comparing rows with a list of values costs more than the block
-            // estimates.
+            // Even if the block estimates that a scan is cheaper: few rows have one of the keys, and the estimate is
+            // too low for comparisons with a long list of values.
             reader.always_use_indexes();
             let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
             if selection.is_empty() {

@@ -123,8 +123,8 @@ pub(crate) fn complete(directory: &Directory) -> Result<(), FileError> {
 /// Removes the files of a new database that was not completed, except the lock and the file `incomplete`. Files that
 /// cannot be removed stay, but the directory does not open as a database.
 pub(crate) fn abandon(disk: &dyn Disk) {
-    // The removal of the file may be what failed, after it had taken effect. A database without some of its files must
-    // not open.
+    // The step that failed may be the removal of `incomplete`, and may have taken effect. So the file is written again:
+    // a database without some of its files must not open.
     if is_incomplete(disk).is_ok_and(|exists| exists) || write_incomplete_file(disk).is_ok() {
         let _ = remove_files(disk);
     }

@@ -36,7 +36,8 @@ use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table}
 pub struct OpenOptions {
     /// Whether to create a database in a new or empty directory if there is none.
     pub create: bool,
-    /// Whether the database is opened for inspection: nothing is removed, and nothing can be written.
+    /// Whether the database is opened for inspection: nothing is removed, and nothing can be written. Unlike
+    /// `read_only`, this fails while another process has it open for writing.
     pub inspect: bool,
     /// Whether the database is opened read-only, even while another process has it open for writing. Nothing is
     /// removed, repaired or upgraded, and nothing can be written. The visible state is the last commit at the time of
@@ -357,8 +358,8 @@ pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result
 }
 
 /// Removes the remains of an interrupted load, commit or checkpoint. Block files that no table references and that are
-/// not retained for a backup are removed only if no block file is missing. Otherwise a missing file may be among them
-/// under a wrong name.
+/// not retained for a backup are removed only if no block file is missing. A missing file may be among them under a
+/// wrong name.
 fn remove_leftovers(
     directory: &Directory,
     catalog: &Catalog,

@@ -69,13 +69,13 @@ impl ReadPosition {
             let has_next =
                 disk.list(LOG)?.iter().filter_map(|entry| parse_log_name(&entry.name)).any(|other| other > number);
             let (_, file) = log::open_file(disk, number)?;
-            // The first eight bytes of a record are not all zero. The extension of a file that is not written yet is
-            // zeros.
+            // The first eight bytes of a record are not all zero. A file that was extended ahead of its records has
+            // zeros there.
             let mut next = vec![0; file.length()?.saturating_sub(bytes).min(8) as usize];
             file.read_at(bytes, &mut next)?;
             Ok(!has_next && next.iter().all(|byte| *byte == 0))
         };
-        // After an error, `load` reads everything again, while nothing can be removed.
+        // After an error, the caller announces that it needs all files, and then reads everything again.
         is_unchanged().unwrap_or(false)
     }
 }
@@ -85,8 +85,8 @@ pub(crate) fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, Rea
     let mut damage = None;
     loop {
         match load_once(directory) {
-            // A file is not read atomically. A record may be missing while a later record, which states that it is
-            // durable, was already read. So damage counts only if it is found twice.
+            // A file is not read atomically. The bytes read may lack a record, but include a later record which states
+            // that the missing one is durable. So damage counts only if it is found twice.
             Err(OpenError::Corrupt { path, at, expected }) => {
                 if damage.as_ref() == Some(&(path.clone(), at)) {
                     return Err(OpenError::Corrupt { path, at, expected });
@@ -105,7 +105,7 @@ fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosit
         _ => file_error(disk, "read", CATALOG, source).into(),
     })?;
     let file = read_catalog(disk, &bytes)?;
-    // A backup of this snapshot writes these numbers.
+    // A backup of this snapshot writes these ids to its catalog.
     directory.reserve_ids_below((file.next_block, file.next_table));
     let (first, delta) = (file.log, file.delta);
     let catalog = build_catalog(file, directory);

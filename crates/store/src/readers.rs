@@ -199,7 +199,7 @@ impl Reader {
         versions.announce_current();
     }
 
-    /// Announces the version before [`Reader::announce_all`] again.
+    /// Returns to the version that was announced before [`Reader::announce_all`].
     pub fn announce_previous(&self) {
         self.versions.lock().announce_current();
     }

@@ -55,8 +55,8 @@ impl Store {
         commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
         *self.inner.snapshot.write() = after;
         drop(commits);
-        // Each of these blocks is released with its last reference: here if no snapshot has it. This process only
-        // reads, so its release does not depend on the version.
+        // A block is released when its last reference is dropped: at the end of this function if no snapshot has it.
+        // The version has no effect, because a read-only process removes no files.
         removed.iter().for_each(|block| block.remove_at_version(0));
         Ok(is_newer)
     }

@@ -249,9 +249,9 @@ impl From<FileError> for RepairError {
 /// not even to its lock file. The second must be empty or not exist, or be left by a repair or restore that was killed.
 ///
 /// # Errors
-/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written. If a
-/// file cannot be read for another reason than damage, for example without permission.
-/// Anything written to the second directory is then removed.
+/// If there is no database, a process has it open, no catalog can be read, the new database cannot be written, or a
+/// file cannot be read for a reason other than damage, for example without permission. Anything written to the second
+/// directory is then removed.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if let (Ok(inside), Some(parent)) = (from.canonicalize(), existing_ancestor(to))

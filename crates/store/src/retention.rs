@@ -47,8 +47,9 @@ pub(crate) struct RetentionFile {
     pub first_log: u64,
     /// Version of the last commit in the last backup.
     pub version: u64,
-    /// Tokens of the last backup, and of a backup that started after it. A manifest with another token belongs to a
-    /// backup that these log files do not continue, for example a backup of a copy of this database.
+    /// Tokens, which are random numbers, of the last backup and of a backup that started after it. A manifest with
+    /// another token belongs to a backup that these log files do not continue, for example a backup of a copy of this
+    /// database.
     pub tokens: Vec<u64>,
 }
 
@@ -77,9 +78,9 @@ impl Retention {
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
     }
 
-    /// Reads the retention of a database that was opened. `None` if there is no such file, or if log files or blocks
-    /// that it needs are missing, for example because an earlier program removed them. The next backup then begins a
-    /// new log archive.
+    /// Reads the retention when a database is opened. `None` if the file `log/retained` does not exist or is invalid,
+    /// or if log files or blocks that it needs are missing, for example because an earlier program removed them. The
+    /// next backup then begins a new log archive.
     pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
         let bytes = match read_whole(&*directory.disk, RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -8,8 +8,8 @@ use crate::error::OpenError;
 use crate::files::{BLOCKS, CATALOG, CATALOG_NEW, INCOMPLETE, LOCK, LOG, READERS, ROOT, file_error, list};
 use crate::log::{self, FIRST_LOG};
 
-/// Whether the directory exists. Returns an error if it is neither a database nor a directory in which one may be
-/// created.
+/// Whether the directory exists. Returns an error if it holds other files or an incomplete database. Without `create`,
+/// it is also an error if there is no database.
 pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {

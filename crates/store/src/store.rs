@@ -108,7 +108,7 @@ struct Pending {
 }
 
 impl Commits {
-    /// Time for a commit that happens now. It is later than all earlier times, even if the now_in_micros was set back,
+    /// Time for a commit that happens now. It is later than all earlier times, even if the system clock was set back,
     /// so a time identifies one commit.
     pub fn next_time(&mut self) -> i64 {
         self.last_time = now_in_micros().max(self.last_time.saturating_add(1));
@@ -223,7 +223,7 @@ impl Store {
         }
         loop {
             match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
-                // A directory has the name of the block's file.
+                // A directory has the name of the block's file, so the block gets the next id.
                 Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
                 result => return result,
             }
@@ -411,7 +411,7 @@ impl Inner {
     }
 
     /// After a failure of the log, reverts to the last commit that is durable or visible, and continues in another log
-    /// file. Later commits never happened.
+    /// file. The commits after it are undone.
     ///
     /// # Errors
     /// If no log file can be begun. The outcome of the commits that are not visible is then uncertain.
@@ -424,7 +424,8 @@ impl Inner {
         // A reader in another process may have read the commits that are lost now.
         let next = commits.newest.version + 1;
         commits.uncertain.iter().for_each(|block| block.remove_at_version(next));
-        // The versions of the lost commits are used again. Another process may have read and backed them up.
+        // Later commits reuse the versions of the lost ones, which another process may have read and backed up. A new
+        // timeline distinguishes the two.
         commits.has_timeline = false;
         log.restart(commits.newest.version)?;
         // Dropping the blocks removes their files, so the log must have restarted first.

@@ -36,7 +36,7 @@ pub struct Transaction {
     state: Mutex<TransactionState>,
     /// Read set of a serializable transaction: other transactions must not have changed it when this one commits.
     reads: Mutex<Option<ReadSet>>,
-    /// The last preview. Several constraint checks of one statement need the same one.
+    /// The last result of [`Transaction::preview`]. Several constraint checks of one statement need the same one.
     preview: Mutex<Option<Preview>>,
 }
 
@@ -189,8 +189,8 @@ impl Transaction {
         }
     }
 
-    /// The database as it would be if the transaction committed now. Costs a repetition of all its changes, unless it
-    /// was called before and nothing changed since.
+    /// The database as it would be if the transaction committed now. Repeats all changes of the transaction, unless
+    /// nothing has changed since the last call.
     ///
     /// # Errors
     /// If the transaction could not commit now.
@@ -432,7 +432,7 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
             before.design == newest.design
         }
-        // The rows that existed then were checked against them, so the rows must not have changed since.
+        // The change was checked only against the rows that existed then, so the rows must not have changed since.
         Change::SetConstraints { .. } | Change::SetNullable { .. } => {
             return match before.content_version == newest.content_version {
                 true => Ok(()),

@@ -140,8 +140,8 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
     let _no_checkpoint = store.inner.checkpoints.lock();
     let mut commits = store.inner.commits.lock();
     if let Some(log) = commits.log.clone() {
-        // Records that are only in memory are in no file yet; if they cannot be written, their commits report it.
-        // Durable records may not be visible yet, because another thread is about to publish them.
+        // Syncs the records that are still in memory. If that fails, their commits report it. Durable records may not
+        // be visible yet, because another thread is about to publish them.
         if log.close().is_ok() {
             store.inner.publish_all(&mut commits);
         }

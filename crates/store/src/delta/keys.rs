@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs    |----------------|  |--------|  |---|  |-|      each at least twice as long as the next one
-//! added                                            |-|    merged with the last runs until that holds again
+//! added                                            |-|    merged with the last runs until each is long enough
 //! ```
 //!
 //! This is the logarithmic method (Bentley & Saxe 1980): each row costs O(log n) moved entries over time, and a lookup

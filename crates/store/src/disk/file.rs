@@ -10,8 +10,8 @@ use super::{DirectoryEntry, Disk, Lock, LockHolder, NoLock, ReadFile, Registrati
 
 /// Files under a directory of the operating system.
 ///
-/// The lock is an advisory lock of the operating system on the directory. For file systems that do not lock
-/// directories, a file in it is locked too. The lock ends with the process in any case.
+/// The lock is an advisory lock of the operating system on the directory. A lock file in the directory is locked too,
+/// for file systems that do not lock directories. Both locks end with the process in any case.
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
@@ -137,7 +137,8 @@ impl Disk for FileDisk {
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
-            // No process of an earlier version, which locks only this file, has the database open.
+            // Earlier versions of this program lock only this file. It does not exist, so none of them has the database
+            // open.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Some(Box::new(DirectoryOnlyLock(directory))));
             }

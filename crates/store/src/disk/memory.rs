@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{DirectoryEntry, Disk, Lock, NoLock, ReadFile, WriteFile};
 
-/// Files in memory. Each value is a separate directory, which no other process can open.
+/// Files in memory. Each `MemoryDisk` is a separate directory, which no other process can open.
 #[derive(Debug, Default)]
 pub struct MemoryDisk {
     files: Mutex<BTreeMap<String, Arc<SharedBytes>>>,

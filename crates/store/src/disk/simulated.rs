@@ -24,7 +24,8 @@ use self::state::{DiskState, FileContent, NameChange, Node, Outcome, Random, to_
 use super::memory::range_of;
 use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
-/// A fault to simulate. Operations that change the disk are counted from zero, and so are those that only read.
+/// A fault to simulate. Except in [`Fault::Capacity`], the number is the index of the operation that the fault affects.
+/// Operations that change the disk are counted from zero, and so are those that only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The machine stops during this change. All later operations fail. See [`SimulatedDisk::after_power_loss`].
@@ -119,8 +120,8 @@ impl SimulatedDisk {
         self.state.lock().live_readers.clear();
     }
 
-    /// The disk after the process was killed, as a new process finds it: all its changes are there. Readers are other
-    /// processes, and stay live.
+    /// The disk after the process was killed, as a new process finds it: with all changes, synced or not. Readers are
+    /// other processes, and stay live.
     pub fn after_kill(&self) -> Self {
         let mut state = self.state.lock().clone();
         (state.fault, state.crashed, state.locked, state.shared_locks) = (None, false, false, 0);

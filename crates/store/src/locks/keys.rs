@@ -167,7 +167,8 @@ mod tests {
         assert!(waits(&locks.lock_keys(transactions[2], TABLE, &[5, 3], Exclusive)));
         // The failed call has locked neither of its keys.
         assert!(locks.lock_keys(transactions[0], TABLE, &[5], Exclusive).is_ok());
-        // The only holder gets the stronger lock. With another holder it waits, and that one must then not wait for it.
+        // The only holder gets the stronger lock. With another holder it waits. If that holder requests the stronger
+        // lock too, this is a deadlock.
         assert!(locks.lock_keys(transactions[0], TABLE, &[1], Exclusive).is_ok());
         assert!(waits(&locks.lock_keys(transactions[0], TABLE, &[2], Exclusive)));
         assert!(matches!(locks.lock_keys(transactions[1], TABLE, &[2], Exclusive), Err(LockConflict::Deadlock)));

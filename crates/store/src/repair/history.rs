@@ -56,7 +56,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
                 log::records_past_damage(disk, database, first, salvaged).map_err(RepairError::Unreadable)?;
             let commits = past_damage.last_sequence.map(|last| last - salvaged);
             past_damage.records.iter().for_each(|payload| replay.apply_relocations(payload));
-            // The contents of the missing file are nowhere else.
+            // The number of commits in a missing file is unknown.
             let commits = commits.filter(|_| !matches!(error, OpenError::MissingLog { .. }));
             losses.push(DatabaseLoss::Log { error, version: salvaged, commits });
         }
@@ -67,7 +67,8 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     Ok(History { catalog: replay.edit.into_catalog(), losses, torn_end, is_mixed })
 }
 
-/// The catalog, or else the newest other readable one: a file that was not renamed yet, or a copy that a user made.
+/// The catalog. If it cannot be read, the newest other catalog that can: a file that was not renamed yet, or a copy
+/// that a user made.
 fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<CatalogFile<'static>, RepairError> {
     let disk = &*damaged.disk;
     let read = |name: &str| {

@@ -1,8 +1,8 @@
 //! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      for each table: all rows, or those that pass at least one of several conjunctions, even if no such row
-//! exists changed   rows that are in only one of two versions of the table: inserted or deleted since
+//! read      for each table: all rows, or those that pass at least one of several conjunctions, existing or not
+//! changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
 //! A transaction may commit if no changed row is in its read set. An update is a deletion and an insertion, so a row
@@ -23,8 +23,8 @@ use crate::{BlockFile, BlockId, Catalog, CommitError, ReadCounters, Table, Table
 
 /// Maximum number of conjunctions per table. A transaction with more counts as a reader of the whole table.
 const CONJUNCTIONS_MAX: usize = 1_000;
-/// Maximum number of changed rows of a table, or of new blocks, times conjunctions. Other commits may wait during the
-/// comparison.
+/// Maximum number of comparisons per table: changed rows and new blocks, times conjunctions. There is a limit because
+/// other commits may wait meanwhile.
 const COMPARISONS_MAX: usize = 400_000;
 /// Maximum number of segments that are read for rows deleted from blocks.
 const SEGMENTS_MAX: usize = 64;
