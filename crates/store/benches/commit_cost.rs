@@ -18,7 +18,7 @@ use taut_store::{CommitError, NewBlock, OpenOptions, ReadCounters, Store, TableI
 use taut_testkit::arguments;
 use taut_types::{Column, LogicalType, Schema, TableDesign};
 
-/// Blocks in memory, all else in files.
+/// A disk that holds blocks in memory, and all other files on the file system.
 #[derive(Debug)]
 struct Split {
     files: FileDisk,
@@ -124,7 +124,7 @@ fn least_and_median(
     Ok((times[0], times[times.len() / 2]))
 }
 
-/// The time of one of a million lookups in 60 open blocks.
+/// Average time of a lookup, from a million lookups in 60 open blocks.
 fn lookup(store: &Store) -> Result<Duration, Box<dyn Error>> {
     let snapshot = store.snapshot();
     let table = snapshot.table("lineitem").ok_or("no table")?;

@@ -159,7 +159,7 @@ fn a_damaged_block_of_the_database_is_named_and_not_backed_up() {
                 assert!(text.contains("table \"t\" cannot be backed up") && text.contains(&name), "{text}");
                 assert!(!backups.files().keys().any(|name| name.ends_with(".manifest")));
             }
-            // Padding bytes, which are not verified.
+            // A flipped padding byte is not noticed.
             Ok(_) => assert_eq!(bytes[at], 0, "byte {at}"),
         }
     }

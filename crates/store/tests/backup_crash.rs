@@ -51,8 +51,8 @@ impl Life {
         &state.unwrap_or_else(|| panic!("commit {commit} is of no step")).2
     }
 
-    /// Restores each backup, and every third commit between the first and the last one. `context` determines which
-    /// commits. The backups `numbers` must exist.
+    /// Restores each backup, and every third commit between the first and the last one. The length of `context` selects
+    /// the first of these commits. The backups `numbers` must exist.
     fn check(&self, backups: &SimulatedDisk, numbers: &[u64], context: &str) {
         let found = list(backups);
         for number in numbers {

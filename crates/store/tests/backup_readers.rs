@@ -1,5 +1,5 @@
-//! Backups with the log, concurrent readers, and damage, in combination. Files are kept as long as each of them needs,
-//! and not longer.
+//! Backups with the log, concurrent readers, and damage, in combination. A file is kept as long as a backup or a reader
+//! needs it, and no longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
@@ -83,7 +83,8 @@ fn a_reader_backs_up_its_snapshot_while_the_writer_continues() {
         let time = now();
         times.push((time, expected.clone()));
         assert!(matches!(back_up(&reader, &backups, WITH_LOG), Err(BackupError::ReadOnly)));
-        // A reader's backup has the time of the state that the reader shows, which a checkpoint does not store.
+        // A backup by a reader has the time of the state that the reader shows, although a checkpoint does not store
+        // that time.
         let reader_from_now = read(&disk).unwrap();
         reader.refresh().unwrap();
         let (commit, later) = (store.snapshot().version(), now());

@@ -13,7 +13,7 @@ use taut_store::backup::{BackupOptions, BackupVerification, Backups, is_backup_d
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{Damage, OpenOptions, Problem, Store, Synchronous, verify};
 
-/// Four backups of a database that continues to change: with the log, without it, and sharing blocks.
+/// Four backups of a database that changes in between: three with the log, and the last one without. They share blocks.
 fn sample() -> SimulatedDisk {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
@@ -118,7 +118,7 @@ fn damage_of_every_file_is_found_and_named() {
     assert!(flips > 300 && shared > 50, "{flips} {shared}");
 }
 
-/// Files with valid checksums that do not fit each other: from another backup directory of the same database.
+/// A manifest with a valid checksum is damage if its number is not the one in its file name.
 #[test]
 fn a_manifest_of_another_history_is_found() {
     let backups = sample();
@@ -151,8 +151,8 @@ fn a_backup_directory_is_not_opened_as_a_database() {
     assert!(damage.to_string().contains(": expected content with checksum "), "{damage}");
 }
 
-/// A backup reads only the blocks that it copies. So the database gets a damaged block back from its backups, under the
-/// number in the name.
+/// A backup reads only the blocks that it copies. So a block that was damaged in the database can be copied back from
+/// the backup directory, where its file name begins with the same number.
 #[test]
 fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_restored() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());

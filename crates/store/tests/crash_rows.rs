@@ -215,7 +215,7 @@ fn a_crash_while_opening_after_a_crash_changes_nothing() {
     });
 }
 
-/// Commits that are written but not synced: a killed process loses nothing acknowledged, and power loss takes only the
+/// If commits are written but not synced, a killed process loses no acknowledged commit, and power loss takes only the
 /// last commits.
 #[test]
 fn written_but_unsynced_commits_survive_a_killed_process() {

@@ -10,7 +10,7 @@ use common::{Contents, append, change_rows, contents, create_table, open, write}
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, ReadError, Store, verify};
 
-/// A database, its contents after each commit, and how it was closed.
+/// A disk with a database, and the contents of the database after each commit.
 struct Sample {
     disk: SimulatedDisk,
     /// Contents by version.
@@ -73,7 +73,7 @@ fn killed() -> Sample {
 /// state is an earlier one. A flipped bit loses at most the last commit, because later records show that the earlier
 /// ones exist. A truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
-    // Opening closes the last log file.
+    // Opening renames the last log file, so the damaged files are read before.
     let damaged = disk.files();
     let store = match open(disk) {
         Ok(store) => store,
@@ -191,7 +191,7 @@ fn a_truncated_or_extended_file_is_noticed() {
             }
             let is_last = is_last_log(&sample.disk, &name);
             if count < bytes.len() && !is_last {
-                // Bytes after that do not count either.
+                // An appended byte does not count either.
                 continue;
             }
             for more in [0, 1] {
@@ -217,7 +217,7 @@ fn a_truncated_or_extended_file_is_noticed() {
 
 /// Databases with different numbers of log files. All but the first come from a killed process.
 fn samples_in_every_end_state() -> Vec<(&'static str, Sample)> {
-    // Without blocks, nothing shows that there was a database.
+    // Without blocks and without a catalog, only the log shows that there was a database.
     let rows_only = SimulatedDisk::new();
     let store = open(&rows_only).unwrap();
     create_table(&store, "t").unwrap();
@@ -350,7 +350,7 @@ fn damage_while_a_store_is_open_is_noticed() {
     for sample in [closed(), killed()] {
         let (disk, expected) = (&sample.disk, sample.last());
         let store = open(disk).unwrap();
-        // Each log file then has data that the one before does not have.
+        // After this commit, each log file has a record that the previous one does not have.
         store.commit::<_, CommitError>(|edit| edit.create_view("w", "select 2")).unwrap();
         assert_eq!(contents(&store).unwrap(), *expected);
         assert!(verify(&store).is_empty());
@@ -499,7 +499,7 @@ fn unknown_block_files_stay_while_a_block_is_missing() {
     let next = |disk: &SimulatedDisk| {
         let last = blocks(disk).last().unwrap().0.clone();
         let number = u64::from_str_radix(&last["blocks/".len()..][..16], 16).unwrap();
-        // Pages of the tables have the two numbers between.
+        // Delta pages have the first two numbers after the last block. New blocks would get the others.
         (1..6).map(move |more| format!("blocks/{:016x}.block", number + more)).collect::<Vec<_>>()
     };
     let unknown = next(&disk);

@@ -199,7 +199,7 @@ fn catalogs_from_before_constraints_are_read() {
     assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 11 "));
 }
 
-/// Before log files were closed, nothing showed that a later one exists.
+/// Earlier versions did not close log files, so nothing showed that a later one exists.
 #[test]
 fn unclosed_log_files_are_read_and_closed_with_the_next_one() {
     let mut disk = SimulatedDisk::new();

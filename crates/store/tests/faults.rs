@@ -129,7 +129,7 @@ fn the_disk_becomes_full_at_many_points() {
     assert!(full > 50, "the disk was full in {full} runs");
 }
 
-/// State before a step. The earlier steps started its log, or there is none yet because the database was reopened.
+/// Disk and store before step `number`. The earlier steps have begun the log, unless the database was reopened.
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -150,7 +150,8 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     disk.changes()
 }
 
-/// A log file fails permanently but another can be created, or none can be created but it has no records yet.
+/// In both cases the commit certainly failed: a log file fails permanently but another one can be created, or no log
+/// file can be created and the log has no records yet.
 #[test]
 fn a_commit_that_certainly_failed_reports_it() {
     let mut seen = [0; 2];

@@ -11,7 +11,7 @@ use common::{Contents, READ_ONLY, change_rows, contents, create_table, ready, ro
 use taut_store::{OpenError, OpenOptions, RowSet, Store, Synchronous, repair, verify};
 use tempfile::TempDir;
 
-/// Deleted rows of the tables with 220 rows.
+/// Values of column `id` of the deleted rows, in the tables with 220 rows.
 const DELETED: [i64; 13] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 205, 206, 215];
 
 fn databases() -> PathBuf {
@@ -31,7 +31,7 @@ fn versions() -> BTreeSet<u64> {
     names.filter_map(|name| name.strip_prefix('v')?.parse().ok()).collect()
 }
 
-/// Row ids of each table in the database of a version.
+/// Values of column `id` of each table in the database of a version.
 fn expected(version: u64) -> Contents {
     let all: Vec<i64> = match version {
         ..7 => (1..=200).collect(),
@@ -56,7 +56,7 @@ fn expected(version: u64) -> Contents {
         .collect()
 }
 
-/// Row ids of each table, ascending.
+/// Values of column `id` of each table, ascending.
 fn ids(store: &Store) -> Contents {
     let mut contents = contents(store).unwrap();
     contents.values_mut().for_each(|ids| ids.sort_unstable());
@@ -99,7 +99,7 @@ fn assert_undamaged(store: &Store, context: &str) {
     assert!(damages.is_empty(), "{context}: {damages:?}");
 }
 
-/// Deletes rows from all tables that have them.
+/// Deletes the rows with these values of column `id` from all tables.
 fn delete(store: &Store, ids: &[i64]) {
     for name in contents(store).unwrap().into_keys() {
         let transaction = store.begin();

@@ -230,7 +230,7 @@ fn a_block_gets_another_name_if_a_directory_has_it() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path(), CREATE).unwrap();
     create_table(&store, "t").unwrap();
-    // The next block numbers, taken before and while the database is open.
+    // Directories take the names of the next block files: one before the database is opened, one while it is open.
     let foreign = |number: u64| root.path().join(format!("blocks/{number:016x}.block"));
     fs::create_dir(foreign(1)).unwrap();
     drop(store);

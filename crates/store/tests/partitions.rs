@@ -53,7 +53,7 @@ fn range_boundaries_come_from_the_first_load_and_stay() {
         let blocks =
             vec![block(&store, &[1, 4]).in_partition(&first, 0), block(&store, &[5, 9]).in_partition(&first, 1)];
         append(&store, id, blocks);
-        // Another load chose its own partitions before this one committed.
+        // Another load had chosen boundaries of its own before the first load committed.
         append(&store, id, vec![block(&store, &[1, 4, 400]).in_partition(&other, 0)]);
         append(&store, id, vec![block(&store, &[6]).in_partition(&first, 1)]);
         assert_eq!(partitions_of(&table(&store)), [None, Some(0), Some(1), None, Some(1)]);

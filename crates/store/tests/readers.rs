@@ -167,7 +167,6 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
             drop(writer);
         }
         let writer = open(&disk).unwrap();
-        // A block of a load that never was committed has the next number.
         for _ in 0..4 {
             step(&writer).unwrap();
             writer.checkpoint().unwrap();

@@ -115,7 +115,7 @@ fn a_block_with_only_deleted_rows_is_no_loss() {
     }
 }
 
-/// Damages a block with several segments at every few bytes.
+/// Damages a block of several segments at many offsets.
 #[test]
 fn intact_segments_of_a_damaged_block_are_salvaged() {
     const ROWS: i64 = 150_000;
@@ -296,7 +296,7 @@ fn rows_relocated_after_damage_of_the_log_are_found() {
     };
     seal(&values, &table);
     drop(table);
-    // The same again, with a row of a lost commit.
+    // Merges the block again, with a row of a commit that is lost.
     change_rows(&store, "t", &[100], &[]).unwrap();
     let table = store.snapshot().table("t").unwrap().as_ref().clone();
     let relocated = rows_of(&table).unwrap();
@@ -511,7 +511,7 @@ fn random_damage_of_several_files_is_survived() {
         }
         match report.is_complete() {
             true => {
-                // A torn end of the log contains no commit, and nothing shows that it is a loss.
+                // A torn end of the log contains no complete commit, so it does not count as a loss.
                 let version = store.snapshot().version() as usize;
                 assert_eq!(found, states[version], "{context}");
                 whole += 1;

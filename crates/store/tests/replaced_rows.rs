@@ -1,5 +1,5 @@
-//! Row relocation from blocks and delta pages to sealed blocks. Column statistics stay right, and replacements that do
-//! not fit are refused.
+//! Row relocation from blocks and delta pages to new blocks. Column statistics stay right, and replacements that do not
+//! fit are refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -96,7 +96,7 @@ fn nulls_and_rows_are_counted_over_many_replacements() {
     for seed in 0..20 {
         let (disk, mut random) = (SimulatedDisk::new(), Random(seed));
         let mut store = new_store(&disk);
-        // Rows of the only block, including deleted ones, and whether each is deleted.
+        // Rows of the only block, including deleted ones, and for each whether it is deleted.
         let (mut sealed, mut deleted) = (Values::new(), Vec::<bool>::new());
         for round in 0..12 {
             let context = format!("seed {seed}, round {round}");

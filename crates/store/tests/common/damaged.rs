@@ -10,8 +10,8 @@ pub fn texts(report: &RepairReport) -> String {
     report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
 }
 
-/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the states
-/// by version.
+/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the contents
+/// of the database by version.
 pub fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();

@@ -213,9 +213,9 @@ impl Relocation {
     }
 }
 
-/// Calls `crash` with a seed, and the change of the run of this seed at which the machine stops, for at least `wanted`
-/// crash points. Every `step`-th change of a run is one. The first one depends on the seed. `crash` returns false if
-/// the run has fewer changes. Returns the number of crash points, and the number of seeds.
+/// Calls `crash` with a seed and with the index of the disk change at which the machine stops, for at least `wanted`
+/// crash points. In the run of a seed, every `step`-th change is a crash point, and the seed determines the first one.
+/// `crash` returns false if the run has fewer changes. Returns the number of crash points, and the number of seeds.
 pub fn for_crash_points(wanted: u64, step: usize, mut crash: impl FnMut(u64, u64) -> bool) -> (u64, u64) {
     let mut tested = 0;
     for seed in 0.. {

@@ -1,4 +1,4 @@
-//! Random steps that a seed repeats: small transactions insert, delete and relocate rows, and indexes are built.
+//! Random steps, which a seed determines: small transactions insert, delete and relocate rows, and indexes are built.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A commit without sync, while an earlier commit that replaces blocks is not durable yet.
+//! Tests a commit without sync that runs while an earlier commit, which replaces blocks, is not durable yet.
 
 use std::io;
 use std::path::PathBuf;

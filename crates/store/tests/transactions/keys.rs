@@ -1,4 +1,4 @@
-//! Threads that write rows with distinct values, in the way that the docs of key locks describe.
+//! Threads that write rows with distinct values, with the protocol that `src/locks/keys.rs` describes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

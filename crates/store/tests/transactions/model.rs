@@ -61,7 +61,7 @@ pub struct ModelTransaction {
     pub changes: Vec<Change>,
     /// Inserted rows that are in no block, for each table whose rows it changed.
     pub inserted: BTreeMap<u64, BTreeSet<i64>>,
-    /// Deleted rows that it found, or that it appended in blocks.
+    /// Deleted rows that existed before the transaction, or that it appended in blocks.
     pub deleted: BTreeMap<u64, Rows>,
 }
 
@@ -104,7 +104,7 @@ impl ModelTransaction {
         self.inserted.get(&table).is_some_and(|rows| rows.contains(&value)) || self.changes.iter().any(is_appended)
     }
 
-    /// State after the same changes of another state: first `changes`, then the rows of each table.
+    /// State after the same changes are made to another state: first `changes`, then the rows of each table.
     pub fn redo(&self, newest: &Database) -> Result<Database, Rejection> {
         let mut database = newest.clone();
         self.changes.iter().try_for_each(|change| change.apply(&mut database))?;

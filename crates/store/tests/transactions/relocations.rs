@@ -1,4 +1,4 @@
-//! Row relocation while transactions delete and lock the rows. Only the process that relocates them notices it.
+//! Row relocation while transactions delete and lock the rows. No transaction notices the relocation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,7 +107,8 @@ fn transactions_that_span_relocations_change_the_rows_they_saw() {
         assert_eq!(after.snapshot().table_of(table).unwrap().rows(), 16, "it sees what it saw");
         after.commit(Synchronous::Full).unwrap();
         back.commit(Synchronous::Full).unwrap();
-        // Rows that were deleted before the first relocation read them, after it read them, and after all relocations.
+        // The deletions of these rows were committed between the read and the commit of the first relocation, or after
+        // all relocations.
         for values in [1, 11, 5, 15, 3] {
             assert!(
                 is_changed(&delete(&late, table, &[values]).unwrap_err()),
