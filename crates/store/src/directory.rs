@@ -14,8 +14,8 @@ use crate::files::{ROOT, block_name, file_error, write_file_on};
 use crate::readers::{PendingRemovals, Reader};
 use crate::{BlockId, Cache, Catalog, TableId};
 
-/// State that all block files share. The lock is held as long as any of them is alive, because the last holder may
-/// remove files.
+/// State that all block files share. The lock of the database directory is held as long as any block file is alive,
+/// because dropping the last one may remove files.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub disk: Arc<dyn Disk>,

@@ -404,7 +404,7 @@ pub enum ReadError {
     Table {
         /// The table.
         table: String,
-        /// The damage and its file. It is in the middle of the message, so it is not reported as a source.
+        /// The damage and its file. The message of this error includes its text, so it is not reported as a source.
         error: Box<Self>,
     },
     /// The block file does not exist.

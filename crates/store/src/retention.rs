@@ -1,7 +1,7 @@
 //! Retention of log files and replaced blocks until the next backup archives them.
 //!
 //! A backup with the log needs every commit since the previous backup. It also needs every block that these commits
-//! added, even if it was replaced since. So from the first such backup on
+//! added, even if it was replaced since. So, after the first backup with the log:
 //!
 //! ```text
 //!   log/retained      names the first log file that checkpoints must not remove

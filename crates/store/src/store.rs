@@ -353,7 +353,7 @@ impl Store {
             (None, Ok(())) => {
                 let published = self.inner.publish_up_to(&mut commits, position.sequence());
                 drop(commits);
-                // Dropping them may remove files, so the lock is released first.
+                // Dropping the published commits may remove files, so the lock is released first.
                 drop(published);
                 Ok(())
             }

@@ -78,8 +78,8 @@ impl Store {
         let (mut report, continues) = match result {
             Ok(finished) => finished,
             Err(error) => {
-                // Retention for an earlier backup continues. Retention that this backup began ends. If that fails, its
-                // files stay until the next backup with the log.
+                // Retention for an earlier backup continues. Retention that this backup began ends. If it cannot be
+                // ended, the retained files stay until the next backup with the log.
                 if retained.is_none() && pinned.token.is_some() {
                     let _ = self.set_retention(None);
                 }

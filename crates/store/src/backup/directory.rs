@@ -92,7 +92,7 @@ pub(super) fn is_backup_directory_on(disk: &dyn Disk) -> bool {
     has(BACKUPS) && ![CATALOG, LOG].into_iter().any(has)
 }
 
-/// A backup directory that this process has locked.
+/// A backup directory that this process has opened, and has locked if it can write it.
 #[derive(Debug)]
 pub(super) struct BackupDirectory {
     pub disk: Arc<dyn Disk>,
@@ -308,7 +308,7 @@ impl BackupDirectory {
         logs.find(|(_, log)| log.base == number)
     }
 
-    /// Whether commits were archived from a backup up to a time.
+    /// Whether all commits after backup `manifest` up to `time` were archived.
     pub fn covers(&self, manifest: &Manifest, time: i64) -> bool {
         let mut before = manifest;
         while before.time < time {

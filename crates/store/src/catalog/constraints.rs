@@ -1,8 +1,8 @@
 //! Constraints on the rows of a table, beyond the types and nulls of its columns.
 //!
-//! The store keeps the constraints. For those that are looked up, it also keeps key entries of the rows in no block
-//! (`delta/keys.rs`). The constraints are enforced where statements are executed, because only that layer can evaluate
-//! expressions.
+//! The store keeps the constraints. For keys and foreign keys, it also keeps key entries of the rows in no block
+//! (`delta/keys.rs`), by which rows are looked up. The constraints are enforced where statements are executed, because
+//! only that layer can evaluate expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

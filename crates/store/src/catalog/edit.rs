@@ -235,7 +235,8 @@ impl CatalogEdit {
         self.apply_and_record(Change::DropView { name: name.to_owned() })
     }
 
-    /// Applies a change and records it.
+    /// Applies a change and records it. If it replaces rows, then rows that were deleted since the caller read them are
+    /// deleted in the new blocks, which is recorded too.
     ///
     /// # Errors
     /// If the change cannot be made. Nothing has changed then.

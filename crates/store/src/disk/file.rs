@@ -197,7 +197,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Removes a directory that holds only a file `name`, or nothing. If this fails, the directory only takes a name.
+/// Removes a directory that holds only a file `name`, or nothing. If this fails, the remains are harmless.
 fn remove_staged(staging_path: &Path, name: &str) {
     let _ = fs::remove_file(staging_path.join(name));
     let _ = fs::remove_dir(staging_path);

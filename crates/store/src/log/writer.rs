@@ -76,7 +76,7 @@ struct WriterState {
     length: u64,
     /// Number of synced bytes of the current file.
     synced_bytes: u64,
-    /// Sequence numbers of the last record that was appended, written and synced.
+    /// Sequence numbers of the last appended, the last written and the last synced record.
     last_sequence: u64,
     written_sequence: u64,
     synced_sequence: u64,

@@ -26,8 +26,8 @@ pub(super) struct History {
     pub is_mixed: bool,
 }
 
-/// Reads the newest state. Its blocks belong to `damaged`. Blocks whose files are missing are replaced by their
-/// successors, if the log after its damage records them.
+/// Reads the newest state. Its blocks belong to `damaged`. For a block whose file is missing, uses the blocks that
+/// later replaced it, if the log names them after its damage.
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;

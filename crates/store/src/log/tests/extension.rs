@@ -1,4 +1,4 @@
-//! Files are longer than their written part, and the rest is zeros.
+//! A file is extended ahead of its writes. Its bytes after the written part are zeros.
 
 use super::*;
 use crate::log::format::HEAD_BYTES;

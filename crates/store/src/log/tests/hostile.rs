@@ -47,7 +47,8 @@ fn heads_with_any_numbers_never_panic() {
                 let head = Head { last_sequence, previous_bytes, initial_bytes, ..HEAD };
                 seal(&mut record, 0, head.seed());
                 let result = read_file(head, &record);
-                // The record is valid only if its number follows, and the file is as long as the head states.
+                // The record is valid only if its sequence number follows that of the head, and the file is as long as
+                // the head states.
                 let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&initial_bytes);
                 assert_eq!(result.is_ok(), fits, "{head:?}");
                 let disk = new_disk();
