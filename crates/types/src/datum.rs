@@ -43,7 +43,8 @@ impl Datum {
     }
 }
 
-/// Numbers that SQL considers equal to `number`: only itself, but both zeros of floating point are equal.
+/// Numbers that SQL considers equal to `number`: only `number` itself, or both zeros if it is a zero of floating
+/// point.
 pub fn equal_numbers(number: i128, logical: LogicalType) -> RangeInclusive<i128> {
     /// In total order -0.0 comes right before 0.0.
     const ZEROS: RangeInclusive<i128> = -1..=0;

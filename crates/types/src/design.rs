@@ -258,13 +258,14 @@ impl Encoding {
 #[serde(rename_all = "snake_case")]
 pub enum BlockSize {
     /// At [`BLOCK_BYTES_DEFAULT`] of plain values or at a whole segment, whichever comes last. The chunks of a wide
-    /// table are then as long as the chunks of a narrow one. A segment that is full by bytes also ends the block.
+    /// table are then as long as the chunks of a narrow one. A segment that reaches its maximum of bytes before its
+    /// maximum of rows also ends the block.
     #[default]
     Auto,
     /// At about the given bytes of plain values, at least [`BLOCK_BYTES_MIN`].
     Bytes(u64),
-    /// Never: each load writes one block per partition of the table. For a table without partitions, it writes one per
-    /// partition of the input.
+    /// Never: each load writes one block per partition of the table. For a table without partitions, it writes one
+    /// per partition of the plan that computes the rows.
     File,
 }
 

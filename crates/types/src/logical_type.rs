@@ -144,7 +144,8 @@ impl LogicalType {
         }
     }
 
-    /// Code in block files, never reused: the kind, then precision and scale of a decimal, else zeros.
+    /// Code in block files, never reused: the kind, then precision and scale of a decimal. Both are zero for other
+    /// types.
     pub fn code(&self) -> [u8; 3] {
         match *self {
             Self::Boolean => [1, 0, 0],

@@ -48,9 +48,10 @@ impl Partitioning {
 
     /// Partitions of a design. Boundaries of range partitions are quantiles of a sample of the column's values.
     ///
-    /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks for
-    /// several, and two values differ, there are at least two. A text boundary is the shortest text that separates its
-    /// neighbours in the sample (Bayer and Unterauer, 1977). Returns `None` for range partitions with an empty sample.
+    /// A boundary never divides equal values, so there may be fewer partitions than the design asks for. If it asks
+    /// for several partitions, and the sample has two different values, there are at least two partitions. A text
+    /// boundary is the shortest text that separates its neighbours in the sample (Bayer and Unterauer, 1977). Returns
+    /// `None` for range partitions with an empty sample.
     pub fn from_sample(design: PartitionDesign, logical: LogicalType, mut sample: Vec<Datum>) -> Option<Self> {
         if design.method == PartitionMethod::Hash {
             return Self::without_boundaries(design);
@@ -204,8 +205,8 @@ impl Partitioning {
         admitted
     }
 
-    /// Returns for each partition except that for nulls whether it may contain a value that passes a predicate. `None`
-    /// means that every partition may.
+    /// Returns for each partition, except the partition of nulls, whether it may contain a value that passes a
+    /// predicate. `None` means that every partition may.
     fn admitted_values(&self, predicate: &ColumnPredicate, logical: LogicalType) -> Option<Vec<bool>> {
         /// Maximum count of numbers in a range predicate that are hashed one by one.
         const ENUMERATED_MAX: i128 = 2 * PARTITIONS_MAX as i128;

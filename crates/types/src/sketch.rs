@@ -47,8 +47,8 @@ impl DistinctSketch {
         }
     }
 
-    /// Estimated number of distinct values: linear counting while registers are empty and the estimate is small, else
-    /// the harmonic mean.
+    /// Estimated number of distinct values: linear counting while some registers are empty and the estimate is small,
+    /// else the harmonic mean.
     pub fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let empty = self.registers.iter().filter(|rank| **rank == 0).count();
