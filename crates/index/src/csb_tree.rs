@@ -83,7 +83,7 @@ impl CsbTree {
                 last_positions.push(0);
             }
             if let Some(last) = last_positions.last_mut() {
-                // A position among at most 2^16 rows.
+                // Fits 16 bits: a position among at most 2^16 rows.
                 *last = position as u16;
             }
         }
@@ -168,8 +168,8 @@ impl CsbTree {
                 // Keys are distinct, so the next entry is greater.
                 let is_first = || levels.key(*first).is_some_and(|key| K::try_from(*low).is_ok_and(|low| low == key));
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
-                // Positions among at most 2^16 rows. The range is empty if `low > high`, or if damaged bytes reverse
-                // its ends.
+                // Both fit 32 bits: positions among at most 2^16 rows. The range is empty if `low > high`, or if
+                // damaged bytes reverse its ends.
                 let (start, end) = (self.first_position(*first) as u32, self.first_position(end) as u32);
                 positions.push(start..end.max(start));
             }
@@ -180,7 +180,7 @@ impl CsbTree {
     /// For each pair of a tree and a range of keys, whether the tree contains a key in the range, both ends included.
     /// All trees are searched level by level, so that their reads of nodes overlap.
     pub fn contain_keys(probes: &[(&Self, (u64, u64))]) -> Vec<bool> {
-        // After the last level, these are entries instead of nodes.
+        // After the last level, these are indexes of entries instead of nodes.
         let mut nodes = vec![0; probes.len()];
         for level in 0..LEVELS_MAX {
             for ((tree, (low, _)), node) in probes.iter().zip(&mut nodes) {
@@ -370,7 +370,7 @@ mod tests {
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
             assert_eq!(tree.rows_at(&positions), expected, "{low}..={high} of {} keys", keys.len());
-            // Together with a tree of one level and of another key width.
+            // Searches it together with a tree that has one level and another key width.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
             let found =

@@ -3,7 +3,7 @@
 /// The four bytes at an offset, as a number.
 ///
 /// # Panics
-/// If the bytes end before.
+/// If fewer than four bytes begin at the offset.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }

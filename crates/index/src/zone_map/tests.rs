@@ -75,7 +75,8 @@ fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate:
             }
             start = zone.rows_end;
         }
-        // At most the rows of the zones that may pass. Fewer if the predicate lies between two zones.
+        // All candidates are in zones that may pass. There may be fewer candidates, if the predicate lies between two
+        // zones.
         let mut both = candidates.clone();
         both.intersect(&by_zone);
         assert_eq!(candidates, both, "{predicate:?}");
@@ -167,12 +168,13 @@ fn similar_neighbouring_zones_are_merged() {
     let wide = [zone(10, 0, 0, 990, false), zone(20, 0, 10, 1000, false), zone(30, 0, 5, 1000, false)];
     assert_eq!(merge_similar_zones(wide.to_vec()), [zone(30, 0, 0, 1000, false)]);
     assert_eq!(count(&[zone(10, 3, 7, 7, false), zone(20, 1, 7, 7, false)]), 1);
-    // A zone that excludes much, one in order, one without nulls, and one of nulls alone.
+    // Zones are not merged if one of them excludes much, ascends, has nulls while the other has none, or has only
+    // nulls.
     assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 700, false), wide[2].clone()]), 3);
     assert_eq!(count(&[wide[0].clone(), zone(20, 0, 0, 1000, true)]), 2);
     assert_eq!(count(&[wide[0].clone(), zone(20, 1, 0, 1000, false)]), 2);
     assert_eq!(count(&[wide[0].clone(), Zone { bounds: None, ..zone(20, 10, 0, 0, false) }]), 2);
-    // Bounds as far apart as possible.
+    // The bounds of these zones are as far apart as possible.
     let least = zone(10, 0, i128::MIN, i128::MAX, false);
     assert_eq!(count(&[least.clone(), zone(20, 0, i128::MIN, i128::MAX, false)]), 1);
     assert_eq!(count(&[least, zone(20, 0, 0, 9, false)]), 2);
