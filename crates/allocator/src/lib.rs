@@ -13,7 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Whether unused pages are decommitted at once. Otherwise the kernel reclaims them when it needs them. This is the
 /// index of the option in mimalloc 3. The bindings have no name for it.
 const PURGE_DECOMMITS: mi_option_t = 5;
-/// Milliseconds for which unused pages are kept unchanged. Also an index among the options.
+/// Milliseconds for which unused pages are kept unchanged. The number is the index of this option in mimalloc 3 too.
 const PURGE_DELAY: mi_option_t = 15;
 /// Ten seconds, because users read results between queries. After a pause longer than the delay, the next query first
 /// waits until mimalloc has released the memory of the last result, and then allocates it again. The default of
