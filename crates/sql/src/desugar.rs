@@ -92,7 +92,8 @@ fn cast_exponent_literal(expression: &mut Expr) {
 
 /// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads everything after `FROM` as
 /// the right operand. Inner expressions are visited first, so a `NOT` or `AND` in front gets the regrouped expression
-/// as its operand, and must be regrouped too. Elsewhere an `AND` or `OR` that is a direct operand is in parentheses.
+/// as its operand, and must be regrouped too. If the statement itself has an `AND` or `OR` as the operand, it is in
+/// parentheses and is not regrouped.
 fn regroup_distinct_from(expression: &mut Expr) {
     let binds_weaker: fn(&BinaryOperator) -> bool = match expression {
         Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),
@@ -118,7 +119,7 @@ fn regroup_distinct_from(expression: &mut Expr) {
     std::mem::swap(first, operand);
     std::mem::swap(first, expression);
     if matches!(first, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..)) {
-        // In parentheses, because the text may be printed and parsed again.
+        // The parentheses are for the parser: the expression may be printed and parsed again.
         *first = Expr::Nested(Box::new(first.clone()));
     }
     *expression = root;

@@ -12,7 +12,7 @@ const LONG_BYTES: usize = 512;
 
 /// Whether a text may hold more operators than fit an ordinary thread stack. Most texts are short and do not need a
 /// larger stack, whose pages would have to be mapped and cleared for each statement. With a large stack for every
-/// statement, a lookup with a new text takes 1.15 of the time, see docs/adr/0037-large-stacks.md.
+/// statement, a lookup with a new text takes 15 % longer: see docs/adr/0037-large-stacks.md.
 pub fn is_long(sql: &str) -> bool {
     sql.len() >= LONG_BYTES
 }

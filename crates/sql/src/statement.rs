@@ -18,7 +18,7 @@ use crate::parameters::Parameters;
 use crate::settings::{IsolationLevel, Setting, SettingValue};
 
 /// One parsed statement.
-// Not `non_exhaustive`: the compiler then shows the engine which statements it does not run yet.
+// Not `non_exhaustive`: the compiler then reports each statement that the engine does not handle.
 #[derive(Clone, Debug)]
 pub enum Statement {
     /// `CREATE TABLE`.

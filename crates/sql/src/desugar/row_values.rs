@@ -7,7 +7,7 @@
 //! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
 //! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE they are equal)
 //! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal or nulls decide)
-//! (a, b) IN (query) as a value       true if the first EXISTS holds, else null if the second does, else false
+//! (a, b) IN (query) as a value       true if some row is equal, null if nulls decide, false otherwise
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
@@ -132,8 +132,8 @@ fn compare_rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> 
 
 /// `IS DISTINCT FROM` of two rows: any of their elements differ.
 fn rows_are_distinct(left: &Expr, right: &Expr) -> Option<Expr> {
-    // In parentheses, because the text may be parsed again. The parser would then read what follows as part of the
-    // operand.
+    // The parentheses are for the parser: the expression may be printed and parsed again. Without them, the parser
+    // would read what follows as part of the operand.
     let elements_are_distinct =
         |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
     any_of(pairs(left, right)?.into_iter().map(elements_are_distinct))

@@ -78,7 +78,8 @@ fn positional_argument(argument: &FunctionArg) -> Option<Expr> {
 /// Splits a subquery of several columns into one scalar subquery per column, which the planner supports.
 fn split_subquery(expected: usize, query: &Query) -> Result<Vec<Expr>> {
     let subquery = |query| Expr::Subquery(Box::new(query));
-    // Selecting fewer columns of such a query does not change its rows. It may also refer to columns of the target.
+    // If a `SELECT` has neither `ORDER BY` nor `DISTINCT`, selecting fewer of its columns does not change its rows.
+    // The subquery may also refer to columns of the target.
     if let SetExpr::Select(plain) = query.body.as_ref()
         && query.order_by.is_none()
         && plain.distinct.is_none()

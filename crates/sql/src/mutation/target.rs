@@ -16,9 +16,9 @@ pub struct TargetColumn<'a> {
     pub name: &'a str,
     /// Default value of the column. `None` means null.
     pub default: Option<&'a Expr>,
-    /// Type to which values are cast. Otherwise the values of the column in one `CASE` would all get a common type,
-    /// which may be narrower. Parameters need the cast because the planner cannot know their type. `None` leaves values
-    /// as they are.
+    /// Type to which values are cast. Without the cast, the values of the column in one `CASE` would all get a common
+    /// type, which may be narrower. Parameters need the cast because the planner cannot know their type. `None`
+    /// leaves values as they are.
     pub logical_type: Option<LogicalType>,
 }
 

@@ -1,4 +1,4 @@
-//! Text of the queries that mutations become.
+//! Tests of the text of the queries that mutations become.
 
 use std::sync::Arc;
 
