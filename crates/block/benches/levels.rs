@@ -1,4 +1,5 @@
-//! Bytes that levels (column abstraction) save, and time that they cost, on the sorted tables of holloway-2008 4.1.
+//! Bytes that levels (column abstraction) save, and time that they cost, on the sorted tables of Holloway and DeWitt
+//! (2008), section 4.1.
 //!
 //! ```sh
 //! cargo bench -p taut-block --bench levels -- [rows]
@@ -7,9 +8,9 @@
 //! The tables have 10 columns of integers and are sorted by all of them: narrow_e (column i uniform in 1..=2^(2.7 i)),
 //! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows are drawn
 //! and sorted, 40 bytes each. Evenly spaced blocks of them are built and measured. Times are nanoseconds per row, of
-//! one thread with sections in memory. The designs of a layout are measured alternately. The least time of each counts,
-//! because other work on the machine affects it least. Each time is followed by its ratio to the time of the same
-//! layout without levels.
+//! one thread with sections in memory. The designs of a layout are measured alternately. The result for a design is
+//! its least time, because other work on the machine affects it least. Each time is followed by its ratio to the time
+//! of the same layout without levels.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::sync::Arc;
@@ -119,7 +120,7 @@ fn build(design: &TableDesign, parts: &[&[Row]]) -> Built {
     built
 }
 
-/// Filters a segment and reads columns of what is left.
+/// Filters a segment and reads columns of the rows that pass.
 fn scan((block, sections): &(Block, Vec<Buffer>), segment: usize, conjuncts: &[ColumnPredicate], columns: &[usize]) {
     let columns: Vec<ColumnIndex> = columns.iter().copied().map(ColumnIndex::from).collect();
     let predicate = Predicate { column_predicates: conjuncts.to_vec(), row_predicates: vec![] };

@@ -1,13 +1,14 @@
-//! Bytes per row of the papers' tables in a layout, column by column, and the cost of scans.
+//! Bytes per row of tables from the literature in a layout, column by column, and the cost of scans.
 //!
 //! ```sh
 //! cargo bench -p taut-block --bench papers -- narrow_s packed_row [rows] [every]
 //! ```
 //!
 //! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
-//! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`), uniform or, in
-//! `narrow_s`, Zipf with exponent 2, sorted by all columns from the left (holloway-2008, 4.1). Rows are made in order,
-//! part by part, so that the 60 million rows of the paper need little memory. One block in `every` is scanned.
+//! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`). Numbers are
+//! uniform, except in `narrow_s`, where they have a Zipf distribution with exponent 2. Rows are sorted by all columns
+//! from the left (Holloway and DeWitt, 2008, section 4.1). Rows are made in order, part by part, so that the 60
+//! million rows of the paper need little memory. One block in `every` is scanned.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::collections::HashMap;
@@ -60,7 +61,7 @@ impl RandomTable {
         near + if far > high { 0.0 } else { 1.0 / (f64::from(far) - 0.5) - 1.0 / (f64::from(high) + 0.5) }
     }
 
-    /// A number from `low` to `high`; skewed ones by rejection (Devroye 1986, chapter X.6).
+    /// A number from `low` to `high`. Skewed numbers are drawn by rejection (Devroye 1986, chapter X.6).
     fn number(&mut self, low: i32, high: i32) -> i32 {
         if !self.is_zipf {
             return self.random.random_range(low..=high);
@@ -130,7 +131,7 @@ impl TableStatistics {
         for (column, (bytes, encodings)) in self.columns.iter_mut().enumerate() {
             for piece in block.column_storage(&sections, ColumnIndex::from(column)).unwrap() {
                 *bytes += piece.stored_bytes;
-                // Encodings are counted without their numbers.
+                // Descriptions of encodings that differ only in their numbers are counted as one.
                 let words = piece.description.replace(|letter: char| letter.is_ascii_digit(), "");
                 *encodings.entry(words).or_default() += 1;
             }

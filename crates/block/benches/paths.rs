@@ -5,9 +5,10 @@
 //! cargo bench -p taut-block --bench paths
 //! ```
 //!
-//! One segment of 65,536 rows of ten integer columns and one of text, as in chasseur-2013 3.1 (narrow_u). The filters
-//! are a range on an unsorted column, for a growing share of rows, and lists of values. Prints medians in microseconds
-//! per segment. Both paths are measured alternately, on more copies of the segment than fit the cache.
+//! One segment of 65,536 rows of ten integer columns and one of text, as in Chasseur and Patel (2013), section 3.1
+//! (narrow_u). The filters are a range on an unsorted column, for a growing share of rows, and lists of values.
+//! Prints medians in microseconds per segment. Both paths are measured alternately, on more copies of the segment
+//! than fit the cache.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
 use std::sync::Arc;
@@ -86,7 +87,8 @@ fn main() {
             for repetition in 0..REPETITIONS {
                 let access_paths = [SegmentReader::ignore_indexes, SegmentReader::always_use_indexes];
                 for (ordinal, (force_path, times)) in access_paths.into_iter().zip(&mut times).enumerate() {
-                    // Each path reads another copy, so that it does not profit from the other's cached data.
+                    // The two paths read different copies, so that neither profits from data that the other has
+                    // cached.
                     let sections = &copies[(2 * repetition + ordinal * COPIES / 2) % COPIES];
                     let start = Instant::now();
                     let mut reader = block.open_segment(sections, 0);

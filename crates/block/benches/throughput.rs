@@ -167,7 +167,7 @@ fn build(design: &Arc<TableDesign>, batches: &[RecordBatch]) -> (Table, Duration
     (Table { blocks: images.into_iter().map(open).collect(), rows }, time, bytes)
 }
 
-/// Filters every segment, and reads columns of the rows that pass in batches.
+/// Filters every segment, and reads columns of the rows that pass, in batches.
 fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Duration, u64) {
     let mut selected = 0;
     let time = measure(|| {

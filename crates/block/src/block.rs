@@ -335,7 +335,7 @@ impl Block {
         Ok(())
     }
 
-    /// Fails for the statistics of `column` if they do not agree with its values.
+    /// Returns an error that names the statistics section of `column`, unless `agrees`.
     fn expect_agreement(&self, agrees: bool, column: ColumnIndex) -> Result<(), BlockError> {
         let corrupt = Corrupt { at: 0, expected: "statistics that agree with the values" };
         if agrees { Ok(()) } else { Err(corrupt.in_section(statistics_section(column))) }

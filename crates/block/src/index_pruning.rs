@@ -146,7 +146,7 @@ impl IndexProbes<'_> {
     }
 
     /// Finds segments in which no row passes, by searching the indexes of all given segments together. Does not search
-    /// in segments that zone maps rule out, or for which an index is of little use. These are not ruled out here.
+    /// in segments that zone maps rule out, or for which an index is of little use. These segments remain.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.

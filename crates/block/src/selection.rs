@@ -24,7 +24,7 @@ pub enum Selection {
     Bits(SelectedBits),
 }
 
-/// A selection is stored as bits if at least one row in this many is selected.
+/// Maximum rows of the segment per selected row of a selection that is stored as bits.
 const ROWS_PER_SELECTED_MAX: usize = 16;
 
 impl Selection {
@@ -58,8 +58,8 @@ impl Selection {
     }
 
     /// Next batch to read: a range of ordinals of selected rows. It begins at `first` and has at most `rows_max` rows.
-    /// If the selected rows have few or no gaps, the batch ends at a multiple of `rows_max` rows of the segment. If
-    /// `rows_max` is a whole number of vectors, no vector is then decoded twice.
+    /// If the selected rows have few or no gaps, the batch ends at a row of the segment that is a multiple of
+    /// `rows_max`. If `rows_max` is a whole number of vectors, no vector is then decoded twice.
     ///
     /// # Panics
     /// If `rows_max` is zero.
@@ -87,7 +87,7 @@ impl Selection {
             Self::Bits(bits) => bits.bitmap().len() as u32,
         };
         let start = if let Self::Range(rows) = self { rows.start.min(end) } else { 0 };
-        // Only these of the rows can be selected.
+        // Only rows before `end`, from `start` on, can be selected.
         let mut candidates = vec![0; rows.len() as usize];
         let count = rows.range(start..end).next_many(&mut candidates).len();
         candidates.truncate(count);
@@ -258,7 +258,7 @@ mod tests {
             let is_range = start == end || (expected[end - 1] - expected[start]) as usize == end - start - 1;
             assert!(if is_range { matches!(rows, Rows::Range(_)) } else { matches!(rows, Rows::Runs(_)) });
             assert_eq!(rows.len(), end - start);
-            // Every third fails.
+            // Every third row fails.
             let passes = BooleanBuffer::collect_bool(end - start, |index| index % 3 != 0);
             let mut left = Bitmap::all_set(100);
             rows.deselect_failing(&passes, &mut left);

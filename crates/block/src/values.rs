@@ -1,4 +1,4 @@
-//! Values of one column of a segment as datums, and the bounds and counts of them that a block stores.
+//! Values of one column of a segment as datums, and the bounds and counts that a block stores for them.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Excluded rows: cases that `layouts.rs` does not cover with every predicate.
+//! Excluded rows: cases that the suite in `layouts.rs` does not cover.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

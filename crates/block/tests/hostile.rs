@@ -94,7 +94,7 @@ fn call_all_read_methods(block: &Block, sections: &dyn Sections, conjuncts: &[Co
             let some = Selection::Positions((0..rows as u32).step_by(7).collect());
             let _ = reader.project(&some, 0..some.len(), &[*column], &mut report);
         }
-        // Few rows of a page, whose slots are checked one by one, and then all rows.
+        // Reads few rows of each page, whose slots are checked one by one, and then all rows.
         let mut reader = block.open_segment(sections, segment);
         let few = Selection::Positions((0..rows as u32).step_by(499).collect());
         let _ = reader.project(&few, 0..few.len(), &all, &mut report);
@@ -102,7 +102,8 @@ fn call_all_read_methods(block: &Block, sections: &dyn Sections, conjuncts: &[Co
     }
 }
 
-/// Changes some bytes: flips bits, writes small numbers or extremes, or truncates the end.
+/// Changes some bytes: flips a bit, writes a random byte, fills bytes with zeros or ones, adds one, or truncates the
+/// end.
 fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
     if bytes.is_empty() {
         return;

@@ -23,7 +23,7 @@ const SEED: u64 = 7;
 /// Number of random predicates on a large table. Small tables are tested with all predicates.
 const LARGE_TABLE_PREDICATES: usize = 24;
 const LARGE_ROWS: usize = 5_000;
-/// Each design is tested with one in this many cases of a table.
+/// Number of cases of a table for each case with which a design is tested.
 const CASES_PER_TESTED: usize = 3;
 
 /// A predicate and the rows that pass it.
@@ -119,7 +119,7 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         assert_eq!(everything, Selection::All(segment_rows));
         agree(model, &positions, &all, &reader.project(&everything, 0..segment_rows, &all, &mut report).unwrap());
         for column in &all {
-            // Some rows of one column, from a reader without other reads.
+            // Reads some rows of one column with a reader that has read nothing before.
             let mut reader = block.open_segment(&sections, segment);
             let low = random.random_range(0..segment_rows);
             let high = random.random_range(low..=segment_rows);

@@ -81,8 +81,8 @@ fn sorted_columns_become_levels_until_one_saves_too_little() {
 fn levels_save_bytes() {
     for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
         let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
-        // Packed rows save seven bits for `runs`, and the thirteen bits of `restarting` except four and the exceptions.
-        // Slotted rows save three plain numbers.
+        // Each packed row saves seven bits for `runs` and thirteen for `restarting`, whose level takes four bits and
+        // the exceptions. Each slotted row saves three plain numbers.
         assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
     }
 }

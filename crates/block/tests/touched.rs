@@ -1,4 +1,4 @@
-//! Number of sections that a query reads, which each layout guarantees.
+//! Checks the number of sections that a query reads, which each layout guarantees.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -116,7 +116,7 @@ fn predicates_and_scans_of_levels_touch_no_page() {
         let expected: Vec<u32> = (100..=30_000).filter(|row| row % 17 == 3).collect();
         assert_eq!(selection.positions(), expected);
         reader.project(&selection, 0..expected.len(), &[ColumnIndex(1), ColumnIndex(0)], &mut report).unwrap();
-        // Statistics of both columns, and the head.
+        // The scan reads the statistics of both columns, and the head.
         assert_eq!((sections.take_sections_read().len(), report.pages_read), (3, 0));
     }
 }

@@ -45,8 +45,8 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether to store a column as a level of `level_bytes` bytes instead of in `bytes` bytes. A level must save a
-/// quarter: finding a single row in a level is slower than in a field or a packed number.
+/// Whether to store a column as a level that takes `level_bytes` bytes, rather than in tuples, where it takes `bytes`
+/// bytes. A level must save a quarter: finding a single row in a level is slower than in a field or a packed number.
 pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }

@@ -43,8 +43,8 @@ pub(crate) trait FilteredPages<P> {
         Ok(())
     }
 
-    /// Deselects the selected rows in `ranges` for which `admits` returns false, one by one. Its arguments are the
-    /// piece, the page, and the row in the page.
+    /// Calls `admits` for each selected row in `ranges`, and deselects the rows for which it returns false. The
+    /// arguments of `admits` are the piece, the page, and the row in the page.
     fn retain_selected(
         &mut self,
         ranges: &RowRanges,

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! head         as in `pages`, for the columns that are not levels; bytes 24..28 are the number of levels, L, and
-//!              bytes 28..32 the offset of their records, a multiple of 64 at the end; both are zero without levels
+//!              bytes 28..32 the offset of their records, a multiple of 64; both are zero without levels
 //! levels_at    L * 16    records, in the order of the sort columns
 //!                        zeros to a multiple of 64
 //!              ...       chunks, each at a multiple of 64

@@ -43,7 +43,7 @@ pub(crate) enum Values {
 }
 
 /// Value type of an Arrow array whose values a block stores as integers. A stored integer has at most as many bits as
-/// the type. It can exceed them, and then wraps, only if damaged bytes match their checksum.
+/// the type. A greater integer, which wraps, occurs only if damaged bytes match their checksum.
 pub(crate) trait StoredNumber: Copy {
     /// Converts an integer that a block stores.
     fn from_stored(number: i64) -> Self;

@@ -286,7 +286,7 @@ impl<'a> Pages<'a> {
                 let Some(row) = row_offset(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
                 let row = &row[..bytes.len().min(row.len())];
                 prefetch(&row[..row.len().min(PREFETCHED_LINES_MAX * LINE_BYTES)]);
-                // The cache line of the last byte, because rows begin anywhere in a line.
+                // Also prefetches the cache line of the last byte, because rows begin anywhere in a line.
                 prefetch(&row[row.len().saturating_sub(1)..]);
             });
         };

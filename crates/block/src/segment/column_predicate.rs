@@ -82,7 +82,7 @@ impl SegmentReader<'_> {
     }
 
     /// Looks up cached extremes for a predicate. Returns `None` unless the column is stored alone and the predicate
-    /// passes only its greatest or only its least numbers.
+    /// passes only the greatest or only the least numbers of the column.
     fn cached_extremes(&mut self, planned: &PlannedPredicate<'_>) -> Result<CachedExtremes, BlockError> {
         let (sections, extreme) = (self.sections, self.passing_extreme(planned)?);
         let (piece, _) = self.piece(planned.predicate.column)?;

@@ -1,7 +1,7 @@
 //! Plans how a reader finds the rows of its segment that pass a predicate.
 //!
-//! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. It evaluates no predicate on the
-//! values of the other rows. Running the plan does that (see `execution`).
+//! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. It evaluates no predicate on
+//! values outside of sorted zones. Running the plan does that (see `execution`).
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(super) enum SelectionPlan<'t> {
     /// Select all rows of some ranges that are not excluded. Zone maps and binary search have decided all predicates.
     /// The ranges contain few rows.
     Ranges(RowRanges),
-    /// Select the rows that an index has found, are in the ranges and are not excluded. The index decides all
-    /// predicates that are left.
+    /// Select the rows that an index has found and that are in the ranges, except excluded rows. The index decides
+    /// all predicates that are left.
     Index(IndexChoice, RowRanges),
     /// Evaluate one column predicate on all rows that are left. None of these rows is excluded.
     ColumnPredicate(PlannedPredicate<'t>),

@@ -9,8 +9,8 @@ use super::Rows;
 
 /// Bits are read in runs only if a run has at least this many rows on average.
 const RUN_ROWS_MIN: usize = 12;
-/// Bits are read in runs only if, from the first to the last selected row, at least one row in this many is selected. A
-/// read in runs decodes all rows between them.
+/// Maximum rows per selected row, from the first to the last selected row, for which bits are read in runs. A read in
+/// runs decodes all of these rows.
 const RUNS_DENSITY_MIN: usize = 2;
 
 /// Selected rows as a bitmap. Positions and runs are derived on first use.

@@ -1,4 +1,4 @@
-//! Selected rows in the form in which they are read, also page by page.
+//! Selected rows in the form in which they are read, for a whole segment or page by page.
 
 use std::ops::Range;
 

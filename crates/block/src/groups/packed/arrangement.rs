@@ -12,8 +12,8 @@ use super::plan::FieldPlan;
 use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Number of tuples that a page should hold at least. If it would hold fewer, pages are made longer, up to
-/// `LONG_PAGE_BYTES`. Otherwise the overhead of each page would take a five-hundredth of a block.
+/// Minimum number of tuples that a page should hold. If it would hold fewer, pages are made longer, up to
+/// `LONG_PAGE_BYTES`. If they were not, the overhead of pages would take a five-hundredth of a block.
 const PAGE_ROWS_TARGET: usize = 512;
 const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 

@@ -7,7 +7,7 @@
 //! 2       1     flags         1 nullable, 2 overflow, 4 plain (width of the type, not of the data), 8 lengths
 //! 3       1     zero
 //! 4       4     bit           bit of the tuple at which the field begins
-//! 8       16    base          number: the number of distance zero; dictionary of pages: the number entries count from;
+//! 8       16    base          number, dictionary of pages: the number whose distance is zero;
 //!                             inline with lengths: the least length
 //! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal of the set
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64

@@ -151,7 +151,7 @@ impl PackedPiece<'_> {
                 text.push(&bytes[range]);
                 return Ok(());
             }
-            // In a damaged page, values may overlap. Their sum could then exceed memory.
+            // In a damaged page, values may overlap. Their total length could then exceed memory.
             heap_bytes_left = heap_bytes_left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
             match &field.values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {

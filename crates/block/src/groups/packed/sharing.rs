@@ -3,7 +3,7 @@
 //! A column benefits if a page has far fewer distinct values of it than the piece. Examples are columns that the rows
 //! are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if that
 //! takes fewer bits than a dictionary for each. Sharing pays if the columns have the same values. A value that occurs
-//! in only one of them makes the codes of all longer.
+//! in only one of the columns makes the codes of all of them longer.
 //!
 //! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
 //! dictionary of one page. Tuples store page codes.
@@ -72,7 +72,7 @@ pub(super) struct Sharing {
 
 impl DictionarySet {
     /// Creates a set of some columns, each with its distinct values. The piece codes of a column index its own values.
-    /// They are converted to index the values of the set if these are more.
+    /// If the set has more values, the codes are converted to indexes of the values of the set.
     fn new(columns: Vec<(Vec<i64>, SetMember)>, rows: usize, page_rows: usize) -> Self {
         let mut values: Vec<i64> = columns.iter().flat_map(|(values, _)| values).copied().collect();
         values.sort_unstable();

@@ -1,9 +1,9 @@
 //! Slotted rows: the standard row store, and the baseline for the other layouts.
 //!
 //! The page follows Halverson et al. (2006), figure 1(a). Tuples grow from the front. The slots that point to them grow
-//! from the back. The header of a tuple is only its null bitmap. The paper counts 8 to 16 bytes, for a storage manager
-//! that Taut does not have. Blocks are sealed, but such a page could be updated in place: tuples can move without
-//! changing their slots, and free space is contiguous.
+//! from the back. The header of a tuple is only its null bitmap. The header in the paper has 8 to 16 bytes, which
+//! serve a storage manager that Taut does not have. Blocks are sealed, but such a page could be updated in place:
+//! tuples can move without changing their slots, and free space is contiguous.
 //!
 //! ```text
 //! page                                                     page_bytes long
