@@ -1,5 +1,5 @@
 //! Prints, as Markdown tables, how fast one predicate runs over a column on one thread, for each instruction set: for
-//! columns that the cache holds by the width of their numbers, and for larger ones beside the speed at which this
+//! columns that fit the cache, by the width of their numbers, and for larger columns, beside the speed at which this
 //! machine reads memory.
 //!
 //! `cargo bench -p taut-encoding --bench predicate_speed`, or `make bench-kernels`, which writes the tables to a file
@@ -27,7 +27,7 @@ const LARGE_COLUMN_BYTES: usize = 380 << 20;
 /// How many bytes of such a column are read in a turn: so few that other programs leave some turns undisturbed.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// Numbers that repeat from run to run.
+/// Random number of a row, the same in every execution of the benchmark.
 fn random(row: usize) -> u64 {
     Random(row as u64).number()
 }

@@ -17,9 +17,9 @@ use taut_testkit::{Random, arguments, thread_time};
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, LogicalType, datum_at};
 
 const ROWS: usize = 65_536;
-/// How long each measurement runs at least, in seconds of CPU time.
+/// Minimum CPU time of each measurement, in seconds.
 const SECONDS_MIN: f64 = 0.1;
-/// How often the work is repeated before the clock is read, which takes about a microsecond.
+/// How often the work is repeated before the clock is read. Reading the clock takes about a microsecond.
 const REPEATS_PER_CLOCK_READ: usize = 8;
 
 /// A column and how it is encoded.
@@ -30,7 +30,7 @@ struct Case {
     choice: Choice,
 }
 
-/// Numbers that repeat from run to run.
+/// Random number of a row, the same in every execution of the benchmark.
 fn random(row: usize) -> u64 {
     Random(row as u64).number()
 }

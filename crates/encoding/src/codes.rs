@@ -70,7 +70,7 @@ pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: 
     }
 }
 
-/// Predicate that a list of codes passes.
+/// Predicate that passes the listed codes and no others.
 pub(crate) fn one_of(codes: impl Iterator<Item = i128>) -> DatumPredicate {
     let mut codes: Vec<i128> = codes.collect();
     // Already sorted, unless damaged entries are out of order.

@@ -14,7 +14,7 @@ pub(crate) struct Distinct<T> {
     pub(crate) codes: Vec<i32>,
 }
 
-/// Odd, with bits spread evenly: derived from the golden ratio.
+/// Factor of hashes: an odd number with evenly spread bits, derived from the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const INLINE_BYTES_MAX: u32 = 12;
 

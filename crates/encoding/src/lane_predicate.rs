@@ -1,8 +1,8 @@
 //! Predicate on numbers, translated once into the lanes (fixed-width unsigned integers) that hold a chunk's numbers.
 //!
 //! Lanes are unsigned and count from an origin: the base of packed numbers, or zero for codes and plain numbers.
-//! Negative plain numbers are then in the upper half of the lanes. A subtraction modulo the lane handles all of these
-//! cases, within the numbers that lanes can hold: `low <= x <= high` is `x - low <= high - low`.
+//! Negative plain numbers are then in the upper half of the lanes. A subtraction that wraps around handles all of
+//! these cases, for bounds that lanes can hold: `low <= x <= high` is `x - low <= high - low`.
 
 use std::ops::Range;
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore cannot hold
-//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so that another
-//! encoding is chosen for columns with outliers. A distance of more than 64 bits cannot be packed.
+//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so columns with
+//! outliers get another encoding. A distance of more than 64 bits cannot be packed.
 
 use std::ops::Range;
 

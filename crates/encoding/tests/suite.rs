@@ -456,8 +456,8 @@ fn read_damaged(bytes: &[u8], logical: LogicalType, model: &Model, predicates: &
     }
 }
 
-/// How many bytes of the head of a chunk, and how many of its body, are damaged, one at a time. Fewer in builds without
-/// optimization, which are slow.
+/// Number of bytes of the head of a chunk that are damaged, one at a time, and as many of its body. Fewer in builds
+/// without optimization, which are slow.
 const DAMAGED_BYTES: usize = if cfg!(debug_assertions) { 8 } else { 60 };
 
 #[test]

@@ -1,7 +1,7 @@
 //! Text and bytes.
 //!
-//! Each encoding has a file with its byte picture, `write`, and a view with `parse`, `views` (a range), `views_at`
-//! (single positions) and `filter`. [`Bytes`] is the closed set of the views.
+//! Each encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `views` (a range),
+//! `views_at` (single positions) and `filter`. [`Bytes`] is the closed set of these types.
 
 mod choose;
 mod dictionary;
@@ -234,7 +234,8 @@ impl Bytes {
         }
     }
 
-    /// Approximate decoded bytes of a row: its view, and its share of the heap unless rows share that.
+    /// Approximate decoded bytes of a row: its view, and its share of the heap unless rows share the bytes of a
+    /// dictionary.
     pub(crate) fn row_bytes(&self, rows: usize) -> usize {
         let view = size_of::<u128>();
         match self {

@@ -175,7 +175,8 @@ with_avx512! {
         [flags, _mm512_set1_epi64(0x8040_2010_0804_0201_u64 as i64)]
     }
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
-        // Indexes are taken modulo 64. Bits that come from the neighbour do no harm, as both halves are equal.
+        // Indexes are taken modulo 64. Bits that are shifted in from the neighbouring byte do no harm, as both halves
+        // are equal.
         let flags = _mm512_permutexvar_epi8(_mm512_srli_epi16::<3>(lanes), table[0]);
         _mm512_test_epi8_mask(flags, _mm512_permutexvar_epi8(lanes, table[1]))
     }

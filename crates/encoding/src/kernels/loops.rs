@@ -102,7 +102,7 @@ macro_rules! loops {
                 for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(predicate))) {
                     *cell &= flip ^ bits;
                     // Keeps the compiler from mixing the reads of rows, which must stay in order, and from merging
-                    // cells again.
+                    // cells.
                     compiler_fence(Ordering::SeqCst);
                 }
             }

@@ -58,14 +58,14 @@ static MASK_BYTE_POSITIONS: [[u8; BYTES]; 2] = [
     bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16 + 4),
 ];
 
-/// Second of two rows of three bits, looked up by their six bits.
+/// Second of two rows of three bits, looked up by the six bits of both.
 static SECONDS: [u8; BYTES] = bytes!(index => index / 8);
 
-/// Two rows of three bits. The low four bits of the index come from the byte in which the rows end, the next two from
-/// the byte before it.
+/// Six bits of two rows of three bits, looked up by the same bits in another order. The low four bits of the index
+/// come from the byte in which the rows end, the next two from the byte before it.
 static TWO_AND_FOUR: [u8; BYTES] = bytes!(index => index % 16 * 4 + index / 16);
 
-/// Two rows of three bits. The low two bits of the index come from the byte in which the rows end, the next four from
+/// Like [`TWO_AND_FOUR`]. The low two bits of the index come from the byte in which the rows end, the next four from
 /// the byte before it.
 static FOUR_AND_TWO: [u8; BYTES] = bytes!(index => index % 4 * 16 + index / 4);
 

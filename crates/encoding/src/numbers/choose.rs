@@ -6,8 +6,9 @@
 //! has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
-//! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of them
-//!    wins, or the first in this order if several are equally small. Otherwise, `two_byte_delta` may replace it.
+//! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of
+//!    them wins, or the first in this order if several are equally small. If none of them replaces it,
+//!    `two_byte_delta` may.
 //!
 //! The second stage weighs bytes against speed. Measured in millions of 64-bit numbers per second
 //! (`benches/throughput.rs`, "ordered"; two shared cores of an AMD EPYC), decoding all rows, gathering 1 % of them,
@@ -27,8 +28,9 @@
 //!
 //! Steps that are exceptions cost less than the bits that they save.
 //!
-//! Therefore `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large. The faster the
-//! replaced encoding decodes, the more the other encodings must save: see [`ValueEncoding::replacement_twelfths_max`].
+//! Because of these speeds, `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large.
+//! The faster the replaced encoding decodes, the more the other encodings must save: see
+//! [`ValueEncoding::replacement_twelfths_max`].
 
 use taut_types::Encoding;
 

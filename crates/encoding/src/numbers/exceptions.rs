@@ -1,4 +1,4 @@
-//! Numbers that do not fit the packed ones: exceptions of `patched` and `alp`, and steps of `delta`.
+//! Numbers that do not fit the width of the packed ones: exceptions of `patched` and `alp`, and steps of `delta`.
 //!
 //! ```text
 //! part: entries * 2             u16 each: the rows of the exceptions, ascending

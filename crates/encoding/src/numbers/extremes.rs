@@ -35,11 +35,11 @@ use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 const KEY_BITS: usize = 16;
 /// Bytes of the extremes of one row of a vector.
 const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
-/// If more than one in this many rows of vectors is a candidate (its most extreme number may pass), a scan of all
-/// numbers is as fast.
+/// Minimum rows of vectors per candidate, which is a row whose most extreme number may pass. If there are more
+/// candidates, a scan of all numbers is as fast.
 const ROWS_PER_CANDIDATE_MIN: usize = 5;
-/// If more than one in this many rows of vectors must be read whole, a scan of all numbers is as fast. Measured, like
-/// [`ROWS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
+/// Minimum rows of vectors per row that must be read whole. If more must be read, a scan of all numbers is as fast.
+/// Measured, like [`ROWS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
 const ROWS_PER_UNDECIDED_MIN: usize = 14;
 /// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! An exception stores no row. The inner chunk encodes its number, and may have marked exceptions itself. The encoding
-//! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. They take
-//! 3.7 bits on average, against 5.8 with exceptions by row, and 2.4 of entropy. Narrower packed numbers would come
-//! closer to the entropy, but decode at a third of the speed (see [`EXCEPTION_BITS`]).
+//! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. A number
+//! then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits with exceptions by row, and its entropy is
+//! 2.4 bits. Narrower packed numbers would come closer to the entropy, but decode at a third of the speed (see
+//! [`EXCEPTION_BITS`]).
 
 use std::ops::Range;
 
@@ -379,7 +380,7 @@ mod tests {
         };
         assert_eq!(damaged(1, Encoding::Alp as u8).expected, "the encoding of the chunk of exceptions");
         assert_eq!(damaged(2, 0).at, 2);
-        // Three vectors. The count of exceptions before the last one is too large.
+        // The chunk has three vectors. The count of exceptions before the last one is too large.
         let width = usize::from(bytes[2]);
         let before = 64 + packed::bytes(values.len(), width).next_multiple_of(64);
         assert_eq!(damaged(before + 5, 0xff).at, before);

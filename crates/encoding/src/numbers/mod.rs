@@ -1,7 +1,7 @@
 //! Numbers: all types of fixed width, as the integers of `taut_types::datum`.
 //!
-//! Each encoding has a file with its byte picture, `write`, and a view with `parse`, `append` (a range), `append_at`
-//! (single positions) and `filter`. [`Numbers`] is the closed set of the views.
+//! Each encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
+//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types.
 
 mod alp;
 mod bitmap;
@@ -50,10 +50,10 @@ pub use extremes::Extreme;
 
 /// Rows that are decoded together to select some of them. Their numbers fit the L1 cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
-/// If at least one in this many rows, divided by the bytes of a value, is selected, decoding all rows and compacting
-/// the selected numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of
-/// values at a time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values
-/// of 8 bytes to gain at all. Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
+/// Maximum rows per selected row, times the bytes of a value, for which decoding all rows and compacting the selected
+/// numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of values at a
+/// time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values of 8
+/// bytes to gain at all. Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
 const ROWS_PER_SELECTED_BYTE_MAX: usize = 24;
 
 /// Numbers of a chunk, by their encoding.

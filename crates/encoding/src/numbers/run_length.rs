@@ -5,7 +5,7 @@
 //! part: one number per run, packed (inner encoding bit_packed or frame_of_reference) or plain
 //! ```
 //!
-//! If that is smaller, the number and the length of a run are in one word (inner encoding run_length): see
+//! The number and the length of a run share one word instead (inner encoding run_length) if that is smaller: see
 //! `run_words.rs`.
 //!
 //! A row is found by binary search over the ends. The encoding is not for columns that are looked up by position.

@@ -35,7 +35,8 @@ const RUN_BITS_MAX: usize = 16;
 /// Number of cells that are written at once. The next run overwrites the cells past the end of a run.
 const STRIDE: usize = 8;
 
-/// If at least one row in this many is read, decoding all of them is faster than finding the run of each.
+/// Maximum rows of a vector of words per row to read, for which decoding all rows is faster than finding the run of
+/// each.
 const ROWS_PER_READ_MAX: usize = 4;
 
 /// Runs of equal numbers, as lengths and steps.

@@ -144,7 +144,7 @@ unsafe fn gather_eight<const BITS: i32, L>(width: usize, packed: &[L], rows: __m
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
     let widths = all(width as i32);
     let BitPositions { words, shifts, lanes } = bit_positions::<BITS>(widths, rows);
-    // In words of 32 bits, and bits in them.
+    // Converts the positions to words of 32 bits, and bits in them.
     let lanes_of_word = 32 / BITS;
     let lane_words = _mm256_srl_epi32(lanes, by(lanes_of_word.trailing_zeros() as i32));
     let words = _mm256_add_epi32(_mm256_slli_epi32::<5>(words), lane_words);

@@ -74,7 +74,7 @@ macro_rules! gather {
                 let BitPositions { words, lanes, shifts } = bit_positions::<$bits>(widths, rows);
                 let base = packed.as_ptr().cast();
                 // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a
-                // multiple of 128.
+                // multiple of 128 bytes.
                 let low = unsafe { _mm512_i32gather_epi32::<4>(words, base) };
                 let split = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(shifts, widths), all($bits));
                 // SAFETY: a number that does not end in its word has bits in the next word of its lane.

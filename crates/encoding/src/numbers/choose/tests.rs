@@ -25,7 +25,7 @@ fn decimals_in_floating_point_are_found_and_fractions_are_not() {
 
 #[test]
 fn each_encoding_is_chosen_for_its_data() {
-    // Hashed twice, otherwise there would be few distinct deltas between rows.
+    // Numbers are hashed twice, because hashing once gives few distinct steps between rows.
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
     let mixed = |row: i64| (hash(hash(row) >> 29) >> 20).rem_euclid(4_001);
     let values = |value: &dyn Fn(i64) -> i64| (0..65_536).map(value).collect::<Vec<i64>>();
@@ -61,7 +61,8 @@ fn encodings_that_use_order_are_chosen_for_ordered_data() {
     assert_eq!(choose(&values(&|row| -7 * row)), Encoding::Delta);
     assert_eq!(choose(&values(&order_key)), Encoding::RunLengthDelta);
     assert_eq!(choose(&values(&|row| hash(row).rem_euclid(65_000) - 9)), Encoding::TwoByteDelta);
-    // One row out of order makes two deltas exceptions. With one in ten rows there would be too many.
+    // One row out of order makes two steps exceptions. If one row in ten is out of order, there are too many
+    // exceptions.
     assert_eq!(choose(&values(&|row| if row == 40_001 { 0 } else { row })), Encoding::Delta);
     assert_eq!(choose(&values(&|row| if row % 10 == 1 { 0 } else { row })), Encoding::TwoByteDelta);
 }
