@@ -265,9 +265,9 @@ impl Mutation {
         }
     }
 
-    /// Builds the query that returns the rows to change, for a table with these columns. Only `ON CONFLICT` uses
-    /// `conflict_keys`: a row to insert conflicts with an existing row if both are equal in all columns of one of the
-    /// keys. Without keys, no row conflicts.
+    /// Builds the query that returns the rows to insert, update or delete, for a table with these columns. Only `ON
+    /// CONFLICT` uses `conflict_keys`: a row to insert conflicts with an existing row if both are equal in all
+    /// columns of one of the keys. Without keys, no row conflicts.
     ///
     /// # Errors
     /// If the statement names a column that the table does not have, names one twice, or has more or fewer values than

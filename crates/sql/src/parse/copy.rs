@@ -109,7 +109,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
                 stored_as: Some(stored_as),
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
-            // The query may be long.
+            // The statement counts as long, because its query may be long.
             let statement = Arc::new(EngineStatement::CopyTo(copy));
             Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
         }
