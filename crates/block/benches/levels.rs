@@ -133,7 +133,7 @@ fn scan((block, sections): &(Block, Vec<Buffer>), segment: usize, conjuncts: &[C
     }
 }
 
-/// Which reader of the segment a lookup uses.
+/// Whether each lookup opens a reader of the segment, or all lookups share one.
 #[derive(Clone, Copy, PartialEq)]
 enum LookupReader {
     New,

@@ -83,7 +83,8 @@ impl RandomTable {
             return self.draw(&[head, &[low]].concat(), (1, self.greatest[column + 1]), rows, visit);
         }
         if rows > PART_ROWS {
-            // The number of rows that fall into a part of the range is drawn by the normal approximation.
+            // The number of rows that fall into the lower part of the range has a binomial distribution. It is drawn
+            // from the normal distribution that approximates it.
             let middle = if self.is_zipf { low } else { low + (high - low) / 2 };
             let share = self.weight(low, middle) / self.weight(low, high);
             let deviation: f64 = (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0;

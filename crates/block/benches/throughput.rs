@@ -190,7 +190,7 @@ fn scan(table: &Table, predicate: &Predicate, columns: &[ColumnIndex]) -> (Durat
     (time, selected)
 }
 
-/// Which reader of the segment a lookup uses.
+/// Whether each lookup opens a reader of the segment, or all lookups share one.
 #[derive(Clone, Copy, PartialEq)]
 enum LookupReader {
     New,

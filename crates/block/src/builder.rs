@@ -238,7 +238,7 @@ impl BlockBuilder {
             let mut zones = values.zones(&zone_ends, &mut statistics.bounds);
             if *kind != GroupKind::Column {
                 // Zones of row layouts have few rows. With fifty columns, they would take a hundredth of the block if
-                // equal neighbours were not merged.
+                // similar neighbours were not merged.
                 zones = merge_similar_zones(zones);
             }
             statistics.segments.push((zones, values.plain_bytes()));
@@ -433,8 +433,8 @@ mod tests {
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB - 1, 8), 1);
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB, 8), 0);
         assert_eq!(rows(BlockSize::File, 1 << 40, 1 << 60, 8), u64::MAX);
-        // Blocks of narrow rows are full at a number of bytes, of wide rows at a segment, of very wide rows at the byte
-        // limit of a segment.
+        // A block of narrow rows is full at a number of bytes, a block of wide rows at a whole segment, and a block
+        // of very wide rows at the byte limit of a segment.
         assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
         assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
         assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);

@@ -280,7 +280,7 @@ fn new_blocks_equal_the_golden_files() {
     let (schema, batch) = table();
     let mut changed = vec![];
     for (name, design) in designs(&schema) {
-        // The trained compressor, the choice of exceptions and the choice of encoding may change. The old file must
+        // The trained compressor, the choice of exceptions and the choice of encoding may change. The old file need
         // only be readable.
         let is_pinned = !name.contains("_fsst") && name != "column_patched_2";
         changed.extend(changed_file(name, is_pinned, &schema, &design, &batch));

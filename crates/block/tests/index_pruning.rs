@@ -95,7 +95,7 @@ fn a_key_remains_in_its_segment() {
         let number = i128::from(far(target_row(2)));
         let range = DatumPredicate::Range { low: number - 1000, high: number + 1000 };
         assert_eq!(prune(&indexed, &[ColumnPredicate::new(ColumnIndex(FAR), range)]), (vec![2], 4, 0));
-        // A lookup for some of the segments.
+        // Prunes only some of the segments.
         let (block, sections) = &indexed;
         let some = block.prune(sections, &[equals(FAR, far(target_row(3)))], [1, 3]).unwrap();
         assert_eq!(some.remaining().collect::<Vec<_>>(), [3]);

@@ -191,7 +191,8 @@ fn zone_maps_decide_predicates_without_a_scan() {
     assert_eq!((report.zones, report.zones_skipped), (8, 7));
 }
 
-/// If two predicates are equally selective, the one on the narrower column runs first, in any order of the query.
+/// If two predicates are equally selective, the one on the narrower column runs first, whatever their order in the
+/// query.
 #[test]
 fn narrow_columns_are_tested_first() {
     let names = ["wide", "narrow"];
@@ -215,7 +216,7 @@ fn narrow_columns_are_tested_first() {
         let predicate = Predicate { column_predicates, row_predicates: vec![] };
         let mut report = ScanReport::default();
         block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
-        // All values of the narrow column, and those of the wide column in the rows that passed.
+        // Tests all values of the narrow column, and the values of the wide column in the rows that passed.
         assert_eq!(report.values_tested, 60_000 + narrow);
     }
 }

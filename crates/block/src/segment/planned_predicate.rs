@@ -105,8 +105,8 @@ impl SegmentReader<'_> {
                 let zones = summary.zones(self.segment);
                 let certain = zones.rows_certain_to_pass(predicate);
                 let share = if is_ranked { expected_share(predicate, zones) } else { 1.0 };
-                // The observed share is of the rows that other access paths have left. An index needs the share of all
-                // rows.
+                // The observed share counts only the rows that other access paths have left. An index needs the share
+                // of all rows.
                 let remaining_share = history.observed_share(ordinal).unwrap_or(share);
                 let rank =
                     if is_ranked { rank(predicate, remaining_share, self.row_bytes(predicate.column)) } else { 0.0 };

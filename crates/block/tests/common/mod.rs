@@ -1,4 +1,4 @@
-//! Shared by the test suites of this crate: blocks in memory, table designs, and row predicates.
+//! What the test suites of this crate share: blocks in memory, table designs, and row predicates.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::collections::HashMap;
@@ -145,7 +145,7 @@ fn designs_with_levels(columns: &[ColumnIndex]) -> Vec<(String, TableDesign)> {
                 })
                 .collect();
             sort_by.rotate_left(designs.len() * 5 % columns.len());
-            // With indexes, so that predicates on levels use them too.
+            // Some designs have indexes, so that predicates on levels use them too.
             let indexes = if abstraction == two { indexes(columns) } else { vec![] };
             let name = format!("{}, {abstraction:?} by column {}", layout.name(), sort_by[0].column.0);
             let design =
