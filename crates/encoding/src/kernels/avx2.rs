@@ -79,7 +79,8 @@ with_avx2! {
         [bits_of(masks[0], masks[1]), bits_of(masks[2], masks[3])]
     }
     fn bits_16(masks: [Mask; 4]) -> [u64; 1] {
-        // Both halves of a register are packed separately, so that the quarters come out as 0 2 1 3.
+        // The instruction packs both halves of a register separately, so the quarters come out as 0 2 1 3. The
+        // permutation restores their order.
         let packed = |first: Mask, second: Mask| {
             _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(first, second))
         };
@@ -87,13 +88,13 @@ with_avx2! {
     }
     fn bits_32(masks: [Mask; 4]) -> [u32; 1] {
         let (first, second) = (_mm256_packs_epi32(masks[0], masks[1]), _mm256_packs_epi32(masks[2], masks[3]));
-        // The first halves of all four, then the second ones.
+        // The first halves of all four masks, then the second halves. The permutation restores their order.
         let halves = _mm256_packs_epi16(first, second);
         let bytes = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         [_mm256_movemask_epi8(bytes) as u32]
     }
     fn bits_64(masks: [Mask; 4]) -> [u16; 1] {
-        // One half of each lane.
+        // Takes one half of each lane, because both halves are equal.
         let pair = |first: Mask, second: Mask| {
             _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(_mm256_castsi256_ps(first), _mm256_castsi256_ps(second)))
         };
@@ -186,7 +187,8 @@ with_avx2! {
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
         let index = _mm256_and_si256(_mm256_srli_epi16::<3>(lanes), _mm256_set1_epi8(31));
         let (low, high) = (_mm256_shuffle_epi8(table[0], index), _mm256_shuffle_epi8(table[1], index));
-        // The fifth bit of the index selects the half. It moves to the top bit.
+        // The fifth bit of the index selects the half. The shift moves it to the top bit, which the instruction
+        // reads.
         let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(index));
         let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
@@ -206,8 +208,8 @@ with_avx2! {
     fn in_table_32(table: [Register; 4], lanes: Register) -> Mask {
         let word = _mm256_srli_epi32::<5>(lanes);
         let lookup = |register: usize| _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(table[register], word));
-        // The low three bits of `word` are an index in a register; the next two select the register. Each of the two
-        // moves to the top bit.
+        // The low three bits of `word` are an index in a register; the next two select the register. Shifts move each
+        // of these two to the top bit, which the instruction reads.
         let is_odd = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(word));
         let is_late = _mm256_castsi256_ps(_mm256_slli_epi32::<27>(word));
         let (early, late) = (_mm256_blendv_ps(lookup(0), lookup(1), is_odd), _mm256_blendv_ps(lookup(2), lookup(3), is_odd));

@@ -151,7 +151,8 @@ macro_rules! loops {
                 base: $lane,
                 out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
             ) {
-                // Each lane type already has a function that subtracts.
+                // Subtracts the negated base instead of adding the base, because each lane type has a function that
+                // subtracts.
                 let below = splat(base.wrapping_neg());
                 let mut unpack = |row: usize| {
                     let first = first_index::<$lane>(row);

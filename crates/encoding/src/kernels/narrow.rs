@@ -161,8 +161,8 @@ fn tables_of_one(passes: &Passes) -> [__m512i; 4] {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m512i {
-    // The low bits of the rows of the first byte, alternating with those of the second byte; then their high bits. Bits
-    // that come from a neighbour are not chosen.
+    // The low bits of the rows of the first byte, alternating with those of the second byte; then their high bits.
+    // Bits that are shifted in from a neighbouring byte are not chosen.
     let even = _mm512_set1_epi8(0x55);
     let low = choose(even, first, _mm512_slli_epi16::<1>(second));
     let high = choose(even, _mm512_srli_epi16::<1>(first), second);

@@ -103,7 +103,7 @@ impl ValueEncoding {
 /// numbers that ascend strictly, which is not checked.
 ///
 /// The estimate equals the bytes that are written, with three exceptions. It is a lower bound for `run_length`. It
-/// ignores the padding of exceptions by row. It estimates marked exceptions from a sample.
+/// ignores the padding of exceptions that are stored with their rows. It estimates marked exceptions from a sample.
 fn estimate<N: Native>(
     encoding: Encoding,
     statistics: &Statistics<'_, N>,
@@ -190,8 +190,8 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One exception
 ///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two multiplications per number, so they
 ///   decode at three quarters of the speed of packed numbers.
-/// - Marked exceptions decode at half the speed. With their decoding time counted as bits, they must save half of
-///   packed numbers, and a fifth of others.
+/// - Marked exceptions decode at half the speed of packed numbers. With their decoding time counted as bits, they
+///   must save half of packed numbers, and a fifth of others.
 ///
 /// Stores in `scratch` the results that writing reuses.
 fn choose_by_values<N: Native>(

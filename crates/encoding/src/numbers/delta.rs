@@ -296,7 +296,7 @@ impl Delta {
     }
 
     fn append_sums_at<S: Native, O: Native>(&self, positions: &[u32], out: &mut Vec<O>) {
-        // Sums of a vector's packed steps fit 64 bits, unless the steps are nearly as wide.
+        // Sums of a vector's packed steps fit 64 bits, unless the steps are nearly 64 bits wide.
         let are_sums_narrow = self.steps.width() + VECTOR_ROWS.ilog2() as usize <= u64::BITS as usize;
         let mut numbers = [S::default(); VECTOR_ROWS];
         let vector_of = |row: u32| row as usize / VECTOR_ROWS;

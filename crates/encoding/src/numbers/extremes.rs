@@ -146,7 +146,8 @@ impl Packed {
     }
 
     /// Rows of vectors that may have a number between the bounds, and how many of them must be read. Prefetches the
-    /// words of those that must be read.
+    /// words of those that must be read. Returns `None` if there are too many, or if `extremes` does not have the
+    /// length for these numbers.
     fn candidates<L: Lane>(
         &self,
         (low, high): (L, L),

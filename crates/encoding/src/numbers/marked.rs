@@ -8,9 +8,9 @@
 //!
 //! An exception stores no row. The inner chunk encodes its number, and may have marked exceptions itself. The encoding
 //! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. A number
-//! then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits with exceptions by row, and its entropy is
-//! 2.4 bits. Narrower packed numbers would come closer to the entropy, but decode at a third of the speed (see
-//! [`EXCEPTION_BITS`]).
+//! then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits if exceptions are stored with their rows,
+//! and its entropy is 2.4 bits. Narrower packed numbers would come closer to the entropy, but decode at a third of
+//! the speed (see [`EXCEPTION_BITS`]).
 
 use std::ops::Range;
 
@@ -135,7 +135,8 @@ pub(crate) fn write<N: Native>(
     let mut exceptions: Vec<N> = vec![];
     let mut exceptions_before: Vec<u16> = vec![];
     for vector in values.chunks(VECTOR_ROWS) {
-        // A chunk has at most 2^16 rows, and the last vector at least one of them.
+        // Fewer than 2^16 exceptions precede a vector: a chunk has at most 2^16 rows, and the vector has at least one
+        // of them.
         exceptions_before.push(exceptions.len() as u16);
         exceptions.extend(vector.iter().filter(|value| !window.contains(**value)));
     }

@@ -1,4 +1,5 @@
-//! Numbers: all types of fixed width, as the integers of `taut_types::datum`.
+//! Numbers: all types of fixed width, as the integers of `taut_types::datum`. Those of floating point are called
+//! *ordered integers*, because they sort like the values.
 //!
 //! Each encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
 //! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types.

@@ -26,9 +26,9 @@ struct BitPositions {
     lanes: __m256i,
 }
 
-/// A row is 1,024 times its vector, plus 128 times the low three bits of its row of lanes, plus 16 times the other bits
-/// of its row of lanes in reverse, plus its lane; see `bit_packing::first_index`. Words are counted in rows of 128
-/// bytes.
+/// Positions of the numbers at eight rows. A row is 1,024 times its vector, plus 128 times the low three bits of its
+/// row of lanes, plus 16 times the other bits of its row of lanes in reverse, plus its lane; see
+/// `bit_packing::first_index`. Words are counted in rows of 128 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn bit_positions<const BITS: i32>(width: __m256i, rows: __m256i) -> BitPositions {
