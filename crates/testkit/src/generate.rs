@@ -284,7 +284,7 @@ fn value(logical: LogicalType, shape: Shape, index: usize, random: &mut impl Rng
     Datum::Number(number)
 }
 
-/// Least and greatest number of a type, or `None` for bytes. Floating point includes both kinds of NaN.
+/// Least and greatest number of a type, or `None` for bytes. Floating point includes NaNs of both signs.
 fn domain(logical: LogicalType) -> Option<(i128, i128)> {
     Some(match logical {
         LogicalType::Boolean => (0, 1),
