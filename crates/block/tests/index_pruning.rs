@@ -80,7 +80,7 @@ const ALL: [usize; SEGMENTS] = [0, 1, 2, 3, 4];
 const LAYOUTS: [Layout; 3] = [Layout::Row, Layout::PackedRow, Layout::Column];
 
 #[test]
-fn a_key_remains_in_its_segment() {
+fn the_segment_of_a_key_remains() {
     for layout in LAYOUTS {
         let indexed = block(layout, IndexKind::CsbTree, &[FAR]);
         assert_eq!(prune(&indexed, &[equals(FAR, far(target_row(3)))]), (vec![3], 4, 0));

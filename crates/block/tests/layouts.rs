@@ -24,7 +24,7 @@ const SEED: u64 = 7;
 const LARGE_TABLE_PREDICATES: usize = 24;
 const LARGE_ROWS: usize = 5_000;
 /// Number of cases of a table for each case with which a design is tested.
-const CASES_PER_TESTED: usize = 3;
+const CASES_PER_TESTED_CASE: usize = 3;
 
 /// A predicate and the rows that pass it.
 struct Case {
@@ -340,7 +340,7 @@ fn every_layout_agrees_with_the_model() {
         for (name, design) in designs(&table.schema) {
             // The share of cases of a design differs from table to table.
             cases.rotate_left(1);
-            let share = cases.len().div_ceil(CASES_PER_TESTED);
+            let share = cases.len().div_ceil(CASES_PER_TESTED_CASE);
             check_design(&table, &model, &cases[..share], &name, &design);
             cases.rotate_left(share);
         }

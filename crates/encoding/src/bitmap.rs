@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn single_bits_and_intersection() {
+    fn bits_can_be_set_cleared_and_intersected() {
         let mut bitmap = Bitmap::none(100);
         for row in [0, 63, 64, 99] {
             bitmap.set(row);

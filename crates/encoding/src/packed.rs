@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widths_are_those_of_the_distance() {
+    fn width_is_that_of_the_distance() {
         assert_eq!(width_of(5_i64, 5), Some(0));
         assert_eq!(width_of(-1_i64, 0), Some(1));
         assert_eq!(width_of(i64::MIN, i64::MAX), Some(64));

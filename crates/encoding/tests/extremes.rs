@@ -22,7 +22,7 @@ fn chunk_of(bits: usize, rows: usize, random: &mut StdRng) -> (Chunk, Model, Vec
 }
 
 #[test]
-fn few_rows_are_found_as_a_scan_finds_them() {
+fn extremes_and_single_rows_agree_with_the_model() {
     let mut random = StdRng::seed_from_u64(13);
     let (mut rows_searched, mut rows_read) = (0, 0);
     for (bits, set) in (17..=64).zip(InstructionSet::ALL.into_iter().cycle()) {

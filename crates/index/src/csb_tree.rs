@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_nodes_and_of_numbers() {
+    fn searches_work_at_the_edges_of_nodes_and_numbers() {
         let everything = (0, u64::MAX);
         for count in [1, 7, 8, 9, 31, 32, 33, 64, 65, 1024, 1025, 4097] {
             for top in [0xffff_u64, 0x1_0000, u64::from(u32::MAX), 1 << 32, u64::MAX] {

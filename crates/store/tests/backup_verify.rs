@@ -120,7 +120,7 @@ fn damage_of_every_file_is_found_and_named() {
 
 /// A manifest with a valid checksum is damage if its number is not the one in its file name.
 #[test]
-fn a_manifest_of_another_history_is_found() {
+fn a_manifest_of_another_backup_is_found() {
     let backups = sample();
     let files = backups.files();
     // The manifest of backup 2 with the number of backup 1 in its name.

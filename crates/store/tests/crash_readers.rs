@@ -33,13 +33,13 @@ struct Run {
     readers: Vec<Store>,
     /// The writer. It must be forgotten, not dropped, because its process ended without warning.
     writer: Option<Store>,
-    has_killed: bool,
+    has_killed_readers: bool,
 }
 
 impl Run {
     fn new(disk: &SimulatedDisk, seed: u64, at: u64) -> Self {
         disk.set_fault(Some(Fault::CrashAt(at)));
-        let mut run = Self { acknowledged: 0, readers: Vec::new(), writer: None, has_killed: false };
+        let mut run = Self { acknowledged: 0, readers: Vec::new(), writer: None, has_killed_readers: false };
         let mut random = Random(seed);
         for _ in 0..STEPS {
             if run.step(disk, &mut random).is_err() {
@@ -77,7 +77,7 @@ impl Run {
                 // Kills all readers, because the disk cannot distinguish them.
                 disk.kill_readers();
                 self.readers.clear();
-                self.has_killed = true;
+                self.has_killed_readers = true;
             }
             15 => {
                 self.writer = None;
@@ -165,7 +165,7 @@ fn a_crash_beside_readers_loses_nothing_and_leaves_nothing() {
             check_power_loss(&run, &disk, loss, &format!("{context}, loss {loss}"));
         }
         with_readers += u64::from(!run.readers.is_empty());
-        with_dead += u64::from(run.has_killed);
+        with_dead += u64::from(run.has_killed_readers);
         true
     });
     println!("{tested} crash points of {seeds} seeds, {with_readers} with live readers, {with_dead} with dead ones");

@@ -118,7 +118,7 @@ const RECORD_HEAD: usize = 40;
 /// Magic number at the start of a log record.
 const RECORD_MAGIC: &[u8] = b"\xd7rec";
 /// Offsets, in the header of a log file, of the number of bytes that count in the file before it.
-const BEFORE_BYTES: std::ops::Range<usize> = 32..40;
+const PREVIOUS_BYTES: std::ops::Range<usize> = 32..40;
 
 /// All files except the empty lock file, with their content.
 fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
@@ -148,7 +148,7 @@ fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
         let mut count = bytes.len();
         if name.ends_with(".log") {
             count = after.unwrap_or_else(|| end_of_records(&bytes));
-            after = Some(u64::from_le_bytes(bytes[BEFORE_BYTES].try_into().unwrap()) as usize);
+            after = Some(u64::from_le_bytes(bytes[PREVIOUS_BYTES].try_into().unwrap()) as usize);
         }
         counted.push((name, bytes, count));
     }

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn null_predicates_know_nulls() {
+    fn null_predicates_depend_on_nulls_alone() {
         let mut predicate = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::Null);
         assert!(predicate.admits(None) && !predicate.admits(Some(&Datum::Number(1))));
         assert!(!predicate.may_admit(None, false) && predicate.may_admit(None, true));

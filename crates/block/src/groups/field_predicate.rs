@@ -215,7 +215,7 @@ mod tests {
     use taut_types::{ColumnIndex, Datum};
 
     #[test]
-    fn distances_pass_as_their_numbers_do() {
+    fn distances_pass_if_their_numbers_pass() {
         let predicates = [
             DatumPredicate::Range { low: i128::MIN, high: 7 },
             DatumPredicate::Range { low: 5, high: i128::MAX },

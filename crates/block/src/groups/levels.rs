@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_records_are_named_by_their_byte() {
+    fn errors_name_the_byte_of_a_wrong_record() {
         let set = |at: usize, value: u32| {
             let mut head = head();
             head[at..at + 4].copy_from_slice(&value.to_le_bytes());

@@ -11,7 +11,7 @@ use super::Rows;
 const RUN_ROWS_MIN: usize = 12;
 /// Maximum rows per selected row, from the first to the last selected row, for which bits are read in runs. A read in
 /// runs decodes all of these rows.
-const RUNS_DENSITY_MIN: usize = 2;
+const ROWS_PER_SELECTED_IN_RUNS_MAX: usize = 2;
 
 /// Selected rows as a bitmap. Positions and runs are derived on first use.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Runs {
         }
         let ranges = bitmap.runs();
         let (first, last) = (ranges.first()?, ranges.last()?);
-        if (last.end - first.start) as usize > RUNS_DENSITY_MIN * count {
+        if (last.end - first.start) as usize > ROWS_PER_SELECTED_IN_RUNS_MAX * count {
             return None;
         }
         let mut rows = 0;

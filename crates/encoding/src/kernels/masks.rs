@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bit_is_its_byte() {
+    fn each_bit_equals_its_byte() {
         for step in 1..70 {
             let bytes: [u8; VECTOR_ROWS] = std::array::from_fn(|row| u8::from(row % step == step / 2));
             let mask = mask_of_bytes(&bytes);

@@ -52,7 +52,7 @@ fn lane_predicates_agree_with_their_definition() {
 }
 
 #[test]
-fn flags_name_the_codes_that_pass() {
+fn codes_with_a_true_flag_pass() {
     for flags in [vec![], vec![false; 3], vec![true; 5], vec![false, true, true, false], vec![true, false, true]] {
         let predicate = LanePredicate::<u8>::from_flags(flags.iter().copied());
         for code in 0..=255_u8 {
@@ -222,7 +222,7 @@ fn floating_point_agrees_with_every_set_of_instructions() {
 }
 
 #[test]
-fn a_negated_range_is_a_range() {
+fn a_negated_range_becomes_a_range() {
     for (low, high) in [(0, 0), (0, 254), (1, 255), (3, 9), (255, 255), (0, 255)] {
         let predicate = LanePredicate::<u8>::new(&DatumPredicate::Range { low, high }, true, (0, 255), 0);
         assert!(

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_yield_to_floating_point_alone() {
+    fn decimals_are_cast_only_beside_floating_point() {
         use datafusion::arrow::datatypes::{Field, Schema};
         let fields = vec![Field::new("d", DataType::Float64, true), Field::new("i", DataType::Int32, true)];
         let schema = DFSchema::try_from(Schema::new(fields)).unwrap();

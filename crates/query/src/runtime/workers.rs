@@ -155,7 +155,7 @@ mod tests {
 
     /// Can fail only with three or more processors: a worker that may use only one is left alone.
     #[test]
-    fn several_threads_that_make_way_leave_a_worker_what_it_may_use() {
+    fn concurrent_migrations_keep_the_affinity_of_a_worker() {
         let usable = usable_processors();
         run_with_spinning_worker(&usable, |workers, _| {
             thread::scope(|scope| {

@@ -110,7 +110,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum End {
-        Over,
+        Finished,
         Never,
         Error,
         Panic,
@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn all_rows_of_all_partitions_arrive() {
         for partitions in 1..5 {
-            let mut found = run(&vec![End::Over; partitions]).await.unwrap();
+            let mut found = run(&vec![End::Finished; partitions]).await.unwrap();
             found.sort_unstable();
             assert!(found.iter().copied().eq(0..100 * partitions as i64), "{partitions}");
         }

@@ -83,7 +83,7 @@ fn the_second_deletion_of_a_row_succeeds_after_a_rollback() {
 }
 
 #[test]
-fn a_failed_commit_ends_the_waiting_too() {
+fn a_failed_commit_wakes_waiting_transactions() {
     let (disk, store, table) = sample();
     let (one, two) = (store.begin(), store.begin());
     delete(&one, table, &[1]).unwrap();

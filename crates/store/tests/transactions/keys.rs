@@ -133,7 +133,7 @@ fn a_preview_contains_own_and_concurrent_changes() {
 }
 
 #[test]
-fn keys_are_found_under_the_row_ids_after_relocations() {
+fn keys_are_found_after_relocations() {
     let (store, table) = new_store(&[1, 2, 3]);
     let rows = rows_with_ids(store.snapshot().table("t").unwrap()).unwrap();
     let (mine, other) = (store.begin(), store.begin());

@@ -78,7 +78,7 @@ fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<Str
 /// - the action, if the statement may have several: 1 inserts, 2 updates, 3 deletes;
 /// - the values of `a`, `b` and `c`, unless the statement only deletes.
 #[test]
-fn queries_run() {
+fn queries_of_mutations_return_the_changed_rows() {
     let context = context();
     for (sql, expected) in [
         ("UPDATE t SET b = t.b + u.b FROM u WHERE t.a = u.a", vec!["200 2 25 y"]),

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_64_bits_have_their_places() {
+    fn least_and_greatest_integers_are_found() {
         for ends in [[i64::MAX - 3, i64::MAX], [i64::MIN, i64::MIN + 3]] {
             let set = set(&[ends.to_vec()]).unwrap_or_default();
             assert_eq!(
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_too_far_apart_have_no_set() {
+    fn sparse_keys_get_no_bitmap() {
         assert!(set(&[vec![i64::MIN, i64::MAX]]).is_none());
         // A bitmap of two keys has at most 512 bits.
         assert!(set(&[vec![0, 512]]).is_none() && set(&[vec![0, 511]]).is_some());

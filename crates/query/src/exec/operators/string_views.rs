@@ -32,10 +32,10 @@ const BUFFER_BYTES_PER_USED_BYTE: usize = 4;
 /// # Errors
 /// If the batch with the new columns is invalid, which does not happen.
 pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    if !batch.columns().iter().any(needs_compaction) {
+    if !batch.columns().iter().any(needs_copy) {
         return Ok(batch);
     }
-    let columns = batch.columns().iter().map(|column| match needs_compaction(column) {
+    let columns = batch.columns().iter().map(|column| match needs_copy(column) {
         true => copy_strings(column),
         false => Arc::clone(column),
     });
@@ -43,7 +43,7 @@ pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)?)
 }
 
-fn needs_compaction(column: &ArrayRef) -> bool {
+fn needs_copy(column: &ArrayRef) -> bool {
     match column.data_type() {
         DataType::Utf8View => wastes_memory(column.as_string_view()),
         DataType::BinaryView => wastes_memory(column.as_binary_view()),

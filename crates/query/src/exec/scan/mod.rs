@@ -30,7 +30,7 @@ pub mod tests;
 pub use aggregate::TautAggregateExec;
 pub use driver::{TimeSlice, block_error, open_block_that_may_match};
 pub use page::PageReader;
-pub use predicate::{add_predicate, comparison, key_of, list_predicate, map_columns, translate};
+pub use predicate::{add_predicate, comparison, list_predicate, literal_datum, map_columns, translate};
 pub use reader::{Output, Reader};
 pub use size::{scanned_rows, suitable_batch_rows};
 pub use source::{ScanSource, scan_source};

@@ -297,9 +297,9 @@ fn never_true(column: ColumnIndex, logical_type: LogicalType) -> ColumnPredicate
 
 /// Converts a literal to a comparison datum of a type. The inner `None` is null. The outer `None` is a literal of
 /// another type.
-pub fn key_of(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Datum>> {
+pub fn literal_datum(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Datum>> {
     if let ScalarValue::Dictionary(_, inner) = value {
-        return key_of(inner, logical_type);
+        return literal_datum(inner, logical_type);
     }
     if value.is_null() {
         return Some(None);
@@ -342,7 +342,7 @@ fn typed_comparison(
     if !is_comparison {
         return None;
     }
-    let predicate = match key_of(literal, logical_type)? {
+    let predicate = match literal_datum(literal, logical_type)? {
         None => return Some(never_true(column, logical_type)),
         Some(Datum::Number(number)) => number_predicate(operator, equal_numbers(number, logical_type)),
         Some(Datum::Bytes(bytes)) => bytes_predicate(operator, bytes),
@@ -391,7 +391,7 @@ fn typed_list_predicate<'a>(
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
 ) -> Option<ColumnPredicate> {
-    let keys = literals.map(|literal| key_of(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
+    let keys = literals.map(|literal| literal_datum(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
     if negated && keys.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
         return Some(never_true(column, logical_type));

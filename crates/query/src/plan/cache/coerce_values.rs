@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_taken_where_they_stay_the_same() {
+    fn values_are_converted_only_if_their_meaning_stays_the_same() {
         let int = |value| Value::Integer(value);
         let text = |value: &str| Value::Text(value.to_owned());
         let decimal = |unscaled, precision, scale| Value::Decimal { unscaled, precision, scale };

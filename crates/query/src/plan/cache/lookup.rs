@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_ends_with_the_last_row_that_is_asked_for() {
+    fn a_lookup_stops_at_its_limit() {
         let store = Arc::new(Store::in_memory().unwrap());
         // Four segments of one block, no index.
         create(&store, "l", &[rows(0..4 * SEGMENT_ROWS as i64)]);

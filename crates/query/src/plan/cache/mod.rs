@@ -419,7 +419,7 @@ mod tests {
     use datafusion::physical_plan::displayable;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_plan_that_is_a_scan_is_the_one_that_the_planner_makes() {
+    async fn scan_plans_equal_those_of_the_planner() {
         let store = database(true).await;
         let context = session(&store);
         let (state, snapshot) = (context.state(), store.snapshot());

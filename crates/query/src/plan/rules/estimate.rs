@@ -13,7 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use taut_types::{ColumnStatistics, Datum, LogicalType, f32_from_ordered, f64_from_ordered};
 
 use crate::exec::scan::TautTable;
-use crate::exec::scan::key_of;
+use crate::exec::scan::literal_datum;
 
 /// Share of rows that pass a condition without statistics.
 const UNKNOWN_SELECTIVITY: f64 = 0.25;
@@ -349,7 +349,7 @@ fn fraction_below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarV
         (Datum::Number(number), _) => *number as f64,
         (Datum::Bytes(bytes), _) => bytes.iter().take(8).fold((0.0, 1.0 / 256.0), prefix_digit).0,
     };
-    match (key_of(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
+    match (literal_datum(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
         (Some(key), Some(min), Some(max)) => {
             let (low, high, at) = (index(min), index(max), index(&key));
             let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };

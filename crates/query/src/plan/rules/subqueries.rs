@@ -155,7 +155,7 @@ fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 
 /// Whether the rows of a subquery can be counted. A subquery with outer columns must have no limit and no grouping.
 fn can_count_rows(subquery: &Subquery) -> bool {
-    let is_of_rows = |node: &LogicalPlan| {
+    let is_countable = |node: &LogicalPlan| {
         matches!(
             node,
             LogicalPlan::Projection(_)
@@ -165,7 +165,7 @@ fn can_count_rows(subquery: &Subquery) -> bool {
                 | LogicalPlan::Join(_)
         )
     };
-    subquery.outer_ref_columns.is_empty() || !subquery.subquery.exists(|node| Ok(!is_of_rows(node))).unwrap_or(true)
+    subquery.outer_ref_columns.is_empty() || !subquery.subquery.exists(|node| Ok(!is_countable(node))).unwrap_or(true)
 }
 
 /// `IN` with SQL's three-valued logic: true if a row is found, else null if a null prevents a decision, else false.

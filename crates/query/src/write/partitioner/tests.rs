@@ -96,7 +96,7 @@ async fn boundaries_come_from_the_rows_that_fit_in_memory() {
 }
 
 #[tokio::test]
-async fn nothing_is_divided_without_a_design() {
+async fn rows_stay_unpartitioned_without_a_design() {
     let (table, _) = partition_rows(&[], TIGHT).await;
     assert!(table.partitions.is_none());
     assert_eq!(table.blocks.len(), 1);

@@ -384,13 +384,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_two_keys_meet() {
+    fn split_runs_cuts_where_either_key_changes() {
         assert_eq!(split_runs(&[(0, 6)], &[(1, 2), (0, 4)], 2), [(1, 2), (0, 4)]);
         assert_eq!(split_runs(&[(1, 2), (0, 4)], &[(2, 3), (0, 3)], 3), [(5, 2), (2, 1), (0, 3)]);
     }
 
     #[test]
-    fn bounds_have_a_place_for_null() {
+    fn from_bounds_counts_null() {
         assert_eq!(KeyMapping::from_bounds((5, 7)), Some(KeyMapping::Distance { low: 5, count: 4 }));
         assert_eq!(KeyMapping::from_bounds((i128::MIN, i128::MAX)), None);
     }

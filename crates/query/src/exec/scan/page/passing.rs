@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_pass_as_keys_do() {
+    fn arrays_and_datums_pass_the_same_predicates() {
         let nan = f64::NAN;
         let doubles = [Some(-0.0), Some(0.0), Some(nan), Some(-nan), None, Some(f64::INFINITY), Some(-1.5)];
         let decimal = LogicalType::Decimal { precision: 38, scale: 2 };

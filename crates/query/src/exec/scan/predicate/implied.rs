@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unions_and_intersections_pass_what_they_must() {
+    fn unions_and_intersections_admit_the_right_datums() {
         let list = |numbers: &[i128]| DatumPredicate::OneOf(Arc::from(numbers));
         let predicates = [
             DatumPredicate::Range { low: 2, high: 5 },
