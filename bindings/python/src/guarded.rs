@@ -31,7 +31,8 @@ thread_local! {
     static AWAITED_BY: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls `run`, for which the holder of the [`Guarded`] with this id waits. Locking that one inside `run` is an error.
+/// Calls `run`, for which the holder of the [`Guarded`] with this id waits. Locking that [`Guarded`] inside `run` is an
+/// error.
 pub fn run_awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
     let previous = AWAITED_BY.replace(id);
     let result = run();

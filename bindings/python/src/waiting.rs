@@ -1,7 +1,7 @@
 //! Signal checks and progress reports on the thread that waits for a statement.
 //!
-//! Only a thread that came from Python does them. A thread that reads an Arrow stream may belong to another library,
-//! and may block a thread that holds the interpreter's lock.
+//! Only a thread that came from Python checks signals and reports progress. A thread that reads an Arrow stream may
+//! belong to another library, and may block a thread that holds the interpreter's lock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-"""The installed package with nothing beside it: what needs no other package works, what does names it."""
+"""Tests the installed package without other packages. Methods that need one raise an error that names it."""
 
 import doctest
 

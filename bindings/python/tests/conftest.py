@@ -7,7 +7,7 @@ import taut
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
-    """Ctrl-C is heard, also where the tests run in the background of a shell, which has its jobs ignore it."""
+    """Handles SIGINT, also if the tests run in the background of a shell, whose background jobs ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

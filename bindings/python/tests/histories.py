@@ -1,18 +1,18 @@
-"""Finds in what transactions appended and read whether they could have run as their isolation level says.
+"""Checks whether the appends and reads of transactions are possible at their isolation level.
 
-Lists make it possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so the elements
-of a list show which transactions came before a read, and in which order. Between committed transactions there is an
-edge
+Lists make the check possible (Kingsbury and Alvaro, "Elle", VLDB 2020): each element is appended once, so the elements
+of a list show which transactions precede a read, and in which order. Committed transactions are the nodes of a graph
+with these edges:
 
-    ww   from the one that appended an element to the one that appended the next element of its list,
-    wr   from the one that appended the last element of a list to the one that read it,
-    rw   from the one that read a list to the one that appended the next element.
+    ww   from the transaction that appended an element to the one that appended the next element of its list,
+    wr   from the transaction that appended the last element of a list to a transaction that read this list,
+    rw   from a transaction that read a list to the one that appended the next element.
 
-Where transactions ran as if one after the other there is no cycle. Where each saw a snapshot, a cycle has two rw edges
-one after the other (Cerone and Gotsman, PODC 2016); where each statement saw only what was committed, it has at least
-one.
+At SERIALIZABLE, the graph has no cycle. At REPEATABLE READ, every cycle has two consecutive rw edges (Cerone and
+Gotsman, PODC 2016). At READ COMMITTED, every cycle has at least one rw edge.
 
-A set is a list whose order nobody knows. Who read it comes after all whose elements are there, and before all others.
+A set is a list whose order is unknown. A transaction that read it follows all transactions whose elements it read, and
+precedes all others.
 """
 
 from collections import defaultdict, deque
@@ -36,10 +36,10 @@ class Transaction:
 
 
 def problems(transactions, level, is_set=lambda key: False):
-    """What contradicts a level, a line each. The last transaction is one that read everything in the end."""
+    """Returns the contradictions to a level, one line each. The last transaction must have read the final lists."""
     history = History(transactions, is_set)
     found = history.find_wrong_reads(level)
-    # Orders of lists that contradict each other make no edges.
+    # Contradictory orders of lists define no edges, so cycles are searched only if all reads are possible.
     return found or [history.format_cycle(cycle) for cycle in cycles(history.edges(), level)]
 
 
@@ -63,7 +63,7 @@ class History:
         return [transaction for transaction in self.transactions if transaction.is_committed]
 
     def find_wrong_reads(self, level):
-        """Elements that are where they cannot be, or are not where they must be."""
+        """Returns the reads of elements that are impossible, and the committed elements that are lost."""
         found = []
         for number, transaction in enumerate(self.transactions):
             if not transaction.is_committed:
@@ -101,7 +101,7 @@ class History:
             yield f"list {key} up to {elements[-1]}, after which T{self.writers.get(last)} appended more"
 
     def check_repeated_reads(self, transaction, level):
-        """Reads that contradict what the same transaction did before."""
+        """Yields the reads that contradict earlier operations of the same transaction."""
         known, own = {}, defaultdict(list)
         for kind, key, value in transaction.operations:
             if kind == "append":
@@ -117,7 +117,7 @@ class History:
             known[key] = tuple(value)
 
     def edges(self):
-        """From each transaction to those that come after it: {from: {to: kinds}}."""
+        """Returns the edges between transactions: {from: {to: kinds}}."""
         edges = defaultdict(lambda: defaultdict(set))
 
         def edge(before, after, kind):
@@ -154,7 +154,7 @@ class History:
         return edges
 
     def format_cycle(self, cycle):
-        """A cycle, with what its transactions did."""
+        """Formats a cycle and the operations of its transactions."""
         arrows = " ".join(f"T{number} -{kind}->" for number, kind in cycle)
         numbers = sorted({number for number, _ in cycle})
         operations = [f"  T{number}: {self.transactions[number].operations}" for number in numbers]
@@ -162,13 +162,13 @@ class History:
 
 
 def cycles(edges, level):
-    """One cycle that a level does not allow per component that has one, as (transaction, kind of edge to the next)."""
+    """Returns a forbidden cycle per strongly connected component: (transaction, kind of the edge to the next one)."""
     steps = STEPS[level](edges)
     return [shortest_cycle(component, steps) for component in components(steps) if len(component) > 1]
 
 
 def read_committed_steps(edges):
-    """No cycle may have only ww and wr edges."""
+    """Returns the steps of forbidden cycles: ww and wr edges."""
     return {
         (before, False): {(after, False): kind for after, kinds in to.items() for kind in kinds if kind != "rw"}
         for before, to in edges.items()
@@ -176,7 +176,10 @@ def read_committed_steps(edges):
 
 
 def snapshot_steps(edges):
-    """A node is a transaction and whether an rw edge led to it, after which no other one does."""
+    """Returns the steps of forbidden cycles: all edges, but no two rw edges in a row.
+
+    A node is a transaction, and whether an rw edge led to it.
+    """
     steps = defaultdict(dict)
     for before, to in edges.items():
         for after, kinds in to.items():
@@ -187,7 +190,7 @@ def snapshot_steps(edges):
 
 
 def serializable_steps(edges):
-    """No cycle may be there at all."""
+    """Returns the steps of forbidden cycles: all edges."""
     return {
         (before, False): {(after, False): min(kinds) for after, kinds in to.items()} for before, to in edges.items()
     }

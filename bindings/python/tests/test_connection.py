@@ -244,7 +244,7 @@ def read_batches(rows):
     try:
         rows.to_batches().read_all()
     except Exception:
-        # The reader is pyarrow's, and says that it was cancelled; then the signal is heard.
+        # pyarrow raises an exception of its own for the cancelled statement. The KeyboardInterrupt follows here.
         time.sleep(5)
         raise
 
@@ -268,7 +268,7 @@ def test_ctrl_c_cancels_the_running_statement(con, operation):
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         runs[operation]()
-        time.sleep(5)  # A signal that came too late ends this instead, and the test with it.
+        time.sleep(5)  # A signal that comes after the statement interrupts this sleep.
     if operation == "waits":
         con.interrupt()
         other.join()

@@ -63,7 +63,10 @@ class TestTwoSessions:
             con.close()
 
     def run_against(self, first, second, end):
-        """What becomes of a statement that another transaction stands against, which then ends."""
+        """Runs `first` in a transaction, `second` in another session, which must wait, and then `end`.
+
+        Returns the pending `second`.
+        """
         self.one.sql("BEGIN")
         self.one.sql(first)
         pending = Pending(lambda: self.two.sql(second), self.others)
@@ -123,7 +126,7 @@ class TestTwoSessions:
     def test_actions_apply_to_references_committed_concurrently(self, action):
         self.one.sql(f"CREATE TABLE other (k integer REFERENCES t ON DELETE {action}, n integer)")
         self.one.sql("INSERT INTO other VALUES (1, 1)")
-        # The row comes to the page that the other transaction has seen.
+        # The row is appended to a page that the other session already sees.
         delete = "DELETE FROM t WHERE k = 1"
         self.run_against("INSERT INTO other VALUES (1, 2)", delete, "COMMIT").result()
         left = self.one.sql("SELECT k, n FROM other ORDER BY n").fetchall()

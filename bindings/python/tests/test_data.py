@@ -227,7 +227,7 @@ def test_frames_are_tables_by_name_registered_and_inserted(con, kind):
 
 def test_returning_has_parameters(con, tmp_path):
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, g int, s text)")
-    # Twice: from the second time on a plan may be kept.
+    # Each statement runs three times: from the second time on, its plan may be cached.
     for k in (1, 2, 3):
         assert con.sql("INSERT INTO t VALUES (?, ?, ?) RETURNING k, s", (k, k * 10, "x")).fetchall() == [(k, "x")]
         assert con.sql("UPDATE t SET g = g + ? WHERE k = ? RETURNING g + ?", (1, k, 5)).fetchall() == [(k * 10 + 6,)]
@@ -269,7 +269,7 @@ def test_rows_are_changed_by_frames(con):
     assert con.sql("SELECT k, v FROM t WHERE v > 0 ORDER BY k").fetchall() == [(1, 11), (2, 21), (20, 201)]
     with pytest.raises(taut.Error, match="no_such_frame"):
         con.sql("DELETE FROM t WHERE k IN (SELECT k FROM no_such_frame)")
-    # Names are looked for before the first statement of a text runs, and say nothing of what the others will find.
+    # Variables are resolved before the first statement of a text runs, which may create tables for the later ones.
     con.sql("CREATE TABLE later (k bigint); ALTER TABLE later ADD PRIMARY KEY (k); INSERT INTO later SELECT k FROM frame ON CONFLICT (k) DO NOTHING")
     upsert = "INSERT INTO t VALUES (1, 2) ON CONFLICT (k) DO UPDATE SET v = (SELECT max(n) FROM frame)"
     assert con.sql(upsert).row_count == 1
@@ -282,7 +282,7 @@ def test_rows_are_changed_by_frames(con):
 
 
 def test_sorting_columns_of_files_are_not_trusted(con, tmp_path):
-    """`sorting_columns` of Parquet hold within a row group."""
+    """`sorting_columns` of Parquet declare the order within each row group, not the order of the file."""
     rows = [*range(0, 20_000, 2), *range(1, 20_000, 2)]
     table = pyarrow.table({"id": pyarrow.array(rows, pyarrow.int64())})
     for name in "ab":
@@ -301,7 +301,7 @@ def test_sorting_columns_of_files_are_not_trusted(con, tmp_path):
 
 
 def test_files_are_in_the_order_of_their_rows(con, tmp_path):
-    """Not of their names: what is in order that way is not sorted."""
+    """Files are ordered by their first rows, not by their names. Rows that are then in order are not sorted."""
     for name, first in {"a": 5_000, "b": 0}.items():
         ids = pyarrow.table({"id": pyarrow.array(range(first, first + 5_000), pyarrow.int64())})
         pyarrow.parquet.write_table(ids, tmp_path / f"{name}.parquet")

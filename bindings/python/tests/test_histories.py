@@ -1,4 +1,4 @@
-"""Random transactions that append to lists and read them, and whether they could have run as their level says."""
+"""Runs random transactions on lists, and checks that what they read is possible at their isolation level."""
 
 import itertools
 import os
@@ -12,24 +12,25 @@ from histories import READ_COMMITTED, SERIALIZABLE, SNAPSHOT, Transaction, probl
 
 import taut
 
-#: By level and, half of them each, whether plans are kept.
+#: Number of transactions by level. Half of them use cached plans, half of them do not.
 TRANSACTIONS = {SERIALIZABLE: 2_000, SNAPSHOT: 1_000, READ_COMMITTED: 1_000}
 PLANS = ["planned each time", "kept plans"]
 THREADS = int(os.environ.get("HISTORY_THREADS", 4))
 SEED = int(os.environ.get("HISTORY_SEED", time.time_ns() % 1_000_000))
 
-#: No thread begins a transaction for so long only if all wait for each other.
+#: Seconds without a new transaction after which all threads are assumed to wait for each other.
 HANG_SECONDS = 60
 
-#: Tables of each form. A serializable transaction is refused for what changes in a table, so there are some.
+#: Number of tables of each form. Several, because changes of a table may refuse serializable transactions.
 TABLES = 4
-#: Lists of a table that are appended to. Each read takes a whole list, so a list that is long enough is replaced.
+#: Number of active lists per table. A read returns a whole list, so a list of LENGTH_MAX elements is replaced.
 LISTS_OF_TABLE = 2
 LENGTH_MAX = 40
 
 
 # A history is a text: "x+1" appends 1 to list x, "x=1,2" reads it, "!" before a transaction rolls it back. Lists whose
-# names begin with an s are sets. What is read in the end comes last.
+# names begin with an s are sets. The last transaction reads the final lists. The number of a history is the count of
+# levels that do not allow it, the strictest first.
 ALL, FROM_SNAPSHOT, ONLY_SERIALIZABLE = 3, 2, 1
 HISTORIES = {
     "nothing": (["x=", "x="], 0),
@@ -85,14 +86,14 @@ def test_the_checker_handles_long_histories():
     history = [Transaction([("append", number, 0), ("read", number + 1, (0,))]) for number in range(count)]
     history += [Transaction([("append", count, 0)]), Transaction([("read", number, (0,)) for number in range(count + 1)])]
     assert problems(history, SERIALIZABLE) == []
-    # Now the last reads what the first appended: all are in one circle.
+    # Now the last transaction reads what the first one appended, so all are in one cycle.
     history[count].operations.append(("read", 0, (0,)))
     assert len(problems(history, READ_COMMITTED)) == 1
 
 
 @dataclass
 class Lists:
-    """Lists in a database: those with even numbers are rows of a table, the others texts in a row each."""
+    """Lists in a database. A list with an even number has a row per element, any other is a text in one row."""
 
     con: taut.Connection
     elements: itertools.count = field(default_factory=itertools.count)
@@ -123,7 +124,7 @@ class Lists:
         return f"{'lists' if Lists.is_rows(key) else 'texts'}_{key // 2 % TABLES}"
 
     def record_appends(self, con, transaction):
-        """Counts what was committed, and leaves lists that have become long for others in the same table."""
+        """Counts committed appends, and replaces lists that have become long by new ones in the same table."""
         for key, _ in transaction.appends():
             with self.lock:
                 self.lengths[key] += 1
@@ -141,7 +142,7 @@ class Worker:
         self.con = lists.con.duplicate()
         self.random = random.Random(seed)
         self.history, self.refused, self.error = [], 0, None
-        # Commits that are certain earlier or later are the same to those who read.
+        # When a commit becomes durable makes no difference to readers.
         self.con.sql(f"SET synchronous = '{self.random.choice(['full', 'normal', 'off'])}'")
 
     def run(self, budget):
@@ -151,12 +152,12 @@ class Worker:
         except BaseException as error:
             self.error = error
         finally:
-            # Others wait for what it has locked.
+            # Closing releases locks that other workers wait for.
             self.con.close()
 
     def sql(self, text, *values):
         if self.avoids_cached_plans or self.random.random() < 0.2:
-            # No other text is this one, so that no plan is kept for it.
+            # The text is unique, so it has no cached plan.
             text = f"/* {next(self.lists.elements)} */ {text}"
         return self.con.sql(text, values or None)
 
@@ -198,7 +199,7 @@ class Worker:
             by_parameter = self.random.random() < 0.5
             condition, values = ("?", [key]) if by_parameter else (key, [])
             rows = self.sql(f"SELECT value FROM {table} WHERE key = {condition}", *values).fetchall()
-            # A list that was begun after what it sees is empty to it.
+            # A list that was created after the snapshot has no row in it, and counts as empty.
             return tuple(int(element) for (text,) in rows for element in text.split(",") if element)
         rows = sorted(self.sql(f"SELECT position, value FROM {table} WHERE key = ?", key).fetchall())
         if self.level == SERIALIZABLE:
@@ -206,7 +207,7 @@ class Worker:
         return tuple(value for _, value in rows)
 
     def append(self, key):
-        """The operations that it was."""
+        """Appends an element. Returns the operations by which it did so."""
         table, element = self.lists.table(key), next(self.lists.elements)
         operations = [("append", key, element)]
         if not self.lists.is_rows(key):
@@ -222,7 +223,7 @@ class Worker:
 
 
 class Maintenance(threading.Thread):
-    """Moves rows meanwhile. What it is refused for is tried again."""
+    """Rewrites tables while the workers run. Statements that fail with a conflict (40001) are no errors."""
 
     def __init__(self, lists, seed):
         super().__init__(daemon=True)
@@ -248,7 +249,7 @@ def test_transactions_run_as_their_level_says(tmp_path, level, plans):
     con = taut.connect(tmp_path / "lists", threads=2)
     lists = Lists(con)
     workers = [Worker(lists, level, plans, f"{SEED} {number}") for number in range(THREADS)]
-    # A counter that ends: `next` of an iterator is one step to all threads.
+    # The threads share this iterator, whose `next` is atomic. It yields None when all transactions have begun.
     budget = itertools.chain(iter(range(count)), itertools.repeat(None))
     maintenance, began = Maintenance(lists, SEED), time.monotonic()
     maintenance.start()
@@ -269,7 +270,7 @@ def test_transactions_run_as_their_level_says(tmp_path, level, plans):
     history = [transaction for worker in workers for transaction in worker.history]
     final = Worker(lists, level, plans, SEED)
     history.append(Transaction([("read", key, final.read(key)) for key in lists.lengths]))
-    # Two who insert do not exclude each other where that is not asked for: then nobody knows the order of rows.
+    # Below SERIALIZABLE, two transactions may insert at one position. The order of rows is then unknown.
     is_set = lambda key: level != SERIALIZABLE and lists.is_rows(key)  # noqa: E731
     found = problems(history, level, is_set)
     committed, refused = sum(each.is_committed for each in history), sum(worker.refused for worker in workers)

@@ -1,8 +1,8 @@
 """What transactions see of each other: Kleppmann's Hermitage, each anomaly at each isolation level.
 
-An anomaly that a level allows occurs here, since the order of statements forces it; one that it does not allow ends in
-a wait, a refusal (SQLSTATE 40001) or the right answer. See https://github.com/ept/hermitage, and Adya's thesis for the
-names.
+An anomaly that a level allows occurs here, because the order of statements forces it. An anomaly that a level prevents
+ends in a wait, a refusal (SQLSTATE 40001) or the right answer. See https://github.com/ept/hermitage, and Adya's thesis
+for the names.
 """
 
 import threading
@@ -13,10 +13,10 @@ import taut
 
 READ_COMMITTED, SNAPSHOT, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"
 
-#: Only against hangs: nothing here takes a tenth of it.
+#: Seconds after which a statement counts as hanging. No test takes a tenth of them.
 SECONDS_MAX = 60
 
-#: A statement that has not ended while so many others began and ended is held by something.
+#: Number of other statements that run before a statement that has not ended counts as waiting.
 STATEMENTS_MEANWHILE = 60
 
 CONDITIONS = ["id = 1", "id = 2", "id > 0", "value = 30", "value % 3 = 0", "value % 5 = 0"]
@@ -41,7 +41,7 @@ class Pending:
             self._error = error
 
     def waits(self):
-        """Whether it is not done although others, which wait for nobody, are."""
+        """Whether the statement has not ended after many statements of another session, which wait for nothing."""
         for _ in range(STATEMENTS_MEANWHILE):
             self._others.sql("UPDATE others SET n = n + 1")
         return self._thread.is_alive()
@@ -102,7 +102,7 @@ def level(request):
     return request.param
 
 
-# Where rows lie, and whether queries were planned before, makes no difference.
+# The results do not depend on where rows are stored, or on whether queries have cached plans.
 @pytest.fixture(params=["recent rows", "rows in blocks", "kept plans"])
 def sessions(request, con):
     con.sql("CREATE TABLE others (n int)")
@@ -121,7 +121,7 @@ def sessions(request, con):
 
 @pytest.fixture
 def rows(con):
-    """What is there in the end."""
+    """Function that returns the committed rows."""
     return lambda: sorted(con.sql("SELECT id, value FROM test").fetchall())
 
 
@@ -207,7 +207,7 @@ def test_observed_transactions_do_not_vanish(level, sessions, rows):
 
 
 def test_predicates_that_many_precede(level, sessions):
-    """PMP: rows appear that a condition is true of."""
+    """PMP: new rows match a predicate that was read."""
     one, two, _ = (session.begin(level) for session in sessions)
     assert one.where("value = 30") == []
     two.run("INSERT INTO test VALUES (3, 30)")
@@ -217,8 +217,8 @@ def test_predicates_that_many_precede(level, sessions):
 
 
 def test_predicates_of_writes_that_many_precede(level, sessions, rows):
-    """PMP, where the condition is that of a write. It is evaluated anew on all rows, where PostgreSQL looks at the row
-    again that it waited for, and overlooks the other."""
+    """PMP with the predicate of a write. READ COMMITTED evaluates it again on all rows. PostgreSQL evaluates it again
+    only on the row that it waited for, and misses the other."""
     one, two, _ = (session.begin(level) for session in sessions)
     two.where("id > 0")
     one.run("UPDATE test SET value = value + 10")
@@ -236,7 +236,7 @@ def test_predicates_of_writes_that_many_precede(level, sessions, rows):
 
 
 def test_lost_updates(level, sessions, rows):
-    """P4: a value is computed from one that is not the newest any more."""
+    """P4: a new value is computed from an outdated one."""
     one, two, _ = (session.begin(level) for session in sessions)
     first, second = one.read(1) + 1, two.read(1) + 5
     one.set(1, first)
@@ -262,7 +262,7 @@ def test_a_statement_that_computes_loses_nothing(sessions, rows):
     alone = three.start(set_value(1, "value + 7"))
     assert pending.waits() and alone.waits()
     one.commit()
-    # Of those that wait either may be next; the other waits until that has ended.
+    # Either waiting statement may continue first. The other one then waits for its transaction.
     assert pending.result() == 1
     two.commit()
     assert alone.result() == 1
@@ -282,7 +282,7 @@ def test_read_skew(level, sessions):
 
 
 def test_read_skew_of_predicates(level, sessions):
-    """G-single, by a condition."""
+    """G-single with predicates."""
     one, two, _ = (session.begin(level) for session in sessions)
     assert one.where("value % 5 = 0") == [(1, 10), (2, 20)]
     two.run("UPDATE test SET value = 12 WHERE value = 10")
@@ -370,7 +370,7 @@ def test_write_skew_that_a_reader_sees(level, sessions, rows):
         assert rows() == [(1, 0), (2, 25)]
 
 
-# Ways to read the second row of a table, or one that is not there, all of which count.
+# Ways to read row 2 of a table, or an absent row. Each must be in the read set.
 READS = {
     "rows": "SELECT value FROM test WHERE id = 2",
     "a parameter": "SELECT value FROM test WHERE id = ?",
@@ -392,7 +392,7 @@ READS = {
 @pytest.mark.parametrize("times", [0, 3])
 @pytest.mark.parametrize("read", READS)
 def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
-    """A serializable transaction is refused where what it has read was changed, also where it was planned before."""
+    """A serializable transaction is refused if what it read was changed, also if it read by a cached plan."""
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 10), (2, 20)")
     con.sql("CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)")
     con.sql("CREATE VIEW seen AS SELECT value FROM test")
@@ -417,7 +417,7 @@ def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
 
 
 def test_statements_that_are_transactions_of_their_own_have_the_level_of_the_session(con):
-    """Write skew of two such statements, the first of which has read when the second runs, and waits to write."""
+    """Write skew of two such statements: the first has read and waits to write while the second runs."""
     con.sql("CREATE TABLE others (n int); INSERT INTO others VALUES (0)")
     con.sql("CREATE TABLE a (v int); INSERT INTO a VALUES (1); CREATE TABLE b (v int); INSERT INTO b VALUES (1)")
     one, two, holder = (Session(con.duplicate()) for _ in range(3))
@@ -445,7 +445,7 @@ def test_unsupported_row_locks_are_refused(con, statement):
 
 @pytest.mark.parametrize("times", [0, 3])
 def test_each_statement_of_a_snapshot_sees_the_same(con, times):
-    """What it sees is settled by the first statement, whatever that is."""
+    """The first statement of a transaction determines its snapshot, whatever the statement is."""
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 10), (2, 20)")
     reader, writer = con.duplicate(), con.duplicate()
     first, second = "SELECT value FROM test WHERE id = 1", "SELECT sum(value) FROM test"
@@ -556,7 +556,7 @@ def test_waiting_can_be_interrupted(sessions, rows):
     assert pending.waits()
     two.con.interrupt()
     assert_refused("57014", pending.result)
-    # Nobody waits any more: this is a wait, and no circle.
+    # Session two no longer waits, so this wait closes no cycle.
     pending = one.start(set_value(2, 21))
     assert pending.waits()
     two.rollback()

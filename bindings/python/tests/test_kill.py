@@ -1,14 +1,14 @@
-"""A process that changes a database is killed, again and again, and nothing that it was promised is lost.
+"""Kills a process that changes a database, again and again. No acknowledged commit may be lost.
 
 Run as a program, this file is that process. It prints what it finds, then each change before it begins and after:
 
     ["found", owner, [[table, key, value], ...]]     all rows that an owner has
-    ["begin", owner, [[table, key, value], ...]]     what a commit is to change; without a value, the row goes
+    ["begin", owner, [[table, key, value], ...]]     what a commit will change; null deletes the row
     ["done", owner]  or  ["undone", owner]
 
-Each owner is a thread, and changes only rows of its own, one commit after the other: so what is found has all commits
-that were done, and the one that was begun wholly or not at all. Money moves between accounts that all share, and is
-counted.
+Each owner is a thread that changes only its own rows, one commit after the other. So the rows that are found next have
+all commits that were done. They have the commit that was begun last either completely or not at all. Owners also move
+money between shared accounts; the balances are checked.
 """
 
 import itertools
@@ -28,7 +28,7 @@ import taut
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", 15))
 SEED = int(os.environ.get("KILL_SEED", time.time_ns() % 1_000_000))
-#: The command `taut`, which then verifies every byte after the last round.
+#: Path of the command `taut`. If it is set, the command verifies every byte after the last round.
 PROGRAM = os.environ.get("TAUT")
 
 OWNERS = ["one", "two", "three"]
@@ -43,7 +43,7 @@ OPENING_SHARE = 0.2
 
 
 class Printer:
-    """Prints lines that other threads do not tear."""
+    """Prints lines. Lines of several threads do not mix."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Printer:
 
 
 def prepare(con):
-    # All at once: a kill leaves all of it, or nothing.
+    # In one transaction, so that a kill leaves all of it or nothing.
     con.sql("BEGIN")
     con.sql("CREATE TABLE texts (owner text, key bigint, value text)")
     con.sql("CREATE TABLE numbers (owner text, key bigint, value bigint) WITH (layout = 'packed_row', sort_by = 'key')")
@@ -106,7 +106,7 @@ class Owner:
             elif choice < 0.6:
                 self.run_changes([self.change()], begin=None)
             else:
-                # By row: what a second change of one does depends on the first.
+                # One change per row, because the effect of a second one depends on the first.
                 changes = [self.change() for _ in range(self.random.randint(2, 5))]
                 changes = list({tuple(row[:2]): (statement, row) for statement, row in changes}.values())
                 level = self.random.choice(["READ COMMITTED", "REPEATABLE READ"])
@@ -114,7 +114,7 @@ class Owner:
                 self.run_changes(changes, begin=f"BEGIN ISOLATION LEVEL {level}", end=end)
 
     def change(self):
-        """A statement, and the row that it leaves."""
+        """Returns a statement, and the changed row. The value of a deleted row is None."""
         table = self.random.choice(["texts", "numbers"])
         keys, what = self.keys[table], self.random.random()
         value = self.random.randrange(1_000_000)
@@ -132,7 +132,7 @@ class Owner:
         keys = [next(self.numbers) for _ in range(ROWS_MANY)]
         query = f"SELECT '{self.name}', i, i * 2 FROM generate_series({keys[0]}, {keys[-1]}) AS g(i)"
         self.commit([f"INSERT INTO numbers {query}"], [["numbers", key, key * 2] for key in keys])
-        # They go again, so that what is found stays short.
+        # Deletes them, so that the list of found rows stays short.
         remove = f"DELETE FROM numbers WHERE owner = '{self.name}' AND key >= {keys[0]}"
         self.commit([remove], [["numbers", key, None] for key in keys])
 
@@ -165,7 +165,7 @@ class Owner:
             for statement in statements:
                 self.con.sql(statement)
         except taut.OperationalError as error:
-            # Whether the rows were others' or are being moved: it can be tried again.
+            # A conflict with another owner or with maintenance, which can be retried.
             if error.sqlstate not in ("40001", "40P01") and "again" not in str(error):
                 raise
             if len(statements) > 1:
@@ -177,7 +177,7 @@ class Owner:
 
 
 class Maintenance(Owner):
-    """Makes and drops tables, and moves rows."""
+    """Creates and drops tables and indexes, and runs maintenance."""
 
     def __init__(self, con, name, rows, report, seed):
         super().__init__(con, name, [], report, seed)
@@ -224,7 +224,7 @@ def work(path, seed, synchronous):
         threads.append(threading.Thread(target=worker.run, daemon=True))
     for thread in threads:
         thread.start()
-    # None of them ends, unless something is wrong: then standard error tells, and this process stops.
+    # A thread ends only by an exception, which it prints on standard error. Then this process stops.
     while all(thread.is_alive() for thread in threads):
         time.sleep(0.01)
     os._exit(1)
@@ -234,7 +234,7 @@ def work(path, seed, synchronous):
 
 
 class ExpectedRows:
-    """What an owner may have: what was found last, and what was begun since."""
+    """Possible rows of an owner: the rows that were found last, and the commits that were begun since."""
 
     def __init__(self):
         self.rows, self.commits, self.done = {}, [], 0
@@ -248,7 +248,10 @@ class ExpectedRows:
             self.done = len(self.commits)
 
     def check(self, owner, found, synchronous):
-        """Where commits may be lost, those that are there are the first."""
+        """Checks that the rows are those after all commits that were done, or also the one that was begun.
+
+        If `synchronous` is off, the last commits may be missing. Returns the number of commits that the rows have.
+        """
         found = {(table, key): value for table, key, value in found}
         fewest = 0 if synchronous == "off" else self.done
         rows, nearest = dict(self.rows), None
@@ -266,7 +269,7 @@ class ExpectedRows:
 
 
 class KilledDatabase:
-    """Rounds of one database."""
+    """A database, and the rounds in which the process that changes it is killed."""
 
     def __init__(self, path, synchronous, seed):
         self.path, self.synchronous, self.seed = str(path), synchronous, seed
@@ -311,7 +314,7 @@ class KilledDatabase:
             known.record(what, *rows)
 
     def check(self):
-        """The same in this process, which then closes the database."""
+        """Checks the rows in this process, which then closes the database."""
         with taut.connect(self.path, create=False) as con:
             check_money(con)
             for owner in OWNERS:

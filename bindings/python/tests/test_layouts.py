@@ -9,7 +9,7 @@ import pytest
 DIFFERENTIAL = pathlib.Path(__file__).resolve().parents[3] / "tests/differential"
 SEED = int(os.environ.get("SEED", "1"))
 QUERIES = int(os.environ.get("QUERIES", "3000"))
-#: Tests, so that a run shows where it is.
+#: Number of tests that share the queries, so that a run shows its progress.
 PARTS = 10
 
 

@@ -1,4 +1,4 @@
-"""Databases that are opened read-only, in this process and in others, while somebody writes them."""
+"""Databases that are opened read-only, in this process and in others, while a connection writes them."""
 
 import hashlib
 import json
@@ -112,7 +112,7 @@ def test_loads_are_refused(path, writer):
     with taut.connect(path, read_only=True) as reader:
         with pytest.raises(taut.OperationalError, match="cannot execute INSERT in a read-only transaction"):
             reader.insert("t", pyarrow.table({"n": [1]}))
-        # What is registered is of this connection alone.
+        # Registered data belongs to the connection, and changes no database.
         reader.register("mine", pyarrow.table({"n": [1, 2]}))
         assert reader.sql("SELECT sum(mine.n) FROM mine").fetchone() == (3,)
 
@@ -122,7 +122,7 @@ def test_nothing_is_changed_or_created(path, tmp_path):
         con.sql("CREATE TABLE t AS SELECT i, i * 3 AS j FROM generate_series(1, 50000) AS g(i)")
     before = files_of(path)
     with taut.connect(path, read_only=True, memory="16MiB", threads=1) as reader:
-        # What does not fit into memory goes elsewhere.
+        # Spill files are outside of the database.
         plan = reader.explain("SELECT i, j, g.k FROM t, generate_series(1, 7) AS g(k) ORDER BY j DESC", analyze=True)
         assert any(int(spills) > 0 for spills in re.findall(r"spill_count=(\d+)", plan)), plan
         inside = set(files_of(path)) - set(before)
@@ -199,7 +199,7 @@ def _count(path):
 def test_a_pool_of_processes_reads(path, writer, method):
     with multiprocessing.get_context(method).Pool(3) as pool:
         assert pool.map(_count, [path] * 6) == [100] * 6
-    # Those who forked hold nothing of the writer.
+    # The processes of the pool have ended, so none is registered as a reader.
     time.sleep(0.1)
     writer.sql("CHECKPOINT")
     assert list((path / "readers").iterdir()) == []

@@ -1,4 +1,4 @@
-"""What other tools connect by: DB-API, SQLAlchemy, pandas, IPython."""
+"""Interfaces for other tools: DB-API, SQLAlchemy, pandas, IPython."""
 
 import datetime
 import decimal

@@ -143,7 +143,7 @@ class Result:
     def close(self) -> None:
         """Ends the statement if it still runs, and releases its memory.
 
-        If another thread is fetching rows, it waits for that call. `Connection.interrupt` is faster.
+        If another thread is fetching rows, this waits until that call has returned. `Connection.interrupt` is faster.
         """
         self._native.close()
 
