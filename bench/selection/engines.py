@@ -1,12 +1,12 @@
 """One small class per engine, with the same methods. `processes.py` runs each in a process of its own.
 
     load(table, file, columns)   loads into the engine's own format, until it is on disk; `columns` are in sort order
-    settle(table)                work after a load that is not timed, if there is any
-    read(query)                  runs a query on the whole table, if that brings it into memory
+    settle(table)                does work after a load, which is not timed
+    read(query)                  runs a query on the whole table, to bring the table into memory
     stored(table)                returns bytes on disk, or None
     select(query)                returns the answer as a pyarrow table; this is timed
     prepare(lookup)              prepares a statement with parameters, if the engine has them
-    rows(lookup, *values)        returns its answer in the engine's cheapest form; this is timed
+    rows(lookup, *values)        returns the answer of a lookup in the engine's cheapest form; this is timed
     index(table, column)         creates a secondary index, or raises Refused
     drop(table), close()
     as_table(answer)             converts an answer to a pyarrow table, to be compared

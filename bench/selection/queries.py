@@ -62,7 +62,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class Lookup:
-    """All columns of `count` consecutive rows by key. Each run has other values."""
+    """All columns of `count` consecutive rows by key. Each execution looks up other keys."""
 
     part: str
     name: str

@@ -3,8 +3,8 @@
     make bench-tpch SCALE=1
 
 Loads the eight tables into each layout of Taut and into a DuckDB file, checks all 22 answers of every layout against
-DuckDB's, then runs the queries in turns: each repetition asks every engine each query before the next one.
-Each engine keeps one process; what is timed is a statement from its text to its last row.
+DuckDB's, then runs the queries in turns: every engine answers a query before the next query begins. Each engine has one
+process for all queries. The time of a query is from its text to its last row.
 
 At scale factors above 5, where files and results have to share the memory of a workstation, Taut has one layout,
 DataFusion is left out, tables are loaded once, and each query is asked three times.

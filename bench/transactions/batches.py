@@ -13,7 +13,7 @@ SCANS = {
     "groups": "SELECT g, count(*), sum(v) FROM {} GROUP BY g ORDER BY g",
 }
 
-# Seconds of scans per repetition. Single scans of a few milliseconds vary by half.
+# Seconds of scans per repetition. The time of a single scan of a few milliseconds varies by half.
 TURNS_LAST = 1.0
 
 
@@ -117,7 +117,7 @@ def scans(part):
 
 
 def scan_in_turns(part, engine, name, after):
-    """Scans the states of the table in turns for a second."""
+    """Scans the three tables `clean`, `one` and `many` in turns for a second."""
     states = ("clean", "one", "many")
     until = time.perf_counter() + TURNS_LAST
     for turn in itertools.count():

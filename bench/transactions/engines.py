@@ -10,7 +10,7 @@ COLUMNS = ["k", "g", "a", "v", "s"]
 CACHE = "2GiB"
 
 
-# The rows have even keys in ascending order, and random values in `a`.
+# Rows of the tables: even keys in ascending order, and random values in `a`.
 
 
 def rows_of(count, where=None):

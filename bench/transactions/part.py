@@ -30,7 +30,7 @@ class Part:
         self.pipe.send(("failed", self.name, engine, what, f"{type(error).__name__}: {error}".replace("\n", " ")[:300]))
 
     def attempt(self, engine, what, run):
-        """Returns the answer of `run` and its seconds, or None if it fails; the engine is left out from then on.
+        """Returns the answer of `run` and its seconds. If it fails, returns None and leaves out the engine afterwards.
 
         Interrupts a statement that takes longer than the limit.
         """

@@ -21,7 +21,7 @@ def contestants(disk):
 
 
 def run_for(seconds, keys, run, engine):
-    """Runs transactions for some seconds. Returns the counts of commits and of retries after conflicts, and the end."""
+    """Runs transactions for some seconds. Returns the counts of commits and of retries, and the time of the end."""
     done, again, until = 0, 0, time.perf_counter() + seconds
     for key in keys:
         while True:
