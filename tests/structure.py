@@ -34,14 +34,14 @@ FOLDERS_OF_QUERY = ["error", "runtime", "expressions", "constraints", "write", "
 REPEATED = ["Break", "Err", "Error", "Item", "Output", "Result", "Source", "Mask", "BitPositions", "Register", "Thread"]
 # The parts of DataFusion that these crates name. Crates that are not here may name all of it.
 ENGINE = {**dict.fromkeys(STORAGE, []), "taut-sql": ["datafusion-common", "datafusion-sql"]}
-# What benchmarks may use in addition to the dependencies of their crate.
+# Crates that benchmarks may use in addition to the dependencies of their crate.
 OF_BENCHMARKS = ["taut-allocator"]
 # Width of comments, and of documents and SQL tests, as in .editorconfig.
 LINE_MAX = 120
 LINE_MAX_WIDE = 130
 # Endings of files with lines of these kinds. Those without an ending are the Makefile and scripts.
 TEXT = ["", ".md", ".py", ".pyi", ".rs", ".slt", ".toml", ".txt", ".yml"]
-# Output of programs.
+# Files that programs write.
 GENERATED = re.compile(r"bench/results/(?!README)|.*/proptest-regressions/")
 # Crates for tests alone.
 DEVELOPMENT_ONLY = ["taut-testkit"]
@@ -74,7 +74,7 @@ def directions(facts, wrong):
 
 
 def without_datafusion(facts, wrong):
-    """Finds DataFusion in what the storage crates are built and tested with."""
+    """Reports DataFusion among the dependencies of the storage crates and of their tests."""
     names = {package["id"]: package["name"] for package in facts["packages"]}
     nodes = {node["id"]: node for node in facts["resolve"]["nodes"]}
     for crate in STORAGE:

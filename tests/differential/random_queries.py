@@ -2,10 +2,10 @@
 
     python random_queries.py --queries 100000 --seed 1
 
-with the Python package installed, whose tests run some thousands of them. A case is two tables of random columns, data
-and designs, and a number of queries on them. What fails is printed with the seed of its case, which alone repeats it:
-`--seed S --cases 1`. Left out is what the engines may see differently: NaN and signed zeros, sums of inexact numbers,
-overflow, LIKE with backslashes.
+Needs the Python package, whose tests run some thousands of these queries. A case is two tables of random columns, data
+and designs, and a number of queries on them. A failed query is printed with the seed of its case, and
+`--seed S --cases 1` repeats this case. Queries avoid what the engines define differently: NaN and signed zeros, sums of
+inexact numbers, overflow, and LIKE with backslashes.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python tpch.py --scale 0.01
 
-Rows are compared one by one: as sets where the query orders them not at all or only partly, else in order.
+Rows are compared one by one: in order if the query orders them completely, otherwise regardless of their order.
 """
 
 import argparse

@@ -228,7 +228,7 @@ fn shown(output: &DBOutput<Kind>) -> String {
     }
 }
 
-/// Ignores poisoning: a panic in one statement must not hide the results of the next ones.
+/// Locks a mutex and ignores poisoning: a panic in one statement must not hide the results of the next ones.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A file system that is soon full.
+//! A small file system, for tests of a full disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::process::Command;
 pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts a file system; `None` if this user may not.
+    /// Mounts a file system. Returns `None` if this user has no permission to mount.
     pub fn new() -> Option<Self> {
         let disk = Self(tempfile::tempdir().ok()?);
         let mut mount = Command::new("mount");
@@ -16,7 +16,7 @@ impl SmallDisk {
         mount.status().is_ok_and(|status| status.success()).then_some(disk)
     }
 
-    /// Where it is mounted.
+    /// Directory at which the file system is mounted.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -174,8 +174,8 @@ fn foreign_keys_change_no_answer_of_rows() {
     assert!(agree("row", 2, 150) > 15);
 }
 
-/// Constraints are checked against the newest rows, and queries read a snapshot. So a transaction that wrote rows may
-/// see some that violate a foreign key, and its joins must stay.
+/// Constraints are checked against the newest rows, but queries read a snapshot. So a transaction that wrote rows may
+/// see rows that violate a foreign key in its snapshot, and its joins must not be eliminated.
 #[test]
 fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
     let directory = tempfile::tempdir().unwrap();

@@ -116,7 +116,8 @@ fn random_conditions_find_the_same_rows() {
     }
 }
 
-/// Loads whose table is repartitioned before they commit, and repartitioning whose table gets new blocks.
+/// Runs loads while their table is repartitioned. The partitioning may change before a load commits, and a load may add
+/// blocks while the partitioning changes.
 #[test]
 fn loads_beside_changes_of_the_partitions_lose_nothing() {
     let database = Database::in_memory().unwrap();

@@ -1,7 +1,7 @@
-//! The machine stops at every change of the disk while sessions run SQL and the mover works. The SQL has changes of
-//! rows under all kinds of constraints, transactions with DDL, layout rewrites, index builds, VACUUM and checkpoints.
-//! Whatever the disk then holds, the database reopens with every acknowledged statement complete, and no part of any
-//! other.
+//! A simulated machine stops at a change of the disk, while a session runs SQL and the mover works. Each run is tested
+//! with many such changes. The SQL has changes of rows under all kinds of constraints, transactions with DDL, layout
+//! rewrites, index builds, VACUUM and checkpoints. Whatever the disk then holds, the database reopens with every
+//! acknowledged statement complete, and no part of any other.
 //!
 //! A seed determines the statements of each run. A run on a working disk records the contents of the database after
 //! each step.
