@@ -14,7 +14,8 @@ pub fn run_file(executor: &mut Executor, path: &Path) -> Result<(), Failure> {
     run_from(executor, file, &path.display().to_string(), path)
 }
 
-/// Runs the statements of `source`. The last statement needs no semicolon. `name` stands in messages.
+/// Runs the statements of `source`. The last statement needs no semicolon. Errors of statements show `name` as their
+/// source, read errors show `path`.
 pub fn run_from(executor: &mut Executor, mut source: impl Read, name: &str, path: &Path) -> Result<(), Failure> {
     let mut splitter = StatementSplitter::default();
     let mut buffer = vec![0; 64 << 10];

@@ -29,7 +29,7 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let spinner = spinner("reading every byte");
     let found = taut_store::verify(&store);
     spinner.finish_and_clear();
-    // Damage of the group that was synced last cannot be distinguished from a torn tail: see
+    // Damage of the last group of commits that was synced together cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(torn_end) = &store.recovery().torn_end {
         output.write_line(format!("note: {torn_end}"))?;

@@ -93,7 +93,7 @@ fn write_head(table: &TableInfo, output: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-/// Options of the design. If there are none, layout and sort order.
+/// Text of a table's design: its options, or its layout and sort order if it has no options.
 fn design_text(table: &TableInfo) -> String {
     if !table.options.is_empty() {
         return table.options.clone();

@@ -66,8 +66,9 @@ impl Completer for SqlCompleter {
     }
 }
 
-/// Completions of a word. At the start of a line, a dot or backslash begins a command. After a table and a dot, columns
-/// of that table. Otherwise columns of the tables that the line names, then tables, then SQL keywords.
+/// Completions of a word. At the start of a line, a word that begins with a dot or backslash is completed to a command.
+/// After a table and a dot, it is completed to columns of that table. Otherwise the completions are columns of the
+/// tables that the line names, tables, SQL keywords, table options and settings, in this order.
 fn candidates(
     word: &str,
     line: &str,
