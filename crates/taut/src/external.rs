@@ -21,7 +21,7 @@ use crate::{Error, Session};
 pub struct ExternalTable {
     /// The table. Each scan reads the newest rows.
     pub provider: Arc<dyn TableProvider>,
-    /// Decodes the predicates that another library passes. The table holds it too.
+    /// Decodes the predicates that another library passes. `provider` holds it too.
     pub context: Arc<SessionContext>,
     /// Runtime whose threads run the scans.
     pub runtime: Handle,

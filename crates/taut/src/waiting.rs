@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// What a waiting thread does next.
 pub(crate) enum Next {
-    /// Wait until this time or a wake-up, whichever is first, then ask again. `None` sets no time.
+    /// Wait until this time or a wake-up, whichever is first, and then decide again. `None` waits for a wake-up only.
     Wait(Option<Instant>),
     /// Stop waiting.
     Stop,
