@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_by_turns_pairs_and_singles() {
+    fn groups_alternate_pairs_and_singles() {
         let names = |count: usize| (0..count).map(|index| index.to_string()).collect();
         assert_eq!(groups(names(1)), r#"("0")"#);
         assert_eq!(groups(names(4)), r#"("0","1"),("2"),("3")"#);

@@ -42,7 +42,7 @@ fn rows(session: &Session, sql: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn deleted_rows_count_nowhere() {
+fn deleted_rows_are_not_aggregated() {
     for layout in ["column", "row", "packed_row", "groups"] {
         let database = Database::in_memory().unwrap();
         let [session, other] = [database.session(), database.session()];

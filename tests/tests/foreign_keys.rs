@@ -177,7 +177,7 @@ fn foreign_keys_change_no_answer_of_rows() {
 /// Constraints are checked against the newest rows, but queries read a snapshot. So a transaction that wrote rows may
 /// see rows that violate a foreign key in its snapshot, and its joins must not be eliminated.
 #[test]
-fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
+fn joins_stay_in_a_snapshot_with_own_changes() {
     let directory = tempfile::tempdir().unwrap();
     let database = Database::open(directory.path()).unwrap();
     let [own, other] = [database.session(), database.session()];
@@ -204,7 +204,7 @@ fn no_join_goes_in_a_snapshot_that_has_rows_of_its_own() {
 }
 
 #[test]
-fn a_kept_plan_without_a_join_is_not_kept_longer_than_its_foreign_key() {
+fn dropping_a_foreign_key_invalidates_plans_without_its_join() {
     let directory = tempfile::tempdir().unwrap();
     let session = Database::open(directory.path()).unwrap().session();
     fill(&session, "column", true);

@@ -76,7 +76,7 @@ fn rows_are_sealed_in_the_background() {
 }
 
 #[test]
-fn little_memory_has_rows_sealed_early() {
+fn low_memory_seals_rows_early() {
     let settings = Settings { threads: 2, memory_bytes: Some(16 << 20), ..Settings::default() };
     let database = Database::open_with(":memory:", &settings).unwrap();
     let session = database.session();
@@ -190,7 +190,7 @@ fn updates_are_neither_lost_nor_refused_because_of_the_mover() {
 }
 
 #[test]
-fn errors_show_and_are_got_over() {
+fn errors_are_shown_and_retried() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let database = open(&path, options());
@@ -257,7 +257,7 @@ fn a_database_closes_while_the_mover_works() {
 }
 
 #[test]
-fn when_it_is_off_commits_keep_memory_bounded() {
+fn commits_bound_memory_when_the_mover_is_off() {
     let database = open(Path::new(":memory:"), MoverOptions { is_on: false, ..options() });
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
@@ -276,7 +276,7 @@ fn when_it_is_off_commits_keep_memory_bounded() {
 }
 
 #[test]
-fn a_table_that_lies_idle_is_tidied() {
+fn an_idle_table_is_sealed() {
     let database = open(Path::new(":memory:"), MoverOptions { idle: Duration::from_millis(200), ..options() });
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'k')").unwrap();
@@ -288,7 +288,7 @@ fn a_table_that_lies_idle_is_tidied() {
 }
 
 #[test]
-fn a_checkpoint_lets_the_log_go() {
+fn a_checkpoint_shortens_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let database = open(&directory.path().join("db"), MoverOptions { log_bytes: 20_000, ..options() });
     let session = database.session();
@@ -367,7 +367,7 @@ fn runs_are_merged_within_their_partitions() {
 }
 
 #[test]
-fn vacuum_ends_beside_writers() {
+fn vacuum_ends_despite_concurrent_writers() {
     let directory = tempfile::tempdir().unwrap();
     let database = open(&directory.path().join("db"), options());
     let session = database.session();

@@ -71,7 +71,7 @@ fn system_tables() -> String {
 }
 
 #[test]
-fn the_reference_is_that_of_the_code() {
+fn the_reference_matches_the_code() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
     for (name, text) in [
         ("settings.md", settings()),

@@ -190,7 +190,7 @@ fn prepared_statements_read_the_rows_of_their_values() {
 }
 
 #[test]
-fn who_asks_for_less_is_refused_less() {
+fn repeatable_read_transactions_are_not_validated() {
     let database = table("column");
     let (session, other) = (serializable(&database), database.session());
     session.execute("BEGIN; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").unwrap();
@@ -200,7 +200,7 @@ fn who_asks_for_less_is_refused_less() {
 }
 
 #[test]
-fn what_is_read_by_many_conditions_is_compared() {
+fn read_sets_of_many_predicates_are_compared() {
     for (keys, theirs, both) in [(900, 5_000, true), (900, 300, false), (1_500, 5_000, false)] {
         let database = Database::in_memory().unwrap();
         let (session, other) = (serializable(&database), database.session());
@@ -257,7 +257,7 @@ fn outcome(session: &Session, sql: &str) -> Result<String, &'static str> {
 const ALL: &str = "SELECT * FROM t ORDER BY k";
 
 #[test]
-fn two_that_commit_are_as_if_one_had_run_after_the_other() {
+fn committed_pairs_have_a_serial_order() {
     let (mut both, mut one) = (0, 0);
     for seed in 0..150 {
         let mut random = Random(seed);

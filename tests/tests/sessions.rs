@@ -85,7 +85,7 @@ fn a_load_that_fails_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn a_missing_database_is_not_made_where_that_is_not_wanted() {
+fn a_missing_database_is_not_created_without_create() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("none");
     let error = Database::open_with(&path, &Settings { create: false, ..Settings::default() }).unwrap_err();
@@ -341,7 +341,7 @@ fn a_datafusion_of_the_caller_reads_the_newest_rows() {
 }
 
 #[test]
-fn what_is_called_while_a_thread_waits_runs_no_statement() {
+fn a_wait_callback_cannot_run_statements() {
     let database = Database::in_memory().unwrap();
     let (mut session, inner) = (database.session(), database.session());
     let state = Arc::new(Mutex::new(None));
@@ -382,7 +382,7 @@ fn types_of_results_have_names() {
 }
 
 #[test]
-fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
+fn a_cached_plan_finds_new_rows_and_holds_no_old_files() {
     let directory = tempfile::tempdir().unwrap();
     let blocks = || std::fs::read_dir(directory.path().join("blocks")).unwrap().count();
     let database = Database::open(directory.path()).unwrap();
@@ -422,7 +422,7 @@ fn a_kept_plan_finds_new_rows_and_holds_no_old_ones() {
 }
 
 #[test]
-fn a_load_and_another_sort_order_at_once_leave_rows_in_order() {
+fn a_concurrent_load_and_sort_order_change_leave_rows_in_order() {
     let database = Database::in_memory().unwrap();
     let (writer, altering) = (database.session(), database.session());
     writer.execute("CREATE TABLE t (a bigint, b bigint) WITH (sort_by = 'a')").unwrap();
@@ -452,7 +452,7 @@ fn a_load_and_another_sort_order_at_once_leave_rows_in_order() {
 }
 
 #[test]
-fn a_batch_that_the_optimizer_needs_not_is_no_stored_table() {
+fn a_batch_that_the_optimizer_removes_is_not_cached() {
     let session = Database::in_memory().unwrap().session();
     for name in ["a", "b"] {
         let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, false)]));
@@ -465,7 +465,7 @@ fn a_batch_that_the_optimizer_needs_not_is_no_stored_table() {
 }
 
 #[test]
-fn a_database_that_is_closed_is_let_go_by_the_threads_that_computed_rows_nobody_read() {
+fn closing_waits_for_threads_of_unread_rows() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("database");
     for round in 0..20 {

@@ -174,7 +174,7 @@ def test_other_processes_read_while_one_commits_and_vacuums(path, writer):
     assert len(list((path / "blocks").iterdir())) == 1
 
 
-def test_a_reader_that_is_killed_keeps_nothing(path, writer):
+def test_a_killed_reader_retains_no_files(path, writer):
     writer.sql("VACUUM FULL")
     reader = start("import sys, taut; con = taut.connect(sys.argv[1], read_only=True); print('open', flush=True); input()", path)
     assert reader.stdout.readline() == "open\n"

@@ -21,7 +21,7 @@ def cursor(con):
         yield cursor
 
 
-def test_the_module_says_what_it_is():
+def test_module_attributes_of_db_api():
     assert (taut.apilevel, taut.paramstyle, taut.threadsafety) == ("2.0", "qmark", 2)
     assert issubclass(taut.IntegrityError, taut.DatabaseError) and issubclass(taut.DatabaseError, taut.Error)
     assert issubclass(taut.Warning, Exception) and issubclass(taut.InterfaceError, taut.Error)

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_know_where_they_begin() {
+    fn statements_have_their_start_position() {
         let mut splitter = StatementSplitter::default();
         splitter.push("select 'é'; b;\n\n  c\n;".as_bytes());
         let starts: Vec<_> = std::iter::from_fn(|| splitter.next_statement()).map(|found| found.start).collect();

@@ -44,7 +44,7 @@ fn long_tables_are_cut_and_counted() {
 }
 
 #[test]
-fn a_database_is_found_again() {
+fn a_database_is_reopened() {
     let (_directory, database) = scratch();
     csv(&database, "create table t (n bigint) with (layout = 'row'); insert into t values (1), (2)");
     assert_eq!(csv(&database, "select sum(n) as s from t"), "s\n3\n");

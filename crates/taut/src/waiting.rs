@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_ready_is_left_when_time_is_over() {
+    fn waiting_stops_at_its_deadline() {
         let until = Instant::now() + Duration::from_millis(20);
         let next = || if Instant::now() < until { Next::Wait(Some(until)) } else { Next::Stop };
         assert_eq!(wait(std::future::pending::<()>(), next), None);

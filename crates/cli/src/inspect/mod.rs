@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_told_without_their_numbers() {
+    fn encodings_are_shown_without_parameters() {
         assert_eq!(without_numbers("dictionary(12) of bit_packed(4)"), "dictionary of bit_packed");
         assert_eq!(without_numbers("plain"), "plain");
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn words_become_what_fits() {
+    fn words_are_completed_by_context() {
         assert_eq!(complete("sel|"), ["select"]);
         assert_eq!(complete("SEL|"), ["SELECT"]);
         assert_eq!(complete("select * from pa|"), ["parts", "packed_row", "partition", "partition_by"]);

@@ -192,7 +192,7 @@ fn agree(layout: &str, seed: u64) -> usize {
 }
 
 #[test]
-fn kept_changes_do_what_planned_ones_do() {
+fn cached_changes_do_what_planned_ones_do() {
     for (seed, layout) in ["row", "packed_row", "column"].into_iter().enumerate() {
         let found = agree(layout, seed as u64);
         assert!(found > 300, "{found} statements of 600 were run from a kept plan");
@@ -200,7 +200,7 @@ fn kept_changes_do_what_planned_ones_do() {
 }
 
 #[test]
-fn changes_by_key_keep_their_plans() {
+fn plans_of_changes_by_key_are_cached() {
     let database = Database::in_memory().unwrap();
     let session = database.session();
     session
