@@ -47,10 +47,10 @@ SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 demo: build
 	$(CARGO_TARGET_DIR)/release/taut demo --scale $(SCALE)
 
-# The command and the Python package together: the package asks more features of DataFusion, and DataFusion is compiled
-# once with the features of all selected packages. `make wheel` then compiles the package alone.
+# The Python package is selected for its features of DataFusion, which is compiled with the features of all selected
+# packages. So `make wheel` finds DataFusion compiled. `--bin` leaves the package itself to `make wheel`.
 build:
-	$(CARGO) build --release --locked --package taut-cli --package taut-python
+	$(CARGO) build --release --locked --package taut-cli --package taut-python --bin taut
 
 # The files that users install, in dist/. They need no toolchain and no newer glibc than 2.28.
 dist: $(DIST_VENV)/.installed
