@@ -47,7 +47,7 @@ struct Preview {
     preview: Arc<Catalog>,
 }
 
-/// State of a transaction at one moment, to which it can be restored.
+/// State of a transaction at one moment, to which it can be restored. A statement that fails is undone with it.
 #[derive(Debug)]
 pub struct SavepointState(TransactionChanges);
 
@@ -126,9 +126,9 @@ impl TransactionChanges {
     }
 }
 
-/// Row ids in `newest_table` of the foreign rows that a transaction deleted in `own_table`, its own version of the same
-/// table. Foreign rows are in blocks, or in pages of other transactions. Returns an error if they cannot be deleted in
-/// `newest_table`.
+/// Foreign rows that a transaction deleted, by their row ids in `newest_table`. Foreign rows are all
+/// rows in blocks, and those in pages of other transactions. `own_table` is the transaction's version of the table.
+/// Returns an error if the rows cannot be deleted in `newest_table`.
 fn foreign_rows(
     own_table: &Table,
     newest_table: &Table,
@@ -234,7 +234,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Refreshes a transaction without changes, like [`Transaction::refresh`]. Its savepoints get the new snapshot too.
+    /// Does what [`Transaction::refresh`] does, for a transaction that has changed nothing yet. Its savepoints get the
+    /// new snapshot too.
     ///
     /// # Errors
     /// If [`Transaction::refresh`] fails.
@@ -480,7 +481,8 @@ impl TransactionChanges {
         Ok(())
     }
 
-    /// Repeats the changes of an older version of the catalog on the newest one.
+    /// Repeats all changes in the edit of a commit. Unlike [`Self::redo_on`], this records the changes of rows too, for
+    /// the log, and inserts only the rows that the transaction has not deleted again.
     fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         self.redo_changes(edit)?;
         for (table, rows) in &self.rows {

@@ -227,7 +227,8 @@ fn keeping_the_last_backups_keeps_every_point_between_them() {
         list.iter().map(|info| (info.number, info.log_since)).collect::<Vec<_>>(),
         [(4, None), (5, Some(4)), (6, Some(5))]
     );
-    // Only the files that manifests name remain: three states, and two blocks that only the log needs.
+    // Only the files that manifests name remain: one block of each of the three backups, and two that only the log
+    // needs.
     let blocks = backups.files().keys().filter(|name| name.ends_with(".block")).count();
     assert_eq!(blocks, 5, "{:?}", backups.files().keys());
 }
