@@ -1,4 +1,4 @@
-//! Prepared statements of a session, with their cached plans.
+//! Prepared statements of a session. Each holds the cache entry of its plan.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::error::{QueryError, Result};
 pub struct PreparedStatements(Mutex<HashMap<String, Statement>>);
 
 impl PreparedStatements {
-    /// Stores a prepared statement: the whole `PREPARE`, or the part of it that changes rows.
+    /// Stores a prepared statement. For a query it is the whole `PREPARE` statement. For a change of rows it
+    /// is only what follows `PREPARE name AS`.
     ///
     /// # Errors
     /// If the name is taken.
@@ -45,7 +46,8 @@ impl PreparedStatements {
         self.0.lock().remove(name).map(drop).ok_or_else(|| not_found(name))
     }
 
-    /// Whether any prepared statement has a long text.
+    /// Whether any prepared statement has a text so long that it may need a large stack: see
+    /// [`taut_sql::is_long`].
     pub fn any_is_long(&self) -> bool {
         self.0.lock().values().any(Statement::is_long)
     }

@@ -1,13 +1,14 @@
 //! Merges nested calls of `coalesce` into one call.
 //!
 //! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice.
-//! Calls that are nested in first arguments double it at every level. Therefore this rule joins them:
+//! If `x` is such a call too, its own first argument is then there four times, and so on: each level of nesting doubles
+//! the expression. Therefore this rule merges nested calls:
 //!
 //! ```text
-//!   coalesce(coalesce(a, b), c)        coalesce(a, b, c)
+//!   coalesce(coalesce(a, b), c)   ->   coalesce(a, b, c)
 //! ```
 //!
-//! Calls with other functions in between cannot be joined. If they would become too large, the rule refuses them.
+//! Calls with other functions in between cannot be merged. If they would become too large, the rule refuses them.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -25,7 +26,7 @@ const PARTS_MAX: u64 = 100_000;
 /// Factor by which copies may make a large expression larger.
 const COPIES_MAX: u64 = 16;
 
-/// Rule that joins nested calls. It runs before types are coerced.
+/// Rule that merges nested calls. It runs before types are coerced.
 #[derive(Debug, Default)]
 pub struct NestedCoalesce;
 
@@ -56,7 +57,7 @@ impl AnalyzerRule for NestedCoalesce {
     }
 }
 
-/// Arguments of a call of `coalesce`, `nvl` or `ifnull`.
+/// Arguments of a call of `coalesce` or `nvl`. `ifnull` is an alias of `nvl`.
 fn coalesce_arguments(expression: &Expr) -> Option<&[Expr]> {
     match expression {
         Expr::ScalarFunction(call) if matches!(call.func.name(), "coalesce" | "nvl") => Some(&call.args),
@@ -70,7 +71,7 @@ fn contains_coalesce(arguments: &[Expr]) -> bool {
     arguments.iter().any(|argument| argument.exists(is_call).unwrap_or(true))
 }
 
-/// Joins a call with the calls that are its arguments.
+/// Merges a call with the calls that are its arguments.
 fn flatten(expression: Expr) -> Transformed<Expr> {
     if !coalesce_arguments(&expression).is_some_and(|arguments| arguments.iter().any(is_call)) {
         return Transformed::no(expression);

@@ -62,7 +62,8 @@ async fn the_fullest_partition_is_written_before_memory_runs_out() {
         assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{by}: {held_max}");
         let partitions = partitions_of(&tight);
         assert!(partitions.is_sorted() && tight.blocks.len() > 2 * 17, "{by}: {partitions:?}");
-        // The last block of a partition is left out: it has the remaining rows, which may be few.
+        // The fullest of 17 partitions has at least a 17th of the rows in memory. The last block of a partition is left
+        // out: it has the remaining rows, which may be few.
         let least = tight.blocks.iter().zip(partitions.windows(2)).filter(|(_, pair)| pair[0] == pair[1]);
         let least = least.map(|(block, _)| block.entry().rows).min().unwrap();
         assert!(least as usize >= TIGHT.buffered / ROW_BYTES / 17, "{by}: a block of {least} rows");

@@ -197,9 +197,9 @@ impl States {
         }
     }
 
-    /// Subtracts `subtrahend` from the first `group_count` groups and resets `subtrahend`. Both must be of the same
-    /// plan, for which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left, or `None` if all
-    /// have.
+    /// Subtracts `subtrahend`, the states of deleted rows, from the first `group_count` groups, and resets it. Both
+    /// must be of the same plan, for which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left,
+    /// or `None` if all have.
     pub fn subtract(&mut self, subtrahend: &mut Self, group_count: usize) -> Option<BooleanArray> {
         if subtrahend.rows.is_empty() {
             return None;
