@@ -24,7 +24,7 @@ pub enum Selection {
     Bits(SelectedBits),
 }
 
-/// Maximum rows of the segment per selected row of a selection that is stored as bits.
+/// A selection is stored as bits only if at least one in this many rows of the segment is selected.
 const ROWS_PER_SELECTED_MAX: usize = 16;
 
 impl Selection {
