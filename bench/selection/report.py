@@ -85,7 +85,7 @@ def summary(cells):
 
 
 def lost(cells):
-    """Cells in which each layout is slower than the fastest rival, the worst first."""
+    """Cells in which even the fastest layout is slower than the fastest rival, the worst first."""
     blocks = []
     for name, rivals in RIVALS.items():
         found = [(against(cell, TAUT, rivals), cell) for cell in cells]

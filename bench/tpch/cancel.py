@@ -65,9 +65,11 @@ SECONDS_MAX = 60
 
 
 def interrupt(database, sql, arguments):
-    """Interrupts a statement. Returns the seconds until its error and until the end of its process, or None if the
-    statement ended before."""
-    # The statement may be longer than an argument may be.
+    """Interrupts a statement. Returns the seconds until its error and until the end of its process.
+
+    The benchmark fails if the statement ends before it is interrupted.
+    """
+    # In a file, because a statement may be too long for an argument of a command.
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(sql)
         script.flush()
