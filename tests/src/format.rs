@@ -6,10 +6,10 @@
 //! | `I` | integers | `-7` |
 //! | `N` | decimals | `0.10`, with all digits of the scale |
 //! | `R` | real, double | the shortest text that reads back: `1.0` `1e300` `NaN` `inf` |
-//! | `T` | text | as it is; `(empty)`; a line feed as `\n` |
+//! | `T` | text | as it is; without characters `(empty)`; a line feed as `\n` |
 //! | `D` `P` `Z` | date, timestamp, timestamp with zone | `2024-02-29` `2024-02-29 12:00:00.5` `... 12:00:00Z` |
 //! | `X` | bytes | `\x00ff` |
-//! | `?` | any | |
+//! | `?` | any | as in the column's own type |
 //!
 //! A null is `NULL`. [`Style::Sqlite`] instead writes what the corpora of SQLite expect, depending on the expected
 //! letters.
