@@ -311,7 +311,7 @@ fn batches_are_loaded_by_the_names_of_their_columns() {
     assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 7"), 2);
     assert_eq!(number(&session, "SELECT count(b) FROM t"), 1);
     let error = load(batch(&["a", "c"])).unwrap_err();
-    assert!(error.to_string().contains("\"c\" of the data"), "{error}");
+    assert!(error.to_string().contains("column \"c\" of relation \"t\" does not exist"), "{error}");
     let error = load(batch(&["b"])).unwrap_err();
     assert!(error.to_string().contains("column \"a\" does not exist in the data"), "{error}");
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 2);

@@ -62,7 +62,7 @@ ERRORS = {
     "insert into a variable": (lambda con: insert_into_variable(con), taut.ProgrammingError, "frame"),
     "insert into what is registered": (lambda con: (con.register("r", con.sql("SELECT 1 AS a")), con.sql("INSERT INTO r VALUES (1)")), taut.ProgrammingError, "\"r\""),
     "insert a type": (lambda con: con.insert("t", taut.Result), TypeError, "no table"),
-    "insert another column": (lambda con: con.insert("t", con.sql("SELECT 1 AS z")), taut.NotSupportedError, '"z" of the data'),
+    "insert another column": (lambda con: con.insert("t", con.sql("SELECT 1 AS z")), taut.ProgrammingError, 'column "z" of relation "t" does not exist'),
     "insert text as number": (lambda con: con.insert("t", con.sql("SELECT 'x' AS a")), taut.DataError, "x"),
     "unknown layout": (lambda con: con.insert("u", con.sql("SELECT 1 AS a"), layout="rows"), taut.ProgrammingError, "packed_row"),
     "unknown option": (lambda con: con.insert("u", con.sql("SELECT 1 AS a"), colour="red"), taut.ProgrammingError, "colour"),
