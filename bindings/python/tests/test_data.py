@@ -416,7 +416,7 @@ def test_many_parameters(con):
     con.cursor().executemany("INSERT INTO t VALUES ($n, $s)", [{"n": 3, "s": "y"}, {"n": 4, "s": "y"}])
     numbers = list(range(20_000))
     assert con.sql(f"SELECT count(*) FROM t WHERE a IN ({', '.join('?' * 20_000)})", numbers).fetchone() == (4,)
-    with pytest.raises(taut.ProgrammingError, match=r"2 parameters, 1 value.*\$b"):
+    with pytest.raises(taut.ProgrammingError, match=r"expected 2, got 1; \$b has no value"):
         con.sql("INSERT INTO t VALUES ($a, $b)", {"a": 1})
 
 
