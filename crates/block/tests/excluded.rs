@@ -100,7 +100,7 @@ fn row_predicates_do_not_fail_on_excluded_rows() {
         let model = Model::of(&table);
         let column = ColumnIndex(2);
         let logical = table.schema.column(column).logical_type;
-        let is_negative = |row: &usize| model.value(*row, column).is_some_and(|key| key.number().unwrap() < 0);
+        let is_negative = |row: &usize| model.value(*row, column).is_some_and(|datum| datum.number().unwrap() < 0);
         let (negative, others): (Vec<usize>, Vec<usize>) = (0..model.rows.len()).partition(is_negative);
         let expected: Vec<usize> = others.into_iter().filter(|row| model.value(*row, column).is_some()).collect();
         assert!(negative.len() > 1, "{name} has negative numbers");

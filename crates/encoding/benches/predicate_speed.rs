@@ -24,7 +24,7 @@ const TURNS: usize = 9;
 const TURN_SECONDS: f64 = 0.002;
 /// Size in bytes of a column that is too large for the cache.
 const LARGE_COLUMN_BYTES: usize = 380 << 20;
-/// How many bytes of such a column are read in a turn: so few that other programs leave some turns undisturbed.
+/// Bytes of a large column that a turn reads. Turns are short, so that other programs do not disturb all of them.
 const SLICE_BYTES: usize = 4 << 20;
 
 /// Random number of a row, the same in every execution of the benchmark.

@@ -384,7 +384,7 @@ pub fn check_aggregation(
                 assert!(expected.is_some() || summary.nulls > 0);
             }
             if matches!(selection, Selection::All(all) if *all == rows.len()) {
-                let present = || positions.iter().filter_map(value).filter_map(|key| key.number());
+                let present = || positions.iter().filter_map(value).filter_map(|datum| datum.number());
                 assert_eq!(summary.bounds, present().min().zip(present().max()), "{column:?}");
                 assert_eq!(summary.nulls, (positions.len() - present().count()) as u64);
                 let sum = reader.sum_of_runs(column).unwrap();

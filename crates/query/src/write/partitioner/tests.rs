@@ -92,7 +92,7 @@ async fn boundaries_come_from_the_rows_that_fit_in_memory() {
     let partitioning = &table.partitions.as_ref().unwrap().partitioning;
     // Three quarters of all rows are below 30,000. The last boundary is much lower, because it is chosen from the first
     // rows.
-    let last = partitioning.bounds(3).0.and_then(|key| key.number()).unwrap();
+    let last = partitioning.bounds(3).0.and_then(|datum| datum.number()).unwrap();
     assert!((500..4_000).contains(&last), "{last}");
 }
 
