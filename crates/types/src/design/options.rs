@@ -486,7 +486,7 @@ mod tests {
             (
                 "encoding",
                 "a=fsst",
-                "dictionary, run_length, constant, delta, run_length_delta, bitmap, two_byte_delta, patched for a integer",
+                "dictionary, run_length, constant, delta, run_length_delta, bitmap, two_byte_delta, patched for columns of type integer in column",
             ),
             ("encoding", "a=zstd", "auto, plain"),
             ("encoding", "\"a=plain", "closing double quote"),
