@@ -12,8 +12,9 @@ use crate::mover::policy::{Compaction, CompactionKind, full_merge, next_compacti
 use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
 use crate::write::rewrite::finish_rewrite;
 
-/// Maximum number of attempts to run a compaction whose rows change concurrently.
-const ATTEMPTS_MAX: usize = 10;
+/// Maximum number of attempts to run a compaction whose rows change concurrently. Two writers without a pause make
+/// several attempts in a row fail if the machine is busy.
+const ATTEMPTS_MAX: usize = 100;
 /// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
 /// changes may add more.
 const COMPACTIONS_MAX: usize = 10_000;
