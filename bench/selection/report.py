@@ -12,7 +12,7 @@ PARTS = {
 RIVALS = {"on disk": ON_DISK, "in memory": IN_MEMORY}
 
 
-def mean(ratios):
+def geometric_mean(ratios):
     return common.statistics.geometric_mean(ratios)
 
 
@@ -78,7 +78,7 @@ def summary(cells):
             for rivals in RIVALS.values():
                 own = [found[0] for cell in cells if (cell["part"], cell["table"]) == (part, table)
                        and (found := against(cell, layouts, rivals))]  # fmt: skip
-                row += [ratio(mean(own)), f"{sum(one > 1 for one in own)} of {len(own)}"] if own else ["", ""]
+                row += [ratio(geometric_mean(own)), f"{sum(one > 1 for one in own)} of {len(own)}"] if own else ["", ""]
             rows.append(row)
     head = ["", f"over the fastest of {', '.join(ON_DISK)}", "lost", f"over the fastest of {', '.join(IN_MEMORY)}", "lost"]
     return "Taut's time over the fastest rival's in each cell, geometric means. `a` to `d` are the parts below:\n\n" + common.table(head, rows)

@@ -229,12 +229,12 @@ def report(facts):
     times, about = facts["query_seconds"], facts["machine"]
     names = list(times)
     taut, others = "Taut column", [name for name in names if not name.startswith("Taut")]
-    middle = {name: {query: common.median(values) for query, values in times[name].items()} for name in names}
+    medians = {name: {query: common.median(values) for query, values in times[name].items()} for name in names}
     rows = []
-    for query in middle[taut]:
-        row = [query, *(common.milliseconds(middle[name][query]) for name in names)]
-        rows.append(row + [f"{middle[taut][query] / middle[other][query]:.2f}" for other in others])
-    total = {name: sum(middle[name].values()) for name in names}
+    for query in medians[taut]:
+        row = [query, *(common.milliseconds(medians[name][query]) for name in names)]
+        rows.append(row + [f"{medians[taut][query] / medians[other][query]:.2f}" for other in others])
+    total = {name: sum(medians[name].values()) for name in names}
     rows.append(
         ["**total**", *(f"**{common.milliseconds(total[name])}**" for name in names)]
         + [f"**{total[taut] / total[other]:.2f}**" for other in others]
@@ -253,11 +253,11 @@ def report(facts):
         + [[name, "", "", "", f"{size / 2**20:.0f}"] for name, size in facts["bytes"].items() if name not in loading],
     )
     duck_name = DuckEngine.name
-    worst = max(middle[taut], key=lambda query: middle[taut][query] / middle[duck_name][query])
-    slowest = max(middle[taut], key=middle[taut].get)
+    worst = max(medians[taut], key=lambda query: medians[taut][query] / medians[duck_name][query])
+    slowest = max(medians[taut], key=medians[taut].get)
     worst = (
-        f"Taut's worst query beside DuckDB is **{worst}**, with {middle[taut][worst] / middle[duck_name][worst]:.2f} times "
-        f"DuckDB's time; its slowest is **{slowest}**, with {middle[taut][slowest]:.2f} s."
+        f"Taut's worst query beside DuckDB is **{worst}**, with {medians[taut][worst] / medians[duck_name][worst]:.2f} times "
+        f"DuckDB's time; its slowest is **{slowest}**, with {medians[taut][slowest]:.2f} s."
     )
     answers = "all equal to DuckDB's" if not facts["wrong_answers"] else f"**{facts['wrong_answers']} WRONG**"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())

@@ -22,7 +22,7 @@ def contestants(disk):
 
 def run_for(seconds, keys, run, engine):
     """Runs transactions for some seconds. Returns the counts of commits and of retries, and the time of the end."""
-    done, again, until = 0, 0, time.perf_counter() + seconds
+    committed, retried, until = 0, 0, time.perf_counter() + seconds
     for key in keys:
         while True:
             try:
@@ -31,11 +31,11 @@ def run_for(seconds, keys, run, engine):
             except engine.errors as error:
                 if not engine.conflict(error):
                     raise
-                again += 1
-        done += 1
+                retried += 1
+        committed += 1
         if time.perf_counter() >= until:
             break
-    return done, again, time.perf_counter()
+    return committed, retried, time.perf_counter()
 
 
 def run_concurrently(seconds, shares, runs, engine):
@@ -58,7 +58,8 @@ def run_concurrently(seconds, shares, runs, engine):
         thread.join()
     if errors:
         raise errors[0]
-    return sum(done for done, _, _ in results), sum(again for _, again, _ in results), max(end for *_, end in results) - start
+    committed, retried, ends = zip(*results)
+    return sum(committed), sum(retried), max(ends) - start
 
 
 def single(part, sessions=1):
@@ -85,10 +86,10 @@ def single(part, sessions=1):
                 found = part.attempt(engine, what, lambda: run_concurrently(arguments.seconds, shares, runs, part.engines[engine]))
                 if not found:
                     break
-                done, again, seconds = found[0]
-                changes[engine, what] = changes.get((engine, what), 0) + done
-                repeated[engine] = repeated.get(engine, 0) + again
-                part.figure(what, engine, done / seconds, "per second")
+                committed, retried, seconds = found[0]
+                changes[engine, what] = changes.get((engine, what), 0) + committed
+                repeated[engine] = repeated.get(engine, 0) + retried
+                part.figure(what, engine, committed / seconds, "per second")
     for engine, times in repeated.items():
         if times:
             part.note(f"{engine}: {times:,} transactions were repeated after a conflict.")

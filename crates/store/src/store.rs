@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// The catalog after all commits so far, including those that may still fail.
-    pub(crate) fn newest(&self) -> Arc<Catalog> {
+    pub(crate) fn newest_unpublished(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.commits.lock().newest)
     }
 

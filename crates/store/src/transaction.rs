@@ -104,7 +104,7 @@ impl TransactionChanges {
     }
 
     /// Repeats the same changes on another version of the catalog.
-    fn redo_on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
+    fn rebased_on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
         let mut changes = Self::new(snapshot, store);
         self.redo_changes(&mut changes.edit)?;
         for (table, rows) in &self.rows {
@@ -195,7 +195,7 @@ impl Transaction {
     /// # Errors
     /// If the transaction could not commit now.
     pub fn preview(&self) -> Result<Arc<Catalog>, CommitError> {
-        let newest = self.store.newest();
+        let newest = self.store.newest_unpublished();
         let changes = &self.state.lock().changes;
         if Arc::ptr_eq(&newest, &changes.base) {
             return Ok(Arc::clone(&changes.snapshot));
@@ -207,7 +207,7 @@ impl Transaction {
         {
             return Ok(Arc::clone(&last.preview));
         }
-        let preview = changes.redo_on(Arc::clone(&newest), &self.store)?.snapshot;
+        let preview = changes.rebased_on(Arc::clone(&newest), &self.store)?.snapshot;
         *last = Some(Preview { newest, own_snapshot: Arc::clone(&changes.snapshot), preview: Arc::clone(&preview) });
         Ok(preview)
     }
@@ -230,7 +230,7 @@ impl Transaction {
     pub fn refresh(&self) -> Result<(), CommitError> {
         let newest = self.store.snapshot();
         let mut state = self.state.lock();
-        state.changes = state.changes.redo_on(newest, &self.store)?;
+        state.changes = state.changes.rebased_on(newest, &self.store)?;
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl Transaction {
                 }
             }
         }
-        let newest = self.store.newest();
+        let newest = self.store.newest_unpublished();
         let changes = &mut self.state.lock().changes;
         let own_table = changes.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
         if let Some(newest_table) = newest.table_of(table) {
@@ -394,13 +394,13 @@ impl Transaction {
         if !reads.is_empty() {
             // Other transactions can commit during this check. The check under the commit lock covers only their
             // changes.
-            let newest = self.store.newest();
+            let newest = self.store.newest_unpublished();
             reads.check(&checked, &newest)?;
             checked = newest;
         }
         self.store.commit_changes((Some(self.id), synchronous), |edit| {
             reads.check(&checked, edit.catalog())?;
-            changes.redo(edit)
+            changes.redo_in_commit(edit)
         })
     }
 
@@ -481,9 +481,9 @@ impl TransactionChanges {
         Ok(())
     }
 
-    /// Repeats all changes in the edit of a commit. Unlike [`Self::redo_on`], this records the changes of rows too, for
-    /// the log, and inserts only the rows that the transaction has not deleted again.
-    fn redo(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
+    /// Repeats all changes in the edit of a commit. Unlike [`Self::rebased_on`], this records the changes of rows too,
+    /// for the log, and inserts only the rows that the transaction has not deleted again.
+    fn redo_in_commit(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         self.redo_changes(edit)?;
         for (table, rows) in &self.rows {
             let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };

@@ -23,7 +23,7 @@ impl Transaction {
         keys: &[ArrayRef],
     ) -> Result<Vec<(u32, RowId)>, TransactionError> {
         let no_table = || CommitError::NoTable { table };
-        let newest = self.store.newest();
+        let newest = self.store.newest_unpublished();
         let (base, snapshot) = {
             let changes = &self.state.lock().changes;
             (Arc::clone(&changes.base), Arc::clone(&changes.snapshot))

@@ -133,8 +133,8 @@ pub(super) struct Candidate<'d, 'a> {
     pub rows: CandidateRows<'d>,
     pub conditions: &'d mut Conditions<'a>,
     pub metrics: &'d mut ScanMetrics,
-    /// Number of morsels that remain after this one.
-    pub remaining: usize,
+    /// Number of morsels after this one.
+    pub remaining_morsels: usize,
 }
 
 /// Rows of a morsel.
@@ -208,9 +208,9 @@ impl<'a> ScanDriver<'a> {
                 CandidateRows::Page(page)
             }
         };
-        let remaining = self.morsels.remaining();
+        let remaining_morsels = self.morsels.remaining();
         let Self { conditions, metrics, .. } = self;
-        Ok(Some(ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining })))
+        Ok(Some(ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining_morsels })))
     }
 
     /// Publishes what was counted since the last call. Call after the last candidate.

@@ -36,7 +36,7 @@ pub fn open(
             pace.yield_if_over().await;
             let mut running = baseline.elapsed_compute().timer();
             let Some(step) = driver.step()? else { break };
-            let ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining }) = step else { continue };
+            let ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining_morsels }) = step else { continue };
             let mut reader = match rows {
                 CandidateRows::Segment(block, segment) => {
                     Reader::Segment(block, segment, table.open_segment(block, segment))
@@ -51,7 +51,7 @@ pub fn open(
             while row < selected {
                 let rows = row..selected.min(row + batch_rows);
                 row = rows.end;
-                let remaining_estimate = selected.saturating_mul(remaining).min(rows_left);
+                let remaining_estimate = selected.saturating_mul(remaining_morsels).min(rows_left);
                 let append = |arrays: &mut _| {
                     reader.append(&selection, rows.clone(), &output, arrays, metrics.report())
                 };

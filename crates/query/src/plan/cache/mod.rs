@@ -5,7 +5,7 @@
 //! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
 //! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
 
-mod coerce_values;
+mod convert_values;
 mod dml;
 pub mod lookup;
 mod returning;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use taut_sql::Value;
 use taut_store::{Catalog, Store, TableId};
 
-pub use self::coerce_values::convert_exactly;
+pub use self::convert_values::convert_exactly;
 pub use self::dml::{CachedDml, FoundRows, PlannedDml, TypedPlan};
 use self::lookup::Lookup;
 pub use self::returning::Returning;

@@ -67,13 +67,13 @@ fn coalesce_arguments(expression: &Expr) -> Option<&[Expr]> {
 
 /// Whether these arguments contain a call of `coalesce`, at any depth.
 fn contains_coalesce(arguments: &[Expr]) -> bool {
-    let is_call = |part: &Expr| Ok(coalesce_arguments(part).is_some());
-    arguments.iter().any(|argument| argument.exists(is_call).unwrap_or(true))
+    let is_coalesce = |part: &Expr| Ok(is_coalesce(part));
+    arguments.iter().any(|argument| argument.exists(is_coalesce).unwrap_or(true))
 }
 
 /// Merges a call with the calls that are its arguments.
 fn flatten(expression: Expr) -> Transformed<Expr> {
-    if !coalesce_arguments(&expression).is_some_and(|arguments| arguments.iter().any(is_call)) {
+    if !coalesce_arguments(&expression).is_some_and(|arguments| arguments.iter().any(is_coalesce)) {
         return Transformed::no(expression);
     }
     let Expr::ScalarFunction(outer) = expression else { return Transformed::no(expression) };
@@ -87,7 +87,7 @@ fn flatten(expression: Expr) -> Transformed<Expr> {
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(core::coalesce(), args)))
 }
 
-fn is_call(expression: &Expr) -> bool {
+fn is_coalesce(expression: &Expr) -> bool {
     coalesce_arguments(expression).is_some()
 }
 

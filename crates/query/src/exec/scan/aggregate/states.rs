@@ -60,7 +60,7 @@ pub struct Summary {
 
 /// States of one argument, by group.
 #[derive(Debug, Default)]
-struct InputState {
+struct ArgumentState {
     /// Whether the scan, and not the engine, counts, sums or compares the argument for some function.
     is_counted: bool,
     sums: Option<Sums>,
@@ -81,7 +81,7 @@ pub struct States {
     plan: Arc<AggregatePlan>,
     /// Number of rows of each group.
     rows: Lanes,
-    inputs: Vec<InputState>,
+    inputs: Vec<ArgumentState>,
     /// State of each function. `None` for functions that are computed here.
     engine_states: Vec<Option<EngineState>>,
     /// Extremes of the codes of a segment, for each function on text. They become values at the end of the segment.
@@ -91,7 +91,7 @@ pub struct States {
 impl States {
     /// Starts without groups.
     pub fn new(plan: Arc<AggregatePlan>) -> Result<Self> {
-        let mut inputs: Vec<InputState> = plan.inputs.iter().map(|_| InputState::default()).collect();
+        let mut inputs: Vec<ArgumentState> = plan.inputs.iter().map(|_| ArgumentState::default()).collect();
         for function in &plan.functions {
             match function {
                 Function::CountRows | Function::ExtremeText { .. } | Function::Engine { .. } => {}
@@ -262,7 +262,7 @@ impl States {
             EngineState::Single(accumulator) => accumulator.size(),
         });
         let codes = self.code_extremes.iter().flatten().map(Extremes::bytes).sum::<usize>();
-        self.rows.bytes() + self.inputs.iter().map(InputState::bytes).sum::<usize>() + engine.sum::<usize>() + codes
+        self.rows.bytes() + self.inputs.iter().map(ArgumentState::bytes).sum::<usize>() + engine.sum::<usize>() + codes
     }
 }
 
@@ -283,7 +283,7 @@ impl GroupResults {
     }
 }
 
-impl InputState {
+impl ArgumentState {
     fn update(&mut self, groups: Groups<'_>, group_count: usize, values: &Values<'_>) -> Result<()> {
         let nulls = values.nulls();
         if let Some(nulls) = &nulls {
