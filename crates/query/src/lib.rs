@@ -8,7 +8,7 @@
 //! exec          physical operators: scans, aggregation in scans, inserts, operators around DataFusion's own
 //! write         from rows to blocks: conversion to column types, partitions, rewriting of blocks
 //! constraints   declarations, check conditions, defaults
-//! expressions   types of expressions, options of the parser
+//! expressions   arithmetic and types of expressions, options of the parser
 //! runtime       memory, threads, spill files, progress, cancellation
 //! error         errors; sqlstate gives each its SQLSTATE
 //! ```

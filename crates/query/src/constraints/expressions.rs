@@ -18,13 +18,13 @@ use datafusion::prelude::SessionConfig;
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::expressions::{coerce_to_floating_point, set_parser_options};
+use crate::expressions::{coerce_to_floating_point, set_parser_options, with_checked_arithmetic, with_exact_functions};
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut config = SessionConfig::new();
     set_parser_options(config.options_mut());
-    SessionStateBuilder::new().with_default_features().with_config(config).build()
+    with_exact_functions(SessionStateBuilder::new().with_default_features()).with_config(config).build()
 });
 
 /// Compiles a condition over the columns of a table.
@@ -50,7 +50,8 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
         .with_config_options(Arc::clone(STATE.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let simple = simplifier.simplify(simplifier.coerce(coerced, &schema)?)?;
+    let checked = with_checked_arithmetic(simplifier.coerce(coerced, &schema)?, &schema)?.data;
+    let simple = simplifier.simplify(checked)?;
     Ok(STATE.create_physical_expr(simple, &schema)?)
 }
 
@@ -78,7 +79,8 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         let allowed = format!("the column is {}", logical_type.sql_name());
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
-    Ok(cast(expression, arrow))
+    // A plan that contains the default may fold a cast at once, and cut a fraction.
+    Ok(with_checked_arithmetic(cast(expression, arrow), &no_columns)?.data)
 }
 
 /// Evaluates the defaults of one statement. Functions of time return the same value for all columns and rows.
@@ -100,7 +102,8 @@ impl DefaultValues {
     /// If the default cannot be evaluated.
     pub fn evaluate(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
         let no_columns = DFSchema::empty();
-        let simple = self.0.simplify(self.0.coerce(default, &no_columns)?)?;
+        let checked = with_checked_arithmetic(self.0.coerce(default, &no_columns)?, &no_columns)?.data;
+        let simple = self.0.simplify(checked)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
         let batch = batch.map_err(DataFusionError::from)?;

@@ -84,6 +84,10 @@ pub(super) fn arrow_parts(error: &ArrowError) -> ErrorParts {
         ArrowError::ExternalError(inner) => ErrorParts::without_sqlstate(with_causes(inner.as_ref())),
         ArrowError::IoError(_, inner) => ErrorParts::without_sqlstate(with_causes(inner)),
         ArrowError::DivideByZero => ErrorParts::new("22012", "division by zero"),
+        ArrowError::ArithmeticOverflow(message) if message.starts_with("Overflow happened on") => {
+            ErrorParts::new("22003", "value out of range").detail(format!("{message}."))
+        }
+        ArrowError::ArithmeticOverflow(message) => ErrorParts::new("22003", message),
         ArrowError::CastError(message) | ArrowError::ParseError(message) => {
             cast_parts(message).unwrap_or_else(|| ErrorParts::without_sqlstate(message))
         }
@@ -111,6 +115,10 @@ fn cast_parts(message: &str) -> Option<ErrorParts> {
         });
     }
     if let Some((value, target)) = text_between(message, "Can't cast value ", " to type ") {
+        let message = format!("{} out of range", sql_type(target));
+        return Some(ErrorParts::new("22003", message).detail(format!("The value is {value}.")));
+    }
+    if let Some((value, target)) = text_between(message, "value of ", " is out of range ") {
         let message = format!("{} out of range", sql_type(target));
         return Some(ErrorParts::new("22003", message).detail(format!("The value is {value}.")));
     }
@@ -280,6 +288,10 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
 
 /// Parses a message about a value that an operation does not accept.
 fn value_error(message: &str) -> Option<ErrorParts> {
+    if let Some((array, _)) = message.split_once(" overflow on abs(") {
+        let target = sql_type(array.strip_suffix("Array").unwrap_or(array));
+        return Some(ErrorParts::new("22003", format!("{target} out of range")));
+    }
     match message {
         "Scalar subquery returned more than one row" => {
             Some(ErrorParts::new("21000", "more than one row returned by a subquery used as an expression"))

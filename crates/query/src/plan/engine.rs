@@ -16,7 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
-use crate::expressions::{FloatingPoint, set_parser_options};
+use crate::expressions::{CheckedArithmetic, FloatingPoint, set_parser_options, with_exact_functions};
 use crate::plan::rules::{
     self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, Subqueries,
 };
@@ -116,8 +116,7 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
-        let state = SessionStateBuilder::new()
-            .with_default_features()
+        let state = with_exact_functions(SessionStateBuilder::new().with_default_features())
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
@@ -131,13 +130,16 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules: nested and long expressions and floating-point types before type
-/// coercion, and subqueries last.
+/// coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule for long
+/// expressions runs again.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(NestedCoalesce));
     rules.insert(1, Arc::new(LongExpressions));
     rules.insert(2, Arc::new(FloatingPoint));
     rules.push(Arc::new(Subqueries));
+    rules.push(Arc::new(CheckedArithmetic));
+    rules.push(Arc::new(LongExpressions));
     rules
 }
 

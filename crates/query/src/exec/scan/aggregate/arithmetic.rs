@@ -15,23 +15,18 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_plan::PhysicalExpr;
 use taut_types::ColumnIndex;
+
+use crate::expressions::Operation;
 
 /// Index of a subexpression. Operands come before the expressions that use them.
 pub type NodeIndex = usize;
 
 /// Minimum and maximum.
 pub type Bounds = (i128, i128);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    Add,
-    Subtract,
-    Multiply,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeKind {
@@ -127,15 +122,10 @@ impl Arithmetic {
         if let Some(cast) = expression.downcast_ref::<CastExpr>() {
             return self.cast(cast.expr(), &data_type, schema);
         }
-        let binary = expression.downcast_ref::<BinaryExpr>()?;
-        let (left_type, right_type) = (binary.left().data_type(schema).ok()?, binary.right().data_type(schema).ok()?);
-        let (left, right) = (self.compile_node(binary.left(), schema)?, self.compile_node(binary.right(), schema)?);
-        let operation = match binary.op() {
-            Operator::Plus => Operation::Add,
-            Operator::Minus => Operation::Subtract,
-            Operator::Multiply => Operation::Multiply,
-            _ => return None,
-        };
+        let call = expression.downcast_ref::<ScalarFunctionExpr>()?;
+        let (Some(operation), [left, right]) = (Operation::of_call(call), call.args()) else { return None };
+        let (left_type, right_type) = (left.data_type(schema).ok()?, right.data_type(schema).ok()?);
+        let (left, right) = (self.compile_node(left, schema)?, self.compile_node(right, schema)?);
         let scales = (scale_of(&left_type)?, scale_of(&right_type)?, scale_of(&data_type)?);
         let (left, right) = match operation {
             Operation::Multiply if scales.0 + scales.1 == scales.2 => (left, right),

@@ -236,10 +236,9 @@ impl Resolver<'_> {
             let native = match (function.fun().name(), types.as_slice()) {
                 ("count", [DataType::Int64]) if self.is_never_null(argument)? => Some(Function::CountRows),
                 ("count", [DataType::Int64]) => Some(Function::Count { input: input_index(argument) }),
-                ("sum", [DataType::Int64]) if input_type == DataType::Int64 => {
-                    Some(Function::Sum { input: input_index(argument), data_type: DataType::Int64 })
-                }
-                ("sum", [data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {
+                ("sum", [data_type @ DataType::Decimal128(..)])
+                    if input_type == DataType::Int64 || is_decimal(&input_type) =>
+                {
                     Some(Function::Sum { input: input_index(argument), data_type: (*data_type).clone() })
                 }
                 ("avg", [DataType::UInt64, data_type @ DataType::Decimal128(..)]) if is_decimal(&input_type) => {

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use super::arithmetic::{Bounds, Numbers};
 use super::plan::{AggregatePlan, Function};
 use super::sums::{Extremes, Groups, Lanes, Sums};
+use crate::expressions::overflow;
 
 /// Values of an argument for the rows of a batch.
 #[derive(Clone, Debug)]
@@ -217,6 +218,9 @@ impl States {
     /// Returns the states of `group_count` groups, and starts again without groups. The arrays have the order of the
     /// columns that follow the keys in the schema.
     pub fn emit_all(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
+        if self.inputs.iter().any(|input| input.sums.as_ref().is_some_and(Sums::has_overflowed)) {
+            return Err(overflow(&DataType::Decimal128(38, 0)).into());
+        }
         let rows: Vec<i64> = (0..group_count).map(|group| self.rows.sum(group)).collect();
         self.rows = Lanes::default();
         let results: Vec<GroupResults> = self.inputs.iter_mut().map(|input| input.take_results(&rows)).collect();
@@ -364,9 +368,7 @@ impl ArgumentState {
         self.nulls.resize(self.nulls.len().max(nulls.len()), 0);
         self.nulls.iter_mut().zip(&nulls).for_each(|(rows, removed)| *rows -= removed);
         if let (Some(sums), Some(removed)) = (&mut self.sums, &mut other.sums) {
-            let groups: Vec<(u32, usize)> = (0..group_count as u32).map(|group| (group, 1)).collect();
-            let removed = removed.take_sums(group_count).into_iter().map(i128::wrapping_neg);
-            sums.add_wide(Groups::Runs(&groups), group_count, removed);
+            sums.subtract(removed, group_count);
         }
     }
 

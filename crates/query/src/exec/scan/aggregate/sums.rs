@@ -144,13 +144,15 @@ impl Lanes {
     }
 }
 
-/// Exact 128-bit sum of each group. It wraps on overflow, as the engine's does.
+/// Exact 128-bit sum of each group.
 #[derive(Debug, Default)]
 pub struct Sums {
     lanes: Lanes,
     /// Upper bound of the absolute values of the sums in `lanes`.
     magnitude_bound: u128,
     totals: Vec<i128>,
+    /// Whether a total did not fit in 128 bits. Only decimals of more than 64 bits can reach that.
+    has_overflowed: bool,
 }
 
 impl Sums {
@@ -192,8 +194,25 @@ impl Sums {
         let mut numbers = numbers;
         groups.for_each_run(|group, rows| {
             let total = &mut self.totals[group];
-            numbers.by_ref().take(rows.len()).for_each(|number| *total = total.wrapping_add(number));
+            numbers.by_ref().take(rows.len()).for_each(|number| {
+                let (sum, has_overflowed) = total.overflowing_add(number);
+                *total = sum;
+                self.has_overflowed |= has_overflowed;
+            });
         });
+    }
+
+    /// Subtracts the sums of the first `group_count` groups of `subtrahend`, and resets those to zero.
+    pub fn subtract(&mut self, subtrahend: &mut Self, group_count: usize) {
+        self.has_overflowed |= subtrahend.has_overflowed;
+        let groups: Vec<(u32, usize)> = (0..group_count as u32).map(|group| (group, 1)).collect();
+        let negative = subtrahend.take_sums(group_count).into_iter().map(i128::wrapping_neg);
+        self.add_wide(Groups::Runs(&groups), group_count, negative);
+    }
+
+    /// Whether a sum is wrong, because a total did not fit in 128 bits.
+    pub fn has_overflowed(&self) -> bool {
+        self.has_overflowed
     }
 
     fn resize(&mut self, groups: usize) {

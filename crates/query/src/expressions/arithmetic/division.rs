@@ -1,0 +1,282 @@
+//! Division of decimals.
+//!
+//! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the type
+//! fixes them: a quotient has 38 digits, of which 16 to 20 are behind the decimal point. There are as many as leave
+//! room for the greatest possible quotient, and at least as many as the operands have:
+//!
+//! ```text
+//!   decimal(p1, s1) / decimal(p2, s2)    integer digits   p1 - s1 + s2 at most
+//!                                        scale            max(s1, s2, 38 - integer digits, limited to 16..20)
+//!   1.0 / 3                              0.33333333333333333333
+//!   decimal(38, 2) / decimal(38, 2)      scale 16; a quotient of more than 22 integer digits is an error
+//! ```
+//!
+//! Quotients are rounded half away from zero. The engine's own division cuts them four digits behind the scale of the
+//! dividend.
+
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, i256};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use super::kernels::{DECIMAL_MAX, overflow};
+
+/// Digits of a decimal.
+pub(super) const PRECISION: u8 = 38;
+/// Least and greatest scale of a quotient, unless an operand has a greater one.
+const SCALES: (i16, i16) = (16, 20);
+
+static DIVIDE: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::new_from_impl(Divide { signature: Signature::user_defined(Volatility::Immutable) }));
+
+/// Plans `/` with a decimal operand as a call of the function that divides decimals. It must be known at once that the
+/// type of the result is not that of the engine's operator.
+#[derive(Debug)]
+pub struct DecimalDivision;
+
+impl ExprPlanner for DecimalDivision {
+    fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if raw.op != BinaryOperator::Divide {
+            return Ok(PlannerResult::Original(raw));
+        }
+        let (Ok(left_type), Ok(right_type)) = (raw.left.get_type(schema), raw.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(raw));
+        };
+        let RawBinaryExpr { left, right, op } = raw;
+        // As for other operators, a parameter takes the type of the other operand.
+        let (left, left_type) = with_type(left, left_type, &right_type);
+        let (right, right_type) = with_type(right, right_type, &left_type);
+        Ok(match is_divided(&left_type, &right_type) {
+            true => PlannerResult::Planned(DIVIDE.call(vec![exact_literal(left), exact_literal(right)])),
+            false => PlannerResult::Original(RawBinaryExpr { left, right, op }),
+        })
+    }
+}
+
+/// A call of the function that divides decimals, if these types need it.
+pub(super) fn division(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let is_divided = is_divided(&left.get_type(schema)?, &right.get_type(schema)?);
+    Ok(is_divided.then(|| DIVIDE.call(vec![left.clone(), right.clone()])))
+}
+
+/// Whether one operand is a decimal, and the other a decimal or an integer.
+fn is_divided(left: &DataType, right: &DataType) -> bool {
+    let is_decimal = |data_type: &DataType| matches!(data_type, DataType::Decimal128(..));
+    let is_number = |data_type: &DataType| is_decimal(data_type) || data_type.is_integer();
+    (is_decimal(left) && is_number(right)) || (is_number(left) && is_decimal(right))
+}
+
+/// Gives a parameter without a type the type of the other operand, if that is a decimal.
+fn with_type(operand: Expr, data_type: DataType, other: &DataType) -> (Expr, DataType) {
+    match operand {
+        Expr::Placeholder(Placeholder { id, field: None }) if matches!(other, DataType::Decimal128(..)) => {
+            let field = Some(Arc::new(Field::new(&id, other.clone(), true)));
+            (Expr::Placeholder(Placeholder { id, field }), other.clone())
+        }
+        operand => (operand, data_type),
+    }
+}
+
+/// Replaces an integer literal by a decimal of as many digits, to leave room for digits of the quotient.
+fn exact_literal(expression: Expr) -> Expr {
+    match &expression {
+        Expr::Literal(ScalarValue::Int64(Some(number)), metadata) => {
+            let digits = number.unsigned_abs().checked_ilog10().unwrap_or(0) as u8 + 1;
+            Expr::Literal(ScalarValue::Decimal128(Some(i128::from(*number)), digits, 0), metadata.clone())
+        }
+        _ => expression,
+    }
+}
+
+/// Scale of a quotient, given the greatest number of its integer digits and the greatest scale of its operands.
+pub(super) fn quotient_scale(integer_digits: i16, scale: i8) -> i8 {
+    let room = (i16::from(PRECISION) - integer_digits).clamp(SCALES.0, SCALES.1);
+    room.max(i16::from(scale)) as i8
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Divide {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Divide {
+    fn name(&self) -> &'static str {
+        "divide"
+    }
+
+    fn schema_name(&self, operands: &[Expr]) -> Result<String> {
+        Ok(format!("{} / {}", operands[0].schema_name(), operands[1].schema_name()))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let as_decimal = |data_type: &DataType| match data_type {
+            DataType::Decimal128(..) => Ok(data_type.clone()),
+            DataType::Int8 | DataType::UInt8 => Ok(DataType::Decimal128(3, 0)),
+            DataType::Int16 | DataType::UInt16 => Ok(DataType::Decimal128(5, 0)),
+            DataType::Int32 | DataType::UInt32 => Ok(DataType::Decimal128(10, 0)),
+            DataType::Int64 | DataType::UInt64 => Ok(DataType::Decimal128(20, 0)),
+            other => internal_err!("divide of {other}"),
+        };
+        types.iter().map(as_decimal).collect()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [DataType::Decimal128(precision, scale), DataType::Decimal128(_, divisor_scale)] => {
+                let integer_digits = i16::from(*precision) - i16::from(*scale) + i16::from(*divisor_scale);
+                Ok(DataType::Decimal128(PRECISION, quotient_scale(integer_digits, *scale.max(divisor_scale))))
+            }
+            _ => internal_err!("divide of {types:?}"),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, is_nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (DataType::Decimal128(_, scale), [left, right]) = (args.return_field.data_type(), args.args.as_slice())
+        else {
+            return internal_err!("divide returns {}", args.return_field.data_type());
+        };
+        let is_scalar = matches!((left, right), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
+        let quotients: ArrayRef = Arc::new(quotients(left.as_primitive(), right.as_primitive(), *scale)?);
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&quotients, 0)?),
+            false => ColumnarValue::Array(quotients),
+        })
+    }
+}
+
+/// Quotients of decimals, with the given scale.
+fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Result<Decimal128Array> {
+    // The scale of a quotient is that of no operand smaller, so the dividend is always multiplied.
+    let digits = (scale - left.scale() + right.scale()).unsigned_abs();
+    let quotient = Quotient::with_factor(digits.into());
+    let divided = datafusion::arrow::compute::try_binary::<_, _, _, Decimal128Type>(left, right, |left, right| {
+        quotient.of(left, right)
+    })?;
+    Ok(divided.with_precision_and_scale(PRECISION, scale)?)
+}
+
+/// Computes quotients of integers, where the dividend is multiplied by a power of ten before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quotient {
+    /// The power of ten, if it has at most 38 digits.
+    factor: Option<i128>,
+    wide_factor: i256,
+}
+
+impl Quotient {
+    /// `digits` is the exponent of the power of ten, at most 76.
+    pub fn with_factor(digits: u32) -> Self {
+        let factor = 10_i128.checked_pow(digits);
+        let wide_factor = (0..digits).fold(i256::ONE, |factor, _| factor.wrapping_mul(i256::from_i128(10)));
+        Self { factor, wide_factor }
+    }
+
+    /// The quotient, rounded half away from zero.
+    ///
+    /// # Errors
+    /// If the divisor is zero, or the quotient has more than 38 digits.
+    pub fn of(&self, dividend: i128, divisor: i128) -> Result<i128, ArrowError> {
+        if divisor == 0 {
+            return Err(ArrowError::DivideByZero);
+        }
+        match self.factor.and_then(|factor| dividend.checked_mul(factor)) {
+            Some(dividend) => {
+                let (quotient, remainder) = (dividend / divisor, dividend % divisor);
+                let is_up = remainder.unsigned_abs() >= divisor.unsigned_abs() - remainder.unsigned_abs();
+                let step = if (dividend < 0) == (divisor < 0) { 1 } else { -1 };
+                within_digits(if is_up && remainder != 0 { quotient + step } else { quotient })
+            }
+            None => self.of_wide(i256::from_i128(dividend), i256::from_i128(divisor)),
+        }
+    }
+
+    /// Like [`Quotient::of`], for integers of 256 bits.
+    pub fn of_wide(&self, dividend: i256, divisor: i256) -> Result<i128, ArrowError> {
+        let dividend = dividend.checked_mul(self.wide_factor).ok_or_else(too_long)?;
+        let quotient = dividend.checked_div(divisor).ok_or(ArrowError::DivideByZero)?;
+        let remainder = dividend.wrapping_rem(divisor).wrapping_abs();
+        let divisor_size = divisor.wrapping_abs();
+        let is_up = remainder.cmp(&divisor_size.wrapping_sub(remainder)) != Ordering::Less && remainder != i256::ZERO;
+        let step = if dividend.is_negative() == divisor.is_negative() { i256::ONE } else { i256::MINUS_ONE };
+        let quotient = if is_up { quotient.wrapping_add(step) } else { quotient };
+        within_digits(quotient.to_i128().ok_or_else(too_long)?)
+    }
+}
+
+fn within_digits(quotient: i128) -> Result<i128, ArrowError> {
+    if quotient.unsigned_abs() <= DECIMAL_MAX.unsigned_abs() { Ok(quotient) } else { Err(too_long()) }
+}
+
+fn too_long() -> ArrowError {
+    overflow(&DataType::Decimal128(PRECISION, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_rounded_half_away_from_zero() {
+        let cases = [
+            (1, 3, 4, 3_333),
+            (2, 3, 4, 6_667),
+            (-2, 3, 4, -6_667),
+            (2, -3, 4, -6_667),
+            (-1, -2, 0, 1),
+            (1, 2, 0, 1),
+            (-1, 2, 0, -1),
+            (1, 4, 1, 3),
+            (0, 7, 10, 0),
+            (7, 7, 0, 1),
+        ];
+        for (dividend, divisor, digits, expected) in cases {
+            let quotient = Quotient::with_factor(digits);
+            assert_eq!(quotient.of(dividend, divisor).unwrap(), expected, "{dividend} / {divisor}");
+            let wide = quotient.of_wide(i256::from_i128(dividend), i256::from_i128(divisor)).unwrap();
+            assert_eq!(wide, expected, "{dividend} / {divisor}");
+        }
+    }
+
+    #[test]
+    fn dividends_may_need_more_than_128_bits() {
+        let quotient = Quotient::with_factor(38);
+        assert_eq!(quotient.of(DECIMAL_MAX, i128::MAX).unwrap(), 58_774_717_541_114_375_398_436_826_861_112_283_891);
+        assert!(matches!(quotient.of(1, 0), Err(ArrowError::DivideByZero)));
+        assert!(matches!(quotient.of(DECIMAL_MAX, 1), Err(ArrowError::ArithmeticOverflow(_))));
+        assert!(matches!(Quotient::with_factor(76).of(i128::MIN, 1), Err(ArrowError::ArithmeticOverflow(_))));
+    }
+
+    #[test]
+    fn scales_leave_room_for_integer_digits() {
+        assert_eq!(quotient_scale(1, 1), 20);
+        assert_eq!(quotient_scale(21, 1), 17);
+        assert_eq!(quotient_scale(38, 2), 16);
+        assert_eq!(quotient_scale(8, 30), 30);
+    }
+}

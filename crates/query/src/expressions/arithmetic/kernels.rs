@@ -1,0 +1,392 @@
+//! Checked arithmetic on arrays.
+//!
+//! Integers are computed without branches. The loop collects the overflows of all rows in one value, which is tested at
+//! the end. Rows that are null may overflow, because their values are arbitrary.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, Decimal128Array, PrimitiveArray, Scalar,
+};
+use datafusion::arrow::buffer::{NullBuffer, ScalarBuffer};
+use datafusion::arrow::compute::kernels::numeric;
+use datafusion::arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::ColumnarValue;
+use taut_types::LogicalType;
+
+use super::Operation;
+
+/// Greatest number of 38 digits, the most that a decimal has.
+pub(super) const DECIMAL_MAX: i128 = 10_i128.pow(38) - 1;
+
+/// Computes an operation of two operands for each of `rows` rows.
+///
+/// # Errors
+/// If a result is out of the range of its type.
+pub(super) fn combine(
+    operation: Operation,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+    rows: usize,
+) -> Result<ColumnarValue> {
+    let is_scalar = matches!((left, right), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
+    let (left, right) = (OperandValues::new(left)?, OperandValues::new(right)?);
+    let result = combine_operands(operation, &left, &right, if is_scalar { 1 } else { rows })?;
+    Ok(match is_scalar {
+        true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+        false => ColumnarValue::Array(result),
+    })
+}
+
+/// Computes the negation.
+///
+/// # Errors
+/// If the type has no positive number for a negative one.
+pub(super) fn negate(operand: &ColumnarValue) -> Result<ColumnarValue> {
+    let negated =
+        |array: &ArrayRef| numeric::neg(array.as_ref()).map_err(|error| out_of_range(error, array.data_type()));
+    Ok(match operand {
+        ColumnarValue::Array(array) => ColumnarValue::Array(negated(array)?),
+        ColumnarValue::Scalar(scalar) => {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&negated(&scalar.to_array()?)?, 0)?)
+        }
+    })
+}
+
+/// Values of an operand: one for each row, or one for all rows.
+struct OperandValues {
+    array: ArrayRef,
+    is_scalar: bool,
+}
+
+impl OperandValues {
+    fn new(value: &ColumnarValue) -> Result<Self> {
+        Ok(match value {
+            ColumnarValue::Array(array) => Self { array: Arc::clone(array), is_scalar: false },
+            ColumnarValue::Scalar(scalar) => Self { array: scalar.to_array()?, is_scalar: true },
+        })
+    }
+
+    /// The operand as a parameter of Arrow's kernels.
+    fn datum(&self) -> Box<dyn Datum> {
+        match self.is_scalar {
+            true => Box::new(Scalar::new(Arc::clone(&self.array))),
+            false => Box::new(Arc::clone(&self.array)),
+        }
+    }
+
+    /// Whether the operand is null in all rows.
+    fn is_null(&self) -> bool {
+        self.is_scalar && self.array.is_null(0)
+    }
+
+    /// Rows in which the operand is not null. `None` if it never is.
+    fn nulls(&self) -> Option<&NullBuffer> {
+        self.array.nulls().filter(|_| !self.is_scalar)
+    }
+}
+
+fn combine_operands(
+    operation: Operation,
+    left: &OperandValues,
+    right: &OperandValues,
+    rows: usize,
+) -> Result<ArrayRef> {
+    let (left_type, right_type) = (left.array.data_type(), right.array.data_type());
+    if left_type == right_type && (left.is_null() || right.is_null()) && left_type.is_integer() {
+        return Ok(datafusion::arrow::array::new_null_array(left_type, rows));
+    }
+    match (left_type, right_type) {
+        (DataType::Int16, DataType::Int16) => integers::<Int16Type>(operation, left, right, rows),
+        (DataType::Int32, DataType::Int32) => integers::<Int32Type>(operation, left, right, rows),
+        (DataType::Int64, DataType::Int64) => integers::<Int64Type>(operation, left, right, rows),
+        _ => with_arrow(operation, left, right),
+    }
+}
+
+/// Computes an operation with Arrow's kernels, which test each row. Decimals can have 38 digits at most.
+fn with_arrow(operation: Operation, left: &OperandValues, right: &OperandValues) -> Result<ArrayRef> {
+    let (left_datum, right_datum) = (left.datum(), right.datum());
+    let result = match operation {
+        Operation::Add => numeric::add(left_datum.as_ref(), right_datum.as_ref()),
+        Operation::Subtract => numeric::sub(left_datum.as_ref(), right_datum.as_ref()),
+        Operation::Multiply => numeric::mul(left_datum.as_ref(), right_datum.as_ref()),
+    };
+    let result = result.map_err(|error| out_of_range(error, left.array.data_type()))?;
+    // With fewer digits than 38, the type of the result has a digit for every possible carry.
+    if let DataType::Decimal128(38, _) = result.data_type() {
+        check_digits(result.as_primitive())?;
+    }
+    Ok(result)
+}
+
+fn check_digits(decimals: &Decimal128Array) -> Result<()> {
+    let is_long = |number: &i128| number.unsigned_abs() > DECIMAL_MAX as u128;
+    let mut any = false;
+    decimals.values().iter().for_each(|number| any |= is_long(number));
+    if any && decimals.iter().flatten().any(|number| is_long(&number)) {
+        return Err(overflow(decimals.data_type()).into());
+    }
+    Ok(())
+}
+
+/// An integer type with wrapping operations that report overflows.
+trait CheckedInteger: ArrowPrimitiveType {
+    /// Returns the wrapped result, and a number that is negative if it overflowed.
+    fn compute(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
+    /// Bitwise or.
+    fn or(left: Self::Native, right: Self::Native) -> Self::Native;
+}
+
+macro_rules! checked_integer {
+    ($type:ty, $native:ty, $multiply:expr) => {
+        impl CheckedInteger for $type {
+            #[inline(always)]
+            fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
+                match operation {
+                    // A sum overflows if its sign differs from those of both operands.
+                    Operation::Add => {
+                        let result = left.wrapping_add(right);
+                        (result, (left ^ result) & (right ^ result))
+                    }
+                    // A difference overflows if the operands have different signs and it has not that of the first.
+                    Operation::Subtract => {
+                        let result = left.wrapping_sub(right);
+                        (result, (left ^ right) & (left ^ result))
+                    }
+                    Operation::Multiply => {
+                        let multiply: fn($native, $native) -> ($native, bool) = $multiply;
+                        let (result, has_overflowed) = multiply(left, right);
+                        (result, -<$native>::from(has_overflowed))
+                    }
+                }
+            }
+
+            #[inline(always)]
+            fn or(left: $native, right: $native) -> $native {
+                left | right
+            }
+        }
+    };
+}
+
+checked_integer!(Int16Type, i16, |left, right| {
+    let product = i32::from(left) * i32::from(right);
+    (product as i16, product != i32::from(product as i16))
+});
+checked_integer!(Int32Type, i32, |left, right| {
+    let product = i64::from(left) * i64::from(right);
+    (product as i32, product != i64::from(product as i32))
+});
+checked_integer!(Int64Type, i64, i64::overflowing_mul);
+
+fn integers<T: CheckedInteger>(
+    operation: Operation,
+    left: &OperandValues,
+    right: &OperandValues,
+    rows: usize,
+) -> Result<ArrayRef>
+where
+    T::Native: Default + PartialOrd,
+{
+    let nulls = NullBuffer::union(left.nulls(), right.nulls());
+    // The operation is a constant in each call, so that the loops have no branch.
+    let (values, any) = match operation {
+        Operation::Add => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Add, left, right)),
+        Operation::Subtract => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Subtract, left, right)),
+        Operation::Multiply => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Multiply, left, right)),
+    };
+    if any && has_overflowed::<T>(operation, left, right, rows, nulls.as_ref()) {
+        return Err(overflow(&T::DATA_TYPE).into());
+    }
+    Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
+}
+
+fn zip<T: CheckedInteger>(
+    left: &OperandValues,
+    right: &OperandValues,
+    rows: usize,
+    compute: impl Fn(T::Native, T::Native) -> (T::Native, T::Native),
+) -> (ScalarBuffer<T::Native>, bool)
+where
+    T::Native: Default + PartialOrd,
+{
+    let (left_values, right_values) =
+        (left.array.as_primitive::<T>().values(), right.array.as_primitive::<T>().values());
+    let mut overflows = T::Native::default();
+    let mut collect = |(result, overflow)| {
+        overflows = T::or(overflows, overflow);
+        result
+    };
+    let values: Vec<T::Native> = match (left.is_scalar, right.is_scalar) {
+        (false, false) => {
+            left_values.iter().zip(right_values).map(|(left, right)| collect(compute(*left, *right))).collect()
+        }
+        (false, true) => {
+            let right = right_values[0];
+            left_values.iter().map(|left| collect(compute(*left, right))).collect()
+        }
+        (true, false) => {
+            let left = left_values[0];
+            right_values.iter().map(|right| collect(compute(left, *right))).collect()
+        }
+        (true, true) => vec![collect(compute(left_values[0], right_values[0])); rows],
+    };
+    (values.into(), overflows < T::Native::default())
+}
+
+/// Whether a row that is not null has overflowed.
+fn has_overflowed<T: CheckedInteger>(
+    operation: Operation,
+    left: &OperandValues,
+    right: &OperandValues,
+    rows: usize,
+    nulls: Option<&NullBuffer>,
+) -> bool
+where
+    T::Native: Default + PartialOrd,
+{
+    let (left_values, right_values) =
+        (left.array.as_primitive::<T>().values(), right.array.as_primitive::<T>().values());
+    (0..rows).filter(|row| nulls.is_none_or(|nulls| nulls.is_valid(*row))).any(|row| {
+        let left = left_values[if left.is_scalar { 0 } else { row }];
+        let right = right_values[if right.is_scalar { 0 } else { row }];
+        T::compute(operation, left, right).1 < T::Native::default()
+    })
+}
+
+/// Replaces Arrow's error for an overflow.
+fn out_of_range(error: ArrowError, data_type: &DataType) -> ArrowError {
+    match error {
+        ArrowError::ArithmeticOverflow(_) => overflow(data_type),
+        other => other,
+    }
+}
+
+/// Error for a result that a type cannot hold, in PostgreSQL's words.
+pub fn overflow(data_type: &DataType) -> ArrowError {
+    ArrowError::ArithmeticOverflow(match data_type {
+        DataType::Decimal128(..) | DataType::Decimal256(..) => "value overflows numeric format".to_owned(),
+        other => match LogicalType::from_arrow(other) {
+            Some(logical) => format!("{} out of range", logical.sql_name()),
+            None => "value out of range".to_owned(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{Int16Array, Int32Array, Int64Array};
+    use datafusion::arrow::datatypes::Decimal128Type;
+
+    use super::*;
+
+    fn computed(operation: Operation, left: ColumnarValue, right: ColumnarValue, rows: usize) -> Result<ArrayRef> {
+        combine(operation, &left, &right, rows)?.into_array(rows)
+    }
+
+    fn array(array: impl Array + 'static) -> ColumnarValue {
+        ColumnarValue::Array(Arc::new(array))
+    }
+
+    /// All pairs of small numbers and of numbers near the limits, against arithmetic in 128 bits.
+    #[test]
+    fn integers_equal_those_of_wider_arithmetic() {
+        macro_rules! compare {
+            ($array:ty, $native:ty, $scalar:path) => {{
+                let (min, max) = (<$native>::MIN, <$native>::MAX);
+                let root = (max as f64).sqrt() as $native;
+                let numbers = [
+                    min,
+                    min + 1,
+                    min / 2,
+                    -root - 1,
+                    -root,
+                    -2,
+                    -1,
+                    0,
+                    1,
+                    2,
+                    root,
+                    root + 1,
+                    max / 2 + 1,
+                    max - 1,
+                    max,
+                ];
+                for operation in [Operation::Add, Operation::Subtract, Operation::Multiply] {
+                    for (left, right) in numbers.iter().flat_map(|left| numbers.map(|right| (*left, right))) {
+                        let (wide_left, wide_right) = (i128::from(left), i128::from(right));
+                        let expected = match operation {
+                            Operation::Add => wide_left + wide_right,
+                            Operation::Subtract => wide_left - wide_right,
+                            Operation::Multiply => wide_left * wide_right,
+                        };
+                        let expected = <$native>::try_from(expected).ok();
+                        let arrays = || (array(<$array>::from(vec![0, left])), array(<$array>::from(vec![0, right])));
+                        let scalars = || {
+                            (ColumnarValue::Scalar($scalar(Some(left))), ColumnarValue::Scalar($scalar(Some(right))))
+                        };
+                        let forms =
+                            [(arrays().0, arrays().1), (arrays().0, scalars().1), (scalars().0, arrays().1), scalars()];
+                        for (form, (left_value, right_value)) in forms.into_iter().enumerate() {
+                            let found = computed(operation, left_value, right_value, 2);
+                            // With a scalar, the row of zero may overflow as well.
+                            match (found, expected) {
+                                (Ok(found), Some(expected)) => assert_eq!(
+                                    found.as_any().downcast_ref::<$array>().unwrap().value(1),
+                                    expected,
+                                    "{left} {operation:?} {right}"
+                                ),
+                                (Err(error), expected) => {
+                                    let zero_overflows = form == 1 && operation == Operation::Subtract && right == min;
+                                    assert!(
+                                        expected.is_none() || zero_overflows,
+                                        "{left} {operation:?} {right}: {error}"
+                                    );
+                                    assert!(error.to_string().contains("out of range"), "{error}");
+                                }
+                                (Ok(found), None) => panic!("{left} {operation:?} {right} = {found:?}"),
+                            }
+                        }
+                    }
+                }
+            }};
+        }
+        compare!(Int16Array, i16, ScalarValue::Int16);
+        compare!(Int32Array, i32, ScalarValue::Int32);
+        compare!(Int64Array, i64, ScalarValue::Int64);
+    }
+
+    #[test]
+    fn null_rows_do_not_overflow() {
+        let nulls = NullBuffer::from(vec![true, false]);
+        let left = Int64Array::new(vec![1, i64::MAX].into(), Some(nulls));
+        let right = Int64Array::from(vec![1, 1]);
+        let sum = computed(Operation::Add, array(left), array(right.clone()), 2).unwrap();
+        assert_eq!(sum.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(2), None]));
+        let null = ColumnarValue::Scalar(ScalarValue::Int64(None));
+        assert_eq!(computed(Operation::Multiply, null, array(right), 2).unwrap().null_count(), 2);
+    }
+
+    #[test]
+    fn decimals_have_at_most_38_digits() {
+        let decimal =
+            |number: i128, precision| ColumnarValue::Scalar(ScalarValue::Decimal128(Some(number), precision, 0));
+        let sum = computed(Operation::Add, decimal(DECIMAL_MAX - 1, 38), decimal(1, 38), 1).unwrap();
+        assert_eq!(sum.as_primitive::<Decimal128Type>().value(0), DECIMAL_MAX);
+        let error = computed(Operation::Add, decimal(DECIMAL_MAX, 38), decimal(1, 38), 1).unwrap_err();
+        assert!(error.to_string().contains("value overflows numeric format"), "{error}");
+        let error = computed(Operation::Multiply, decimal(i128::MAX / 4, 38), decimal(5, 1), 1).unwrap_err();
+        assert!(error.to_string().contains("value overflows numeric format"), "{error}");
+    }
+
+    #[test]
+    fn the_least_number_has_no_negation() {
+        let negated = negate(&array(Int32Array::from(vec![Some(3), None]))).unwrap().into_array(2).unwrap();
+        assert_eq!(negated.as_primitive::<Int32Type>(), &Int32Array::from(vec![Some(-3), None]));
+        let error = negate(&array(Int32Array::from(vec![i32::MIN]))).unwrap_err();
+        assert!(error.to_string().contains("integer out of range"), "{error}");
+    }
+}
