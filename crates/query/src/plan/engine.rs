@@ -18,7 +18,8 @@ use taut_sql::{CATALOG, PUBLIC};
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, FloatingPoint, set_parser_options, with_exact_functions};
 use crate::plan::rules::{
-    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, Subqueries,
+    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetOperations,
+    Subqueries,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -129,14 +130,15 @@ impl Engine {
     }
 }
 
-/// DataFusion's analyzer rules with Taut's rules: nested and long expressions and floating-point types before type
+/// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and floating-point types before type
 /// coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule for long
 /// expressions runs again.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::new(NestedCoalesce));
-    rules.insert(1, Arc::new(LongExpressions));
-    rules.insert(2, Arc::new(FloatingPoint));
+    rules.insert(0, Arc::new(SetOperations));
+    rules.insert(1, Arc::new(NestedCoalesce));
+    rules.insert(2, Arc::new(LongExpressions));
+    rules.insert(3, Arc::new(FloatingPoint));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(LongExpressions));

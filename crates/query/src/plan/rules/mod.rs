@@ -1,5 +1,5 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
-//! that foreign keys make redundant. They also rewrite subqueries and `NOT IN` without nulls, keep types of deeply
+//! that foreign keys make redundant. They also rewrite subqueries, set operations and `NOT IN` without nulls, keep types of deeply
 //! nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
@@ -12,6 +12,7 @@ mod lineage;
 mod long_expressions;
 mod nested_coalesce;
 mod not_in;
+mod set_operations;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
@@ -23,4 +24,5 @@ pub use join_order::JoinOrder;
 pub use long_expressions::LongExpressions;
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
+pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;

@@ -1,0 +1,91 @@
+//! Multiplicity of rows in `EXCEPT ALL` and `INTERSECT ALL`.
+//!
+//! A row that is `m` times on the left and `n` times on the right is `m - n` times in `EXCEPT ALL`, and the smaller of
+//! both times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m` times.
+//! This rule numbers equal rows on each side, and joins on the numbers too:
+//!
+//! ```text
+//!   left     right         left      right        EXCEPT ALL   INTERSECT ALL
+//!   a a a    a        ->   a1 a2 a3  a1           a a          a
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, NullEquality, Result};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Name of the column that numbers equal rows.
+const ORDINAL: &str = "taut ordinal of equal rows";
+
+/// Rule that numbers the rows. It runs first, while such a join has no other form.
+#[derive(Debug, Default)]
+pub struct SetOperations;
+
+impl AnalyzerRule for SetOperations {
+    fn name(&self) -> &str {
+        "taut_set_operations"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if is_set_operation(&join) => Ok(Transformed::yes(with_ordinals(&join)?)),
+            node => Ok(Transformed::no(node)),
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Whether a join is `EXCEPT ALL` or `INTERSECT ALL`: on all columns of both sides, where nulls are equal. `EXCEPT` and
+/// `INTERSECT` are such joins too, of distinct rows on the left.
+fn is_set_operation(join: &Join) -> bool {
+    let columns = |plan: &LogicalPlan| plan.schema().columns();
+    let is_key = |key: &Expr, column: &Column| {
+        matches!(key, Expr::Column(key) if key.name == column.name
+            && (key.relation.is_none() || key.relation == column.relation))
+    };
+    let (left, right) = (columns(&join.left), columns(&join.right));
+    matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && join.filter.is_none()
+        && join.on.len() == left.len()
+        && join.on.len() == right.len()
+        && join
+            .on
+            .iter()
+            .zip(left.iter().zip(&right))
+            .all(|(key, columns)| is_key(&key.0, columns.0) && is_key(&key.1, columns.1))
+        && left.iter().all(|column| column.name != ORDINAL)
+        && !has_distinct_rows(&join.left)
+}
+
+fn has_distinct_rows(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Distinct(_) => true,
+        LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.is_empty(),
+        _ => false,
+    }
+}
+
+fn with_ordinals(join: &Join) -> Result<LogicalPlan> {
+    let columns = join.left.schema().columns();
+    let (left, right) = (numbered(&join.left)?, numbered(&join.right)?);
+    let keys = |plan: &LogicalPlan| plan.schema().columns();
+    let keys = (keys(&left), keys(&right));
+    LogicalPlanBuilder::from(left)
+        .join_detailed(right, join.join_type, keys, None, join.null_equality)?
+        .project(columns.into_iter().map(Expr::Column))?
+        .build()
+}
+
+/// Adds a column with the number of each row among those that are equal to it.
+fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
+    let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    let ordinal = row_number().partition_by(columns.clone()).build()?;
+    let numbered = LogicalPlanBuilder::from(Arc::clone(plan)).window([ordinal.clone()])?;
+    let ordinal = Expr::Column(Column::from_name(ordinal.schema_name().to_string())).alias(ORDINAL);
+    numbered.project(columns.into_iter().chain([ordinal]))?.build()
+}
