@@ -18,7 +18,7 @@ use datafusion::prelude::SessionConfig;
 use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
-use crate::expressions::{coerce_to_floating_point, set_parser_options, with_checked_arithmetic, with_exact_functions};
+use crate::expressions::{coerce_operands, set_parser_options, with_checked_arithmetic, with_exact_functions};
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
@@ -44,7 +44,7 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
             "a condition gives the same whenever it is evaluated",
         ));
     }
-    let coerced = expression.transform_up(|expression| Ok(coerce_to_floating_point(expression, &schema)))?.data;
+    let coerced = expression.transform_up(|expression| coerce_operands(expression, &schema))?.data;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(STATE.config_options()))

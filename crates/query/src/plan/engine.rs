@@ -16,7 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
-use crate::expressions::{CheckedArithmetic, FloatingPoint, set_parser_options, with_exact_functions};
+use crate::expressions::{CheckedArithmetic, OperandTypes, set_parser_options, with_exact_functions};
 use crate::plan::rules::{
     self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetOperations,
     Subqueries,
@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-/// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and floating-point types before type
+/// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and types of operands before type
 /// coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule for long
 /// expressions runs again.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -138,7 +138,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(0, Arc::new(SetOperations));
     rules.insert(1, Arc::new(NestedCoalesce));
     rules.insert(2, Arc::new(LongExpressions));
-    rules.insert(3, Arc::new(FloatingPoint));
+    rules.insert(3, Arc::new(OperandTypes));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(LongExpressions));
