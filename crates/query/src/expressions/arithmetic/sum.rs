@@ -1,7 +1,7 @@
 //! Exact sums of integers and decimals.
 //!
-//! Sums are computed in 128 bits. A sum that its type cannot hold is an error; the engine's own `sum` wraps. Partial sums
-//! are decimals of scale 0, or of the scale of the values, whatever the type of the result:
+//! Sums are computed in 128 bits. A sum that its type cannot hold is an error; the engine's own `sum` wraps. Partial
+//! sums are decimals of scale 0, or of the scale of the values, whatever the type of the result:
 //!
 //! ```text
 //!   sum(bigint)           bigint             partial sums decimal(38, 0)
