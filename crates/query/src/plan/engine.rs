@@ -131,8 +131,8 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and types of operands
-/// before type coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule for long
-/// expressions runs again.
+/// before type coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule
+/// for long expressions runs again.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(SetOperations));

@@ -1,6 +1,6 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
-//! that foreign keys make redundant. They also rewrite subqueries, set operations and `NOT IN` without nulls, keep types
-//! of deeply nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is
+//! that foreign keys make redundant. They also rewrite subqueries, set operations and `NOT IN` without nulls, keep
+//! types of deeply nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is
 //! cancelled.
 
 mod aggregate;
