@@ -5,6 +5,7 @@ mod output_names;
 mod row_values;
 mod unions;
 mod values;
+mod windows;
 
 use std::ops::ControlFlow;
 
@@ -13,17 +14,23 @@ use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
+use crate::error::SqlError;
+
 pub(crate) use self::output_names::make_names_distinct;
 pub(crate) use self::values::rewrite_values_with_queries;
 
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
-pub(crate) fn desugar(statement: &mut EngineStatement) {
+///
+/// # Errors
+/// If a window refines another one that does not exist or cannot be refined.
+pub(crate) fn desugar(statement: &mut EngineStatement) -> Result<(), SqlError> {
     match statement {
-        EngineStatement::Statement(ast) => {
-            let _: ControlFlow<()> = ast.as_mut().visit(&mut Desugar::default());
-        }
+        EngineStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
+        },
         EngineStatement::Explain(explain) => desugar(&mut explain.statement),
-        _ => {}
+        _ => Ok(()),
     }
 }
 
@@ -34,31 +41,31 @@ struct Desugar {
 }
 
 impl VisitorMut for Desugar {
-    type Break = ();
+    type Break = SqlError;
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
-        ControlFlow::Continue(())
+        windows::resolve_in_query(query)
     }
 
-    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<()> {
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
         row_values::rewrite_in_statement(statement);
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         row_values::rewrite_in_select(select);
         make_names_distinct(&mut select.projection);
-        ControlFlow::Continue(())
+        windows::resolve_in_select(select)
     }
 
-    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         self.function_depth += usize::from(matches!(expression, Expr::Function(_)));
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
             self.function_depth -= 1;
             if self.function_depth > 0 {
@@ -167,12 +174,16 @@ mod tests {
                 "INSERT INTO t SELECT (SELECT 1) + 1 AS \"column1\", 2 AS \"column2\" UNION ALL \
                  VALUES (3, CAST('1e2' AS DOUBLE PRECISION))",
             ),
+            (
+                "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c), v AS (w)",
+                "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t WINDOW w AS (PARTITION BY c), v AS (PARTITION BY c)",
+            ),
             ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
         ] {
             let dialect = PostgreSqlDialect {};
             let mut parser = DFParserBuilder::new(text).with_dialect(&dialect).build().unwrap();
             let mut statement = parser.parse_statement().unwrap();
-            desugar(&mut statement);
+            desugar(&mut statement).unwrap();
             assert_eq!(statement.to_string(), expected);
         }
     }

@@ -81,6 +81,18 @@ pub enum SqlError {
         /// Name of the table.
         relation: String,
     },
+    /// A window that no WINDOW clause defines.
+    #[error("window {name:?} does not exist")]
+    NoWindow {
+        /// Name of the window.
+        name: String,
+    },
+    /// A window that refines another one in a way that is not allowed.
+    #[error("{message}")]
+    Window {
+        /// What is wrong, such as `cannot override ORDER BY clause of window "w"`.
+        message: String,
+    },
     /// A name that a statement specifies more than once.
     #[error("{kind} {name:?} specified more than once")]
     Duplicate {
@@ -167,6 +179,8 @@ impl SqlError {
             Self::Syntax { .. } => "42601",
             Self::Unsupported { .. } => "0A000",
             Self::NoColumn { .. } => "42703",
+            Self::NoWindow { .. } => "42704",
+            Self::Window { .. } => "42P20",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",

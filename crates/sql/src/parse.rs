@@ -69,7 +69,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
             parser.parse_statement()?
         };
         subqueries::check(&parsed)?;
-        desugar(&mut parsed);
+        desugar(&mut parsed)?;
         check_end(&parser.parser)?;
         let tokens = (start..parser.parser.index()).map(|index| &parser.parser.token_at(index).token);
         let names = Names::of_statement(&parsed, tokens).map(Arc::new);
