@@ -35,7 +35,7 @@ const KEYS_MAX: usize = 1 << 17;
 /// Size of the set in bytes at which it is emptied.
 const SET_BYTES_MAX: usize = 8 << 20;
 /// Rows of a sample.
-const SAMPLE_ROWS: usize = 1 << 16;
+const SAMPLE_ROWS: usize = 1 << 14;
 /// One of this many rows of a sample must be a duplicate, or the next batches pass unchecked.
 const ROWS_PER_DUPLICATE: usize = 8;
 /// Batches that pass unchecked after the first sample with few duplicates. The number doubles with each such sample, up
