@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The rule runs before constants are folded, so they are checked as well. A constant that overflows is not folded: it
-//! is an error only if a row evaluates it. Floating-point numbers, dates and intervals keep the engine's operators.
+//! is an error only if a row evaluates it. Floating-point numbers, dates and intervals keep the engine's operators, but
+//! intervals are compared by their lengths.
 //!
 //! Quotients and averages of decimals have another type than in the engine, so they are planned at once.
 
@@ -30,6 +31,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -41,6 +43,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::ScalarFunctionExpr;
+
+use super::intervals::{interval_length, is_interval};
+use super::operand_types::is_comparison;
 
 /// Adds the division of decimals, and exact sums and averages, to a state.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
@@ -69,9 +74,14 @@ impl AnalyzerRule for CheckedArithmetic {
                 node => merge_schema(&node.inputs()),
             };
             let names = NamePreserver::new(&node);
+            let is_sort = matches!(node, LogicalPlan::Sort(_));
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                Ok(with_checked_arithmetic(expression, &schema)?.update_data(|checked| name.restore(checked)))
+                let checked = with_checked_arithmetic(expression, &schema)?;
+                if is_sort && is_interval(&checked.data.get_type(&schema)?) {
+                    return Ok(Transformed::yes(interval_length(checked.data)));
+                }
+                Ok(checked.update_data(|checked| name.restore(checked)))
             })
         })?;
         Ok(changed.data)
@@ -86,7 +96,17 @@ impl AnalyzerRule for CheckedArithmetic {
 pub fn with_checked_arithmetic(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     expression.transform_up(|part| {
         let replaced = match &part {
+            Expr::BinaryExpr(operation) if is_comparison(operation.op) => interval_comparison(operation, schema)?,
             Expr::BinaryExpr(operation) => checked_operation(operation, schema)?,
+            Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr.get_type(schema)?) => {
+                let [expr, low, high] = [expr, low, high].map(|part| Box::new(interval_length(part.as_ref().clone())));
+                Some(Expr::Between(Between { expr, negated: *negated, low, high }))
+            }
+            Expr::InList(InList { expr, list, negated }) if is_interval(&expr.get_type(schema)?) => {
+                let list = list.iter().cloned().map(interval_length).collect();
+                let expr = Box::new(interval_length(expr.as_ref().clone()));
+                Some(Expr::InList(InList { expr, list, negated: *negated }))
+            }
             Expr::Negative(operand) if is_checked(&operand.get_type(schema)?) => {
                 Some(NEGATE.call(vec![operand.as_ref().clone()]))
             }
@@ -105,6 +125,14 @@ pub fn with_checked_arithmetic(expression: Expr, schema: &DFSchema) -> Result<Tr
         };
         Ok(replaced.map_or_else(|| Transformed::no(part), Transformed::yes))
     })
+}
+
+/// A comparison of intervals as one of their lengths.
+fn interval_comparison(comparison: &BinaryExpr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let BinaryExpr { left, op, right } = comparison;
+    let are_intervals = is_interval(&left.get_type(schema)?) && is_interval(&right.get_type(schema)?);
+    let length = |interval: &Expr| Box::new(interval_length(interval.clone()));
+    Ok(are_intervals.then(|| Expr::BinaryExpr(BinaryExpr::new(length(left), *op, length(right)))))
 }
 
 fn checked_operation(operation: &BinaryExpr, schema: &DFSchema) -> Result<Option<Expr>> {

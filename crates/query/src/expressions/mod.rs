@@ -2,8 +2,10 @@
 //! options of the parser.
 
 mod arithmetic;
+mod intervals;
 mod operand_types;
 mod options;
+mod similar_to;
 
 pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
 pub use operand_types::{OperandTypes, coerce_operands};

@@ -6,6 +6,8 @@
 //!
 //! Values of different kinds are not compared: `date > 5` is an error. The engine casts one of the two to the type of
 //! the other, and would compare days or text. A string literal takes the type of the other operand.
+//!
+//! `SIMILAR TO` becomes a comparison with a regular expression.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -16,6 +18,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::similar_to::similar_to;
 
 /// Rule that casts decimals and checks comparisons. It runs before the engine's own type coercion.
 #[derive(Debug, Default)]
@@ -62,6 +66,7 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
             let changed = widen(&mut parts, Some("="), schema)?;
             changed_if(Expr::InList(InList { expr, list, negated }), changed)
         }
+        Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),
         other => Transformed::no(other),
     })
 }
@@ -107,7 +112,8 @@ fn widen(parts: &mut [&mut Expr], comparison: Option<&str>, schema: &DFSchema) -
     Ok(changed)
 }
 
-fn is_comparison(operator: Operator) -> bool {
+/// Whether an operator compares two values.
+pub(super) fn is_comparison(operator: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

@@ -1,5 +1,5 @@
-//! Windows that refine another one, such as `OVER (w ORDER BY x)`. The planner ignores the name; here the clauses of the
-//! named window are copied.
+//! Windows that refine another one, such as `OVER (w ORDER BY x)`. The planner ignores the name; here the clauses of
+//! the named window are copied.
 //!
 //! ```text
 //! sum(x) OVER (w ORDER BY y) ... WINDOW w AS (PARTITION BY z)    sum(x) OVER (PARTITION BY z ORDER BY y)

@@ -1,0 +1,133 @@
+//! Order of intervals: as in PostgreSQL, a month counts as 30 days and a day as 24 hours. The engine compares months,
+//! then days, then nanoseconds, so that a day would be longer than 25 hours.
+//!
+//! Comparisons and sorts compare the length in nanoseconds instead:
+//!
+//! ```text
+//!   a > interval '1 day'    interval_length(a) > 86400000000000
+//! ```
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, PrimitiveArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, DurationNanosecondType, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
+    IntervalYearMonthType, TimeUnit,
+};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+const NANOSECONDS_PER_DAY: i128 = 86_400_000_000_000;
+const NANOSECONDS_PER_MONTH: i128 = 30 * NANOSECONDS_PER_DAY;
+const LENGTH: DataType = DataType::Decimal128(38, 0);
+
+static INTERVAL_LENGTH: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::new_from_impl(IntervalLength { signature: Signature::any(1, Volatility::Immutable) }));
+
+/// Whether a type is that of intervals, or of differences of timestamps.
+pub(super) fn is_interval(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
+}
+
+/// The length of an interval.
+pub(super) fn interval_length(interval: Expr) -> Expr {
+    INTERVAL_LENGTH.call(vec![interval])
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalLength {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalLength {
+    fn name(&self) -> &'static str {
+        "interval_length"
+    }
+
+    fn schema_name(&self, intervals: &[Expr]) -> Result<String> {
+        Ok(intervals[0].schema_name().to_string())
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        Ok(LENGTH)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(match &args.args[0] {
+            ColumnarValue::Array(array) => ColumnarValue::Array(lengths(array)?),
+            ColumnarValue::Scalar(scalar) => {
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&lengths(&scalar.to_array()?)?, 0)?)
+            }
+        })
+    }
+
+    fn output_ordering(&self, intervals: &[ExprProperties]) -> Result<SortProperties> {
+        Ok(match intervals[0].sort_properties {
+            SortProperties::Singleton => SortProperties::Singleton,
+            _ => SortProperties::Unordered,
+        })
+    }
+}
+
+fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
+    let lengths: Decimal128Array = match intervals.data_type() {
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let intervals: &PrimitiveArray<IntervalMonthDayNanoType> = intervals.as_primitive();
+            intervals.unary(|interval| {
+                i128::from(interval.months) * NANOSECONDS_PER_MONTH
+                    + i128::from(interval.days) * NANOSECONDS_PER_DAY
+                    + i128::from(interval.nanoseconds)
+            })
+        }
+        DataType::Interval(IntervalUnit::DayTime) => {
+            let intervals: &PrimitiveArray<IntervalDayTimeType> = intervals.as_primitive();
+            intervals.unary(|interval| {
+                i128::from(interval.days) * NANOSECONDS_PER_DAY + i128::from(interval.milliseconds) * 1_000_000
+            })
+        }
+        DataType::Interval(IntervalUnit::YearMonth) => {
+            let intervals: &PrimitiveArray<IntervalYearMonthType> = intervals.as_primitive();
+            intervals.unary(|months| i128::from(months) * NANOSECONDS_PER_MONTH)
+        }
+        DataType::Duration(_) => {
+            let durations = cast(intervals, &DataType::Duration(TimeUnit::Nanosecond))?;
+            durations.as_primitive::<DurationNanosecondType>().unary(i128::from)
+        }
+        other => return internal_err!("interval_length of {other}"),
+    };
+    Ok(Arc::new(lengths.with_data_type(LENGTH)))
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{DurationSecondArray, IntervalMonthDayNanoArray};
+    use datafusion::arrow::datatypes::{Decimal128Type, IntervalMonthDayNano};
+
+    use super::*;
+
+    #[test]
+    fn a_month_has_30_days_and_a_day_24_hours() {
+        let interval = IntervalMonthDayNano::new;
+        let hours = |hours: i64| hours * 3_600_000_000_000;
+        let intervals = [interval(1, 0, 0), interval(0, 29, hours(24)), interval(0, 1, 0), interval(0, 0, hours(25))];
+        let intervals: ArrayRef = Arc::new(IntervalMonthDayNanoArray::from(intervals.to_vec()));
+        let found = lengths(&intervals).unwrap();
+        let found = found.as_primitive::<Decimal128Type>().values();
+        assert_eq!(found[0], found[1]);
+        assert!(found[2] < found[3]);
+        let day: ArrayRef = Arc::new(DurationSecondArray::from(vec![86_400]));
+        assert_eq!(lengths(&day).unwrap().as_primitive::<Decimal128Type>().value(0), found[2]);
+    }
+}

@@ -1,0 +1,119 @@
+//! `SIMILAR TO` with PostgreSQL's patterns: `%` and `_` are wildcards, and a pattern matches the whole text. The engine
+//! takes the pattern for a regular expression that may match anywhere.
+//!
+//! ```text
+//!   a SIMILAR TO 'x%(1|2)'    a ~ similar_to_regex('x%(1|2)')    a ~ '(?s)^(?:x.*(?:1|2))$'
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::expr::Like;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// The comparison as one with a regular expression.
+pub(super) fn similar_to(Like { negated, expr, pattern, escape_char, .. }: Like) -> Expr {
+    let signature = Signature::string(1, Volatility::Immutable);
+    let escape = escape_char.unwrap_or('\\');
+    let regex = ScalarUDF::new_from_impl(SimilarToRegex { escape, signature }).call(vec![*pattern]);
+    let operator = if negated { Operator::RegexNotMatch } else { Operator::RegexMatch };
+    Expr::BinaryExpr(BinaryExpr::new(expr, operator, Box::new(regex)))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SimilarToRegex {
+    escape: char,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for SimilarToRegex {
+    fn name(&self) -> &'static str {
+        "similar_to_regex"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let regexes = |patterns: &ArrayRef| -> Result<ArrayRef> {
+            let patterns = cast(patterns, &DataType::Utf8)?;
+            let patterns = patterns.as_string::<i32>().iter();
+            Ok(Arc::new(patterns.map(|pattern| Some(regex(pattern?, self.escape))).collect::<StringArray>()))
+        };
+        Ok(match &args.args[0] {
+            ColumnarValue::Array(array) => ColumnarValue::Array(regexes(array)?),
+            ColumnarValue::Scalar(scalar) => {
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&regexes(&scalar.to_array()?)?, 0)?)
+            }
+        })
+    }
+}
+
+/// Regular expression of a pattern.
+fn regex(pattern: &str, escape: char) -> String {
+    let mut regex = String::from("(?s)^(?:");
+    let mut is_in_brackets = false;
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            _ if character == escape => {
+                let Some(escaped) = characters.next() else { break };
+                // An escaped letter has no meaning of its own, as it would have in a regular expression.
+                if !escaped.is_alphanumeric() && escaped.is_ascii() {
+                    regex.push('\\');
+                }
+                regex.push(escaped);
+            }
+            '[' if !is_in_brackets => {
+                is_in_brackets = true;
+                regex.push('[');
+            }
+            ']' if is_in_brackets => {
+                is_in_brackets = false;
+                regex.push(']');
+            }
+            '\\' | '[' | '&' | '~' if is_in_brackets => regex.extend(['\\', character]),
+            _ if is_in_brackets => regex.push(character),
+            '%' => regex.push_str(".*"),
+            '_' => regex.push('.'),
+            '(' => regex.push_str("(?:"),
+            '.' | '^' | '$' | '\\' => regex.extend(['\\', character]),
+            _ => regex.push(character),
+        }
+    }
+    regex + ")$"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_become_regular_expressions() {
+        for (pattern, expected) in [
+            ("a%", "(?s)^(?:a.*)$"),
+            ("(a|b)_c", "(?s)^(?:(?:a|b).c)$"),
+            ("a.b$", "(?s)^(?:a\\.b\\$)$"),
+            ("100\\%", "(?s)^(?:100\\%)$"),
+            ("[^a-z%]{2,3}", "(?s)^(?:[^a-z%]{2,3})$"),
+            ("\\d\\", "(?s)^(?:d)$"),
+        ] {
+            assert_eq!(regex(pattern, '\\'), expected);
+        }
+        assert_eq!(regex("a!%", '!'), "(?s)^(?:a\\%)$");
+    }
+}
