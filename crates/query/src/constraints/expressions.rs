@@ -50,7 +50,7 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
         .with_config_options(Arc::clone(STATE.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let checked = with_checked_arithmetic(simplifier.coerce(coerced, &schema)?, &schema)?.data;
+    let checked = with_checked_arithmetic(simplifier.coerce(coerced, &schema)?, &schema)?;
     let simple = simplifier.simplify(checked)?;
     Ok(STATE.create_physical_expr(simple, &schema)?)
 }
@@ -80,7 +80,7 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
     // A plan that contains the default may fold a cast at once, and cut a fraction.
-    Ok(with_checked_arithmetic(cast(expression, arrow), &no_columns)?.data)
+    with_checked_arithmetic(cast(expression, arrow), &no_columns).map_err(QueryError::from)
 }
 
 /// Evaluates the defaults of one statement. Functions of time return the same value for all columns and rows.
@@ -102,7 +102,7 @@ impl DefaultValues {
     /// If the default cannot be evaluated.
     pub fn evaluate(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
         let no_columns = DFSchema::empty();
-        let checked = with_checked_arithmetic(self.0.coerce(default, &no_columns)?, &no_columns)?.data;
+        let checked = with_checked_arithmetic(self.0.coerce(default, &no_columns)?, &no_columns)?;
         let simple = self.0.simplify(checked)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);

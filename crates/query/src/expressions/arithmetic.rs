@@ -20,6 +20,7 @@ mod average;
 mod division;
 mod integer_cast;
 mod kernels;
+mod program;
 mod sum;
 
 pub use kernels::overflow;
@@ -29,7 +30,7 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::common::{DFSchema, DataFusionError, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -44,6 +45,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::ScalarFunctionExpr;
 
+use self::division::PRECISION;
+use self::integer_cast::IntegerCast;
+use self::kernels::has_rounded_product;
+use self::program::Program;
 use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
 
@@ -75,13 +80,16 @@ impl AnalyzerRule for CheckedArithmetic {
             };
             let names = NamePreserver::new(&node);
             let is_sort = matches!(node, LogicalPlan::Sort(_));
+            // Elsewhere the names of expressions are the columns of the output.
+            let keeps_names =
+                !matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                let checked = with_checked_arithmetic(expression, &schema)?;
-                if is_sort && is_interval(&checked.data.get_type(&schema)?) {
-                    return Ok(Transformed::yes(interval_length(checked.data)));
+                let checked = checked_expression(expression, &schema, keeps_names)?;
+                if is_sort && is_interval(&checked.get_type(&schema)?) {
+                    return Ok(Transformed::yes(interval_length(checked, keeps_names)));
                 }
-                Ok(checked.update_data(|checked| name.restore(checked)))
+                Ok(Transformed::yes(name.restore(checked)))
             })
         })?;
         Ok(changed.data)
@@ -93,65 +101,159 @@ impl AnalyzerRule for CheckedArithmetic {
 ///
 /// # Errors
 /// If a column does not exist.
-pub fn with_checked_arithmetic(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    expression.transform_up(|part| {
-        let replaced = match &part {
-            Expr::BinaryExpr(operation) if is_comparison(operation.op) => interval_comparison(operation, schema)?,
-            Expr::BinaryExpr(operation) => checked_operation(operation, schema)?,
-            Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr.get_type(schema)?) => {
-                let [expr, low, high] = [expr, low, high].map(|part| Box::new(interval_length(part.as_ref().clone())));
-                Some(Expr::Between(Between { expr, negated: *negated, low, high }))
+pub fn with_checked_arithmetic(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    checked_expression(expression, schema, true)
+}
+
+fn checked_expression(expression: Expr, schema: &DFSchema, keeps_names: bool) -> Result<Expr> {
+    // Most expressions are columns and literals.
+    match expression {
+        Expr::Column(_) | Expr::Literal(..) => Ok(expression),
+        expression => Rewriter { schema, keeps_names }.rewrite(expression),
+    }
+}
+
+/// Number of nested functions at which they are replaced by one function.
+const LEVELS_MAX: usize = 32;
+
+struct Rewriter<'a> {
+    schema: &'a DFSchema,
+    /// Whether a function has the name of the expression that it replaces.
+    keeps_names: bool,
+}
+
+/// An expression with its type, so that types are inferred once.
+struct Typed {
+    expression: Expr,
+    data_type: DataType,
+    /// Number of nested checked functions.
+    levels: usize,
+}
+
+impl Rewriter<'_> {
+    fn rewrite(&self, expression: Expr) -> Result<Expr> {
+        if is_arithmetic(&expression) {
+            return Ok(self.arithmetic(expression)?.expression);
+        }
+        let part = expression.map_children(|child| Ok(Transformed::yes(self.rewrite(child)?)))?.data;
+        let is_interval = |part: &Expr| Ok::<_, DataFusionError>(is_interval(&part.get_type(self.schema)?));
+        let length = |part: Box<Expr>| Box::new(interval_length(*part, self.keeps_names));
+        Ok(match part {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if is_comparison(op) && is_interval(&left)? && is_interval(&right)? =>
+            {
+                Expr::BinaryExpr(BinaryExpr::new(length(left), op, length(right)))
             }
-            Expr::InList(InList { expr, list, negated }) if is_interval(&expr.get_type(schema)?) => {
-                let list = list.iter().cloned().map(interval_length).collect();
-                let expr = Box::new(interval_length(expr.as_ref().clone()));
-                Some(Expr::InList(InList { expr, list, negated: *negated }))
+            // The type of a parameter may not have been known when the division was planned. The quotient then has the
+            // type that was planned.
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
+                let types = (left.get_type(self.schema)?, right.get_type(self.schema)?);
+                match division::division(&left, &right, self.schema)? {
+                    Some(quotient) => {
+                        let planned = BinaryTypeCoercer::new(&types.0, &Operator::Divide, &types.1).get_result_type();
+                        cast(quotient, planned?)
+                    }
+                    None => Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }),
+                }
             }
-            Expr::Negative(operand) if is_checked(&operand.get_type(schema)?) => {
-                Some(NEGATE.call(vec![operand.as_ref().clone()]))
+            Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr)? => {
+                Expr::Between(Between { expr: length(expr), negated, low: length(low), high: length(high) })
+            }
+            Expr::InList(InList { expr, list, negated }) if is_interval(&expr)? => {
+                let list = list.into_iter().map(|value| interval_length(value, self.keeps_names)).collect();
+                Expr::InList(InList { expr: length(expr), list, negated })
             }
             Expr::Cast(Cast { expr, field }) => {
-                integer_cast::integer_cast(expr, &expr.get_type(schema)?, field.data_type(), false)
+                let from = expr.get_type(self.schema)?;
+                match IntegerCast::udf(&from, field.data_type(), false, self.keeps_names) {
+                    Some(function) => function.call(vec![*expr]),
+                    None => Expr::Cast(Cast { expr, field }),
+                }
             }
             Expr::TryCast(TryCast { expr, field }) => {
-                integer_cast::integer_cast(expr, &expr.get_type(schema)?, field.data_type(), true)
+                let from = expr.get_type(self.schema)?;
+                match IntegerCast::udf(&from, field.data_type(), true, self.keeps_names) {
+                    Some(function) => function.call(vec![*expr]),
+                    None => Expr::TryCast(TryCast { expr, field }),
+                }
             }
             // The cast of a default.
-            Expr::ScalarFunction(call) if call.func.name() == "arrow_cast" => {
-                let operand = &call.args[0];
-                integer_cast::integer_cast(operand, &operand.get_type(schema)?, &part.get_type(schema)?, false)
+            Expr::ScalarFunction(mut call) if call.func.name() == "arrow_cast" => {
+                let target = Expr::ScalarFunction(call.clone()).get_type(self.schema)?;
+                let from = call.args[0].get_type(self.schema)?;
+                match IntegerCast::udf(&from, &target, false, self.keeps_names) {
+                    Some(function) => function.call(vec![call.args.swap_remove(0)]),
+                    None => Expr::ScalarFunction(call),
+                }
             }
-            _ => None,
-        };
-        Ok(replaced.map_or_else(|| Transformed::no(part), Transformed::yes))
-    })
-}
+            other => other,
+        })
+    }
 
-/// A comparison of intervals as one of their lengths.
-fn interval_comparison(comparison: &BinaryExpr, schema: &DFSchema) -> Result<Option<Expr>> {
-    let BinaryExpr { left, op, right } = comparison;
-    let are_intervals = is_interval(&left.get_type(schema)?) && is_interval(&right.get_type(schema)?);
-    let length = |interval: &Expr| Box::new(interval_length(interval.clone()));
-    Ok(are_intervals.then(|| Expr::BinaryExpr(BinaryExpr::new(length(left), *op, length(right)))))
-}
-
-fn checked_operation(operation: &BinaryExpr, schema: &DFSchema) -> Result<Option<Expr>> {
-    let BinaryExpr { left, op, right } = operation;
-    let function = match op {
-        Operator::Plus => &*ADD,
-        Operator::Minus => &*SUBTRACT,
-        Operator::Multiply => &*MULTIPLY,
-        // The type of a parameter may not have been known when the division was planned. The quotient then keeps the
-        // type that was planned.
-        Operator::Divide => {
-            let Some(quotient) = division::division(left, right, schema)? else { return Ok(None) };
-            let (left, right) = (left.get_type(schema)?, right.get_type(schema)?);
-            return Ok(Some(cast(quotient, BinaryTypeCoercer::new(&left, op, &right).get_result_type()?)));
+    /// Rewrites nested operators. Types are found on the way up, and deep nesting becomes one function, because the
+    /// engine infers the type and builds the name of each function from all functions inside it.
+    fn arithmetic(&self, expression: Expr) -> Result<Typed> {
+        match expression {
+            Expr::BinaryExpr(BinaryExpr { left, op: operator, right })
+                if let Some(operation) = Operation::of(operator) =>
+            {
+                let (left, right) = (self.arithmetic(*left)?, self.arithmetic(*right)?);
+                let data_type = operation.result_type(&left.data_type, &right.data_type)?;
+                if is_checked(&left.data_type) && is_checked(&right.data_type) {
+                    let call = operation.function().call(vec![left.expression, right.expression]);
+                    return Ok(Typed::limited(call, data_type, 1 + left.levels.max(right.levels)));
+                }
+                let (left, right) = (Box::new(left.expression), Box::new(right.expression));
+                let expression = Expr::BinaryExpr(BinaryExpr::new(left, operator, right));
+                Ok(Typed { expression, data_type, levels: 0 })
+            }
+            Expr::Negative(operand) => {
+                let Typed { expression, data_type, levels } = self.arithmetic(*operand)?;
+                Ok(match is_checked(&data_type) {
+                    true => Typed::limited(NEGATE.call(vec![expression]), data_type, levels + 1),
+                    false => Typed { expression: Expr::Negative(Box::new(expression)), data_type, levels: 0 },
+                })
+            }
+            // Casts to the type that the value has keep the engine's own operators cheap.
+            Expr::Cast(Cast { expr, field }) if is_arithmetic(&expr) => {
+                let operand = self.arithmetic(*expr)?;
+                if operand.data_type == *field.data_type() {
+                    return Ok(operand);
+                }
+                let data_type = field.data_type().clone();
+                let expression = match IntegerCast::udf(&operand.data_type, field.data_type(), false, self.keeps_names)
+                {
+                    Some(function) => function.call(vec![operand.expression]),
+                    None => Expr::Cast(Cast { expr: Box::new(operand.expression), field }),
+                };
+                Ok(Typed { expression, data_type, levels: 0 })
+            }
+            other => {
+                let expression = self.rewrite(other)?;
+                let data_type = expression.get_type(self.schema)?;
+                Ok(Typed { expression, data_type, levels: 0 })
+            }
         }
-        _ => return Ok(None),
-    };
-    let is_checked = is_checked(&left.get_type(schema)?) && is_checked(&right.get_type(schema)?);
-    Ok(is_checked.then(|| function.call(vec![left.as_ref().clone(), right.as_ref().clone()])))
+    }
+}
+
+impl Typed {
+    fn limited(expression: Expr, data_type: DataType, levels: usize) -> Self {
+        match levels < LEVELS_MAX {
+            true => Self { expression, data_type, levels },
+            false => Self { expression: Program::of(expression), data_type, levels: 0 },
+        }
+    }
+}
+
+/// Whether an expression is an operator that may be checked, or such an operator in casts.
+fn is_arithmetic(expression: &Expr) -> bool {
+    match expression {
+        Expr::BinaryExpr(operation) => Operation::of(operation.op).is_some(),
+        Expr::Negative(_) => true,
+        Expr::Cast(Cast { expr, .. }) => is_arithmetic(expr),
+        _ => false,
+    }
 }
 
 fn is_checked(data_type: &DataType) -> bool {
@@ -172,6 +274,35 @@ pub enum Operation {
 }
 
 impl Operation {
+    fn of(operator: Operator) -> Option<Self> {
+        match operator {
+            Operator::Plus => Some(Self::Add),
+            Operator::Minus => Some(Self::Subtract),
+            Operator::Multiply => Some(Self::Multiply),
+            _ => None,
+        }
+    }
+
+    fn function(self) -> &'static ScalarUDF {
+        match self {
+            Self::Add => &ADD,
+            Self::Subtract => &SUBTRACT,
+            Self::Multiply => &MULTIPLY,
+        }
+    }
+
+    /// Type of the result. A product of decimals whose scales exceed 38 together has the greater of them.
+    fn result_type(self, left: &DataType, right: &DataType) -> Result<DataType> {
+        match (self, left, right) {
+            (Self::Multiply, DataType::Decimal128(_, left), DataType::Decimal128(_, right))
+                if has_rounded_product(*left, *right) =>
+            {
+                Ok(DataType::Decimal128(PRECISION, *left.max(right)))
+            }
+            _ => BinaryTypeCoercer::new(left, &self.operator(), right).get_result_type(),
+        }
+    }
+
     /// Operation of a function call. `None` if the function is not one of the checked functions of two numbers.
     pub fn of_call(call: &ScalarFunctionExpr) -> Option<Self> {
         call.fun().inner().downcast_ref::<BinaryFunction>().map(|function| function.operation)
@@ -219,7 +350,7 @@ impl ScalarUDFImpl for BinaryFunction {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let [left, right] = pair(self, types)?;
-        BinaryTypeCoercer::new(left, &self.operation.operator(), right).get_result_type()
+        self.operation.result_type(left, right)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

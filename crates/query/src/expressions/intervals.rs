@@ -7,39 +7,38 @@
 //!   a > interval '1 day'    interval_length(a) > 86400000000000
 //! ```
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, PrimitiveArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, DurationNanosecondType, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, DurationNanosecondType, Field, FieldRef, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
     IntervalYearMonthType, TimeUnit,
 };
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 const NANOSECONDS_PER_DAY: i128 = 86_400_000_000_000;
 const NANOSECONDS_PER_MONTH: i128 = 30 * NANOSECONDS_PER_DAY;
 const LENGTH: DataType = DataType::Decimal128(38, 0);
 
-static INTERVAL_LENGTH: LazyLock<ScalarUDF> =
-    LazyLock::new(|| ScalarUDF::new_from_impl(IntervalLength { signature: Signature::any(1, Volatility::Immutable) }));
-
 /// Whether a type is that of intervals, or of differences of timestamps.
 pub(super) fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// The length of an interval.
-pub(super) fn interval_length(interval: Expr) -> Expr {
-    INTERVAL_LENGTH.call(vec![interval])
+/// The length of an interval. With `keeps_name`, it has the name of the interval.
+pub(super) fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
+    let signature = Signature::any(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(IntervalLength { keeps_name, signature }).call(vec![interval])
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct IntervalLength {
+    keeps_name: bool,
     signature: Signature,
 }
 
@@ -49,7 +48,8 @@ impl ScalarUDFImpl for IntervalLength {
     }
 
     fn schema_name(&self, intervals: &[Expr]) -> Result<String> {
-        Ok(intervals[0].schema_name().to_string())
+        let interval = intervals[0].schema_name();
+        Ok(if self.keeps_name { interval.to_string() } else { format!("{}({interval})", self.name()) })
     }
 
     fn signature(&self) -> &Signature {
@@ -58,6 +58,10 @@ impl ScalarUDFImpl for IntervalLength {
 
     fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
         Ok(LENGTH)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(self.name(), LENGTH, args.arg_fields[0].is_nullable())))
     }
 
     fn is_strict(&self) -> bool {

@@ -72,8 +72,8 @@ fn regex(pattern: &str, escape: char) -> String {
         match character {
             _ if character == escape => {
                 let Some(escaped) = characters.next() else { break };
-                // An escaped letter has no meaning of its own, as it would have in a regular expression.
-                if !escaped.is_alphanumeric() && escaped.is_ascii() {
+                // As in PostgreSQL, classes such as \d keep their meaning. Other letters have none of their own.
+                if "dwsDWS".contains(escaped) || (!escaped.is_alphanumeric() && escaped.is_ascii()) {
                     regex.push('\\');
                 }
                 regex.push(escaped);
@@ -81,6 +81,17 @@ fn regex(pattern: &str, escape: char) -> String {
             '[' if !is_in_brackets => {
                 is_in_brackets = true;
                 regex.push('[');
+            }
+            '[' if characters.as_str().starts_with(':') && characters.as_str().contains(":]") => {
+                regex.push('[');
+                // The name of a class, such as [:alpha:].
+                while let Some(part) = characters.next() {
+                    regex.push(part);
+                    if part == ':' && characters.as_str().starts_with(']') {
+                        regex.extend(characters.next());
+                        break;
+                    }
+                }
             }
             ']' if is_in_brackets => {
                 is_in_brackets = false;
@@ -110,7 +121,8 @@ mod tests {
             ("a.b$", "(?s)^(?:a\\.b\\$)$"),
             ("100\\%", "(?s)^(?:100\\%)$"),
             ("[^a-z%]{2,3}", "(?s)^(?:[^a-z%]{2,3})$"),
-            ("\\d\\", "(?s)^(?:d)$"),
+            ("\\d\\z", "(?s)^(?:\\dz)$"),
+            ("[[:alpha:]_]", "(?s)^(?:[[:alpha:]_])$"),
         ] {
             assert_eq!(regex(pattern, '\\'), expected);
         }

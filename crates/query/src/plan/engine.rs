@@ -131,8 +131,7 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and types of operands
-/// before type coercion, subqueries and checked arithmetic after it. Checked arithmetic nests functions, so the rule
-/// for long expressions runs again.
+/// before type coercion, subqueries and checked arithmetic after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(SetOperations));
@@ -141,7 +140,6 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(3, Arc::new(OperandTypes));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CheckedArithmetic));
-    rules.push(Arc::new(LongExpressions));
     rules
 }
 

@@ -31,9 +31,10 @@ pub(super) fn resolve_in_query(query: &mut Query) -> ControlFlow<SqlError> {
 
 /// Replaces refined windows in a `SELECT`. Subqueries have windows of their own.
 pub(super) fn resolve_in_select(select: &mut Select) -> ControlFlow<SqlError> {
-    let Select { projection, qualify, named_window, .. } = select;
+    let Select { distinct, projection, qualify, named_window, .. } = select;
     resolve_definitions(named_window)?;
     let mut resolver = Resolver { windows: named_window, depth: 0 };
+    distinct.visit(&mut resolver)?;
     projection.visit(&mut resolver)?;
     qualify.visit(&mut resolver)
 }

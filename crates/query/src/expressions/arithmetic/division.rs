@@ -29,7 +29,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::kernels::{DECIMAL_MAX, overflow};
+use super::Operation;
+use super::kernels::{DECIMAL_MAX, has_rounded_product, overflow};
 
 /// Digits of a decimal.
 pub(super) const PRECISION: u8 = 38;
@@ -39,20 +40,30 @@ const SCALES: (i16, i16) = (16, 20);
 static DIVIDE: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(Divide { signature: Signature::user_defined(Volatility::Immutable) }));
 
-/// Plans `/` with a decimal operand as a call of the function that divides decimals. It must be known at once that the
-/// type of the result is not that of the engine's operator.
+/// Plans `/` with a decimal operand, and `*` of decimals whose scales exceed 38 together, as calls of functions. Their
+/// results have other types than those of the engine's operators, so they are replaced when SQL is planned.
 #[derive(Debug)]
 pub struct DecimalDivision;
 
 impl ExprPlanner for DecimalDivision {
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if raw.op != BinaryOperator::Divide {
+        if !matches!(raw.op, BinaryOperator::Divide | BinaryOperator::Multiply) {
             return Ok(PlannerResult::Original(raw));
         }
         let (Ok(left_type), Ok(right_type)) = (raw.left.get_type(schema), raw.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(raw));
         };
         let RawBinaryExpr { left, right, op } = raw;
+        if op == BinaryOperator::Multiply {
+            return Ok(match (&left_type, &right_type) {
+                (DataType::Decimal128(_, left_scale), DataType::Decimal128(_, right_scale))
+                    if has_rounded_product(*left_scale, *right_scale) =>
+                {
+                    PlannerResult::Planned(Operation::Multiply.function().call(vec![left, right]))
+                }
+                _ => PlannerResult::Original(RawBinaryExpr { left, right, op }),
+            });
+        }
         // As for other operators, a parameter takes the type of the other operand.
         let (left, left_type) = with_type(left, left_type, &right_type);
         let (right, right_type) = with_type(right, right_type, &left_type);
@@ -172,7 +183,7 @@ impl ScalarUDFImpl for Divide {
 
 /// Quotients of decimals, with the given scale.
 fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Result<Decimal128Array> {
-    // The scale of a quotient is that of no operand smaller, so the dividend is always multiplied.
+    // The quotient's scale is at least that of each operand, so the dividend is always multiplied.
     let digits = (scale - left.scale() + right.scale()).unsigned_abs();
     let quotient = Quotient::with_factor(digits.into());
     let divided = datafusion::arrow::compute::try_binary::<_, _, _, Decimal128Type>(left, right, |left, right| {

@@ -16,25 +16,30 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// The cast of an expression of type `from` to `target` as a function call. `None` if the engine's cast is the same.
-/// With `is_try`, a value that the target cannot hold becomes null, otherwise it is an error.
-pub(super) fn integer_cast(operand: &Expr, from: &DataType, target: &DataType, is_try: bool) -> Option<Expr> {
-    let has_fraction = match from {
-        DataType::Float32 | DataType::Float64 => true,
-        DataType::Decimal128(_, scale) => *scale > 0,
-        _ => false,
-    };
-    (has_fraction && target.is_integer()).then(|| {
-        let signature = Signature::any(1, Volatility::Immutable);
-        ScalarUDF::new_from_impl(IntegerCast { target: target.clone(), is_try, signature }).call(vec![operand.clone()])
-    })
+/// The function that casts.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct IntegerCast {
+    target: DataType,
+    /// Whether a value that the target cannot hold becomes null. Otherwise it is an error.
+    is_try: bool,
+    /// Whether a call has the name of its operand, as a cast has.
+    keeps_name: bool,
+    signature: Signature,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct IntegerCast {
-    target: DataType,
-    is_try: bool,
-    signature: Signature,
+impl IntegerCast {
+    /// The function for a cast between two types. `None` if the engine's cast is the same.
+    pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
+        let has_fraction = match from {
+            DataType::Float32 | DataType::Float64 => true,
+            DataType::Decimal128(_, scale) => *scale > 0,
+            _ => false,
+        };
+        (has_fraction && target.is_integer()).then(|| {
+            let signature = Signature::any(1, Volatility::Immutable);
+            ScalarUDF::new_from_impl(Self { target: target.clone(), is_try, keeps_name, signature })
+        })
+    }
 }
 
 impl ScalarUDFImpl for IntegerCast {
@@ -42,9 +47,13 @@ impl ScalarUDFImpl for IntegerCast {
         "round_to_integer"
     }
 
-    /// A cast has the name of its operand.
     fn schema_name(&self, operands: &[Expr]) -> Result<String> {
-        Ok(operands[0].schema_name().to_string())
+        let operand = operands[0].schema_name();
+        Ok(if self.keeps_name { operand.to_string() } else { format!("{}({operand})", self.name()) })
+    }
+
+    fn is_strict(&self) -> bool {
+        !self.is_try
     }
 
     fn signature(&self) -> &Signature {
@@ -87,7 +96,7 @@ fn rounded(array: &ArrayRef) -> Result<ArrayRef> {
             let divisor = 10_i128.pow(scale.unsigned_abs().into());
             let round = |number: i128| {
                 let (quotient, remainder) = (number / divisor, number % divisor);
-                // Half of the divisor is exact, because it is a power of ten.
+                // The scale is not 0, so half of the divisor is exact.
                 if remainder.abs() >= divisor / 2 { quotient + number.signum() } else { quotient }
             };
             let integers: Decimal128Array = array.as_primitive::<Decimal128Type>().unary(round);

@@ -10,13 +10,15 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::{NullBuffer, ScalarBuffer};
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type};
+use datafusion::arrow::compute::try_binary;
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Int16Type, Int32Type, Int64Type, i256};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
 use taut_types::LogicalType;
 
 use super::Operation;
+use super::division::{PRECISION, Quotient};
 
 /// Greatest number of 38 digits, the most that a decimal has.
 pub(super) const DECIMAL_MAX: i128 = 10_i128.pow(38) - 1;
@@ -82,7 +84,7 @@ impl OperandValues {
         self.is_scalar && self.array.is_null(0)
     }
 
-    /// Rows in which the operand is not null. `None` if it never is.
+    /// Rows in which the operand is not null. `None` if no row is null, or all have the same value.
     fn nulls(&self) -> Option<&NullBuffer> {
         self.array.nulls().filter(|_| !self.is_scalar)
     }
@@ -102,8 +104,36 @@ fn combine_operands(
         (DataType::Int16, DataType::Int16) => integers::<Int16Type>(operation, left, right, rows),
         (DataType::Int32, DataType::Int32) => integers::<Int32Type>(operation, left, right, rows),
         (DataType::Int64, DataType::Int64) => integers::<Int64Type>(operation, left, right, rows),
+        (DataType::Decimal128(_, left_scale), DataType::Decimal128(_, right_scale))
+            if operation == Operation::Multiply && has_rounded_product(*left_scale, *right_scale) =>
+        {
+            rounded_product(left, right, (*left_scale, *right_scale), rows)
+        }
         _ => with_arrow(operation, left, right),
     }
+}
+
+/// Whether a product of decimals of these scales is rounded, because a decimal has no such scale.
+pub(super) fn has_rounded_product(left: i8, right: i8) -> bool {
+    i16::from(left) + i16::from(right) > i16::from(PRECISION)
+}
+
+/// Product of decimals, with the greater of both scales.
+fn rounded_product(left: &OperandValues, right: &OperandValues, scales: (i8, i8), rows: usize) -> Result<ArrayRef> {
+    let expand = |operand: &OperandValues| match operand.is_scalar {
+        true => ScalarValue::try_from_array(&operand.array, 0)?.to_array_of_size(rows),
+        false => Ok(Arc::clone(&operand.array)),
+    };
+    let (left, right) = (expand(left)?, expand(right)?);
+    let divisor = (0..scales.0.min(scales.1)).fold(i256::ONE, |power, _| power.wrapping_mul(i256::from_i128(10)));
+    let quotient = Quotient::with_factor(0);
+    let product = |left, right| {
+        let product = i256::from_i128(left).checked_mul(i256::from_i128(right));
+        quotient.of_wide(product.unwrap_or(i256::MAX), divisor)
+    };
+    let products: Decimal128Array =
+        try_binary(left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>(), product)?;
+    Ok(Arc::new(products.with_precision_and_scale(PRECISION, scales.0.max(scales.1))?))
 }
 
 /// Computes an operation with Arrow's kernels, which test each row. Decimals can have 38 digits at most.
@@ -151,7 +181,7 @@ macro_rules! checked_integer {
                         let result = left.wrapping_add(right);
                         (result, (left ^ result) & (right ^ result))
                     }
-                    // A difference overflows if the operands have different signs and it has not that of the first.
+                    // A difference overflows if the operands have different signs, and its sign is not the first's.
                     Operation::Subtract => {
                         let result = left.wrapping_sub(right);
                         (result, (left ^ right) & (left ^ result))
@@ -279,7 +309,6 @@ pub fn overflow(data_type: &DataType) -> ArrowError {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::{Int16Array, Int32Array, Int64Array};
-    use datafusion::arrow::datatypes::Decimal128Type;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Multiplicity of rows in `EXCEPT ALL` and `INTERSECT ALL`.
 //!
-//! A row that is `m` times on the left and `n` times on the right is `m - n` times in `EXCEPT ALL`, and the smaller of
-//! both times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m` times.
-//! This rule numbers equal rows on each side, and joins on the numbers too:
+//! A row that is `m` times on the left and `n` times on the right is `m - n` times in `EXCEPT ALL`, and the smaller
+//! number of times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m`
+//! times. This rule numbers equal rows on each side, and joins on the numbers too:
 //!
 //! ```text
 //!   left     right         left      right        EXCEPT ALL   INTERSECT ALL
@@ -15,7 +15,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, NullEquality, Result};
 use datafusion::functions_window::expr_fn::row_number;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Name of the column that numbers equal rows.
@@ -59,22 +59,13 @@ fn is_set_operation(join: &Join) -> bool {
             .zip(left.iter().zip(&right))
             .all(|(key, columns)| is_key(&key.0, columns.0) && is_key(&key.1, columns.1))
         && left.iter().all(|column| column.name != ORDINAL)
-        && !has_distinct_rows(&join.left)
-}
-
-fn has_distinct_rows(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Distinct(_) => true,
-        LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.is_empty(),
-        _ => false,
-    }
+        && !matches!(join.left.as_ref(), LogicalPlan::Distinct(Distinct::All(_)))
 }
 
 fn with_ordinals(join: &Join) -> Result<LogicalPlan> {
     let columns = join.left.schema().columns();
     let (left, right) = (numbered(&join.left)?, numbered(&join.right)?);
-    let keys = |plan: &LogicalPlan| plan.schema().columns();
-    let keys = (keys(&left), keys(&right));
+    let keys = (left.schema().columns(), right.schema().columns());
     LogicalPlanBuilder::from(left)
         .join_detailed(right, join.join_type, keys, None, join.null_equality)?
         .project(columns.into_iter().map(Expr::Column))?
@@ -84,8 +75,22 @@ fn with_ordinals(join: &Join) -> Result<LogicalPlan> {
 /// Adds a column with the number of each row among those that are equal to it.
 fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
-    let ordinal = row_number().partition_by(columns.clone()).build()?;
+    let ordinal = row_number().partition_by(partition_key(plan, &columns)).build()?;
     let numbered = LogicalPlanBuilder::from(Arc::clone(plan)).window([ordinal.clone()])?;
     let ordinal = Expr::Column(Column::from_name(ordinal.schema_name().to_string())).alias(ORDINAL);
     numbered.project(columns.into_iter().chain([ordinal]))?.build()
+}
+
+/// The columns of a plan without those that repeat an earlier one. The engine cannot partition by two columns that it
+/// knows to be equal.
+fn partition_key(plan: &LogicalPlan, columns: &[Expr]) -> Vec<Expr> {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => partition_key(&alias.input, columns),
+        LogicalPlan::Projection(projection) => {
+            let values: Vec<Expr> = projection.expr.iter().map(|value| value.clone().unalias()).collect();
+            let is_first = |index: &usize| !values[..*index].contains(&values[*index]);
+            (0..values.len()).filter(is_first).map(|index| columns[index].clone()).collect()
+        }
+        _ => columns.to_vec(),
+    }
 }

@@ -183,8 +183,8 @@ impl Sums {
     pub fn add_constant(&mut self, groups: Groups<'_>, group_count: usize, number: i64) {
         self.resize(group_count);
         groups.for_each_run(|group, rows| {
-            let total = &mut self.totals[group];
-            *total = total.wrapping_add(i128::from(number) * rows.len() as i128);
+            let product = i128::from(number) * rows.len() as i128;
+            self.has_overflowed |= add_to_total(&mut self.totals[group], product);
         });
     }
 
@@ -195,9 +195,7 @@ impl Sums {
         groups.for_each_run(|group, rows| {
             let total = &mut self.totals[group];
             numbers.by_ref().take(rows.len()).for_each(|number| {
-                let (sum, has_overflowed) = total.overflowing_add(number);
-                *total = sum;
-                self.has_overflowed |= has_overflowed;
+                self.has_overflowed |= add_to_total(total, number);
             });
         });
     }
@@ -223,7 +221,7 @@ impl Sums {
     fn flush(&mut self) {
         self.resize(self.lanes.groups);
         for (group, total) in self.totals.iter_mut().enumerate() {
-            *total = total.wrapping_add(i128::from(self.lanes.sum(group)));
+            self.has_overflowed |= add_to_total(total, i128::from(self.lanes.sum(group)));
         }
         self.lanes.clear();
         self.magnitude_bound = 0;
@@ -241,6 +239,13 @@ impl Sums {
     pub fn bytes(&self) -> usize {
         self.lanes.bytes() + self.totals.capacity() * size_of::<i128>()
     }
+}
+
+/// Adds a number to a total. Returns whether the total has overflowed.
+fn add_to_total(total: &mut i128, number: i128) -> bool {
+    let (sum, has_overflowed) = total.overflowing_add(number);
+    *total = sum;
+    has_overflowed
 }
 
 /// Minimum or maximum of each group.
