@@ -186,7 +186,9 @@ pub(crate) fn is_conflict(error: &QueryError) -> bool {
     match error {
         QueryError::Commit(error) => conflict(error),
         QueryError::Engine(error) => match error.find_root() {
-            datafusion::error::DataFusionError::External(inner) => inner.downcast_ref().is_some_and(conflict),
+            datafusion::error::DataFusionError::External(inner) => {
+                inner.downcast_ref().is_some_and(conflict) || inner.downcast_ref().is_some_and(is_conflict)
+            }
             _ => false,
         },
         _ => false,

@@ -12,9 +12,10 @@ use crate::mover::policy::{Compaction, CompactionKind, full_merge, next_compacti
 use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
 use crate::write::rewrite::finish_rewrite;
 
-/// Maximum number of attempts to run a compaction whose rows change concurrently. Two writers without a pause make
-/// several attempts in a row fail if the machine is busy.
+/// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 100;
+/// Pause before the second attempt, and how much longer it is before each later one.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
 /// changes may add more.
 const COMPACTIONS_MAX: usize = 10_000;
@@ -88,6 +89,10 @@ impl QuerySession {
             attempts += 1;
             // Otherwise a page that still grows would never be compacted.
             self.store.close_pages();
+            if attempts > 1 {
+                // Commits that are under way still append to the closed pages.
+                tokio::time::sleep(PAUSE * (attempts as u32 - 1)).await;
+            }
             // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
             let Some(compaction) = choose(&table) else { return Ok(false) };
