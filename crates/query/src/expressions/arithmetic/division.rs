@@ -197,14 +197,15 @@ fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Resu
 pub(super) struct Quotient {
     /// The power of ten, if it has at most 38 digits.
     factor: Option<i128>,
-    wide_factor: i256,
+    /// The power of ten, if it has at most 76 digits.
+    wide_factor: Option<i256>,
 }
 
 impl Quotient {
-    /// `digits` is the exponent of the power of ten, at most 76.
+    /// `digits` is the exponent of the power of ten.
     pub fn with_factor(digits: u32) -> Self {
         let factor = 10_i128.checked_pow(digits);
-        let wide_factor = (0..digits).fold(i256::ONE, |factor, _| factor.wrapping_mul(i256::from_i128(10)));
+        let wide_factor = (0..digits).try_fold(i256::ONE, |factor, _| factor.checked_mul(i256::from_i128(10)));
         Self { factor, wide_factor }
     }
 
@@ -229,7 +230,7 @@ impl Quotient {
 
     /// Like [`Quotient::of`], for integers of 256 bits.
     pub fn of_wide(&self, dividend: i256, divisor: i256) -> Result<i128, ArrowError> {
-        let dividend = dividend.checked_mul(self.wide_factor).ok_or_else(too_long)?;
+        let dividend = self.wide_factor.and_then(|factor| dividend.checked_mul(factor)).ok_or_else(too_long)?;
         let quotient = dividend.checked_div(divisor).ok_or(ArrowError::DivideByZero)?;
         let remainder = dividend.wrapping_rem(divisor).wrapping_abs();
         let divisor_size = divisor.wrapping_abs();
@@ -280,6 +281,7 @@ mod tests {
         assert_eq!(quotient.of(DECIMAL_MAX, i128::MAX).unwrap(), 58_774_717_541_114_375_398_436_826_861_112_283_891);
         assert!(matches!(quotient.of(1, 0), Err(ArrowError::DivideByZero)));
         assert!(matches!(quotient.of(DECIMAL_MAX, 1), Err(ArrowError::ArithmeticOverflow(_))));
+        assert!(matches!(Quotient::with_factor(90).of(1, 1), Err(ArrowError::ArithmeticOverflow(_))));
         assert!(matches!(Quotient::with_factor(76).of(i128::MIN, 1), Err(ArrowError::ArithmeticOverflow(_))));
     }
 
