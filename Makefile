@@ -81,6 +81,7 @@ test-differential: venv
 
 # The answers that the SQL tests expect, against PostgreSQL's. Needs a PostgreSQL server; not part of `make test`.
 test-postgres: venv
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(PYTHON) tests/differential/slt_on_postgres.py tests/sql
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
