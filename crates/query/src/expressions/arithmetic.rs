@@ -7,7 +7,7 @@
 //! ```text
 //!   a + b * 2        add(a, multiply(b, 2))
 //!   - a              negate(a)
-//!   2.5::int         round_to_integer(2.5)
+//!   2.5::int         cast_to_integer(2.5)
 //! ```
 //!
 //! The rule runs before constants are folded, so they are checked as well. A constant that overflows is not folded: it
@@ -18,9 +18,10 @@
 
 mod average;
 mod division;
-mod integer_cast;
 mod kernels;
+mod narrowing_cast;
 mod program;
+mod rounding;
 mod sum;
 
 pub use kernels::overflow;
@@ -46,17 +47,19 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::ScalarFunctionExpr;
 
 use self::division::PRECISION;
-use self::integer_cast::IntegerCast;
 use self::kernels::has_rounded_product;
+use self::narrowing_cast::NarrowingCast;
 use self::program::Program;
+use self::rounding::Rounding;
 use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
 
-/// Adds the division of decimals, and exact sums and averages, to a state.
+/// Adds the division and the rounding of decimals, and exact sums and averages, to a state.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalDivision));
     let functions = [average::average(), sum::sum()].map(Arc::new);
     state.aggregate_functions().get_or_insert_default().extend(functions);
+    state.scalar_functions().get_or_insert_default().extend(rounding::functions().map(Arc::new));
     state
 }
 
@@ -71,13 +74,7 @@ impl AnalyzerRule for CheckedArithmetic {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
-            let schema = match &node {
-                // Filters of a scan may use columns that it does not return.
-                LogicalPlan::TableScan(scan) => {
-                    DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
-                }
-                node => merge_schema(&node.inputs()),
-            };
+            let schema = input_schema(&node)?;
             let names = NamePreserver::new(&node);
             let is_sort = matches!(node, LogicalPlan::Sort(_));
             // Elsewhere the names of expressions are the columns of the output.
@@ -93,6 +90,17 @@ impl AnalyzerRule for CheckedArithmetic {
             })
         })?;
         Ok(changed.data)
+    }
+}
+
+/// Columns that the expressions of a node may use.
+pub(super) fn input_schema(node: &LogicalPlan) -> Result<DFSchema> {
+    match node {
+        // Filters of a scan may use columns that it does not return.
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())
+        }
+        node => Ok(merge_schema(&node.inputs())),
     }
 }
 
@@ -165,14 +173,14 @@ impl Rewriter<'_> {
             }
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
-                match IntegerCast::udf(&from, field.data_type(), false, self.keeps_names) {
+                match NarrowingCast::udf(&from, field.data_type(), false, self.keeps_names) {
                     Some(function) => function.call(vec![*expr]),
                     None => Expr::Cast(Cast { expr, field }),
                 }
             }
             Expr::TryCast(TryCast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
-                match IntegerCast::udf(&from, field.data_type(), true, self.keeps_names) {
+                match NarrowingCast::udf(&from, field.data_type(), true, self.keeps_names) {
                     Some(function) => function.call(vec![*expr]),
                     None => Expr::TryCast(TryCast { expr, field }),
                 }
@@ -181,11 +189,12 @@ impl Rewriter<'_> {
             Expr::ScalarFunction(mut call) if call.func.name() == "arrow_cast" => {
                 let target = Expr::ScalarFunction(call.clone()).get_type(self.schema)?;
                 let from = call.args[0].get_type(self.schema)?;
-                match IntegerCast::udf(&from, &target, false, self.keeps_names) {
+                match NarrowingCast::udf(&from, &target, false, self.keeps_names) {
                     Some(function) => function.call(vec![call.args.swap_remove(0)]),
                     None => Expr::ScalarFunction(call),
                 }
             }
+            Expr::ScalarFunction(call) => Rounding::with_fixed_type(call, self.schema)?,
             other => other,
         })
     }
@@ -221,11 +230,11 @@ impl Rewriter<'_> {
                     return Ok(operand);
                 }
                 let data_type = field.data_type().clone();
-                let expression = match IntegerCast::udf(&operand.data_type, field.data_type(), false, self.keeps_names)
-                {
-                    Some(function) => function.call(vec![operand.expression]),
-                    None => Expr::Cast(Cast { expr: Box::new(operand.expression), field }),
-                };
+                let expression =
+                    match NarrowingCast::udf(&operand.data_type, field.data_type(), false, self.keeps_names) {
+                        Some(function) => function.call(vec![operand.expression]),
+                        None => Expr::Cast(Cast { expr: Box::new(operand.expression), field }),
+                    };
                 Ok(Typed { expression, data_type, levels: 0 })
             }
             other => {
@@ -254,6 +263,16 @@ fn is_arithmetic(expression: &Expr) -> bool {
         Expr::Cast(Cast { expr, .. }) => is_arithmetic(expr),
         _ => false,
     }
+}
+
+/// Whether a function is one of those that fail if their result is out of range.
+pub(super) fn is_checked_function(function: &ScalarUDF) -> bool {
+    let function = function.inner().as_ref();
+    function.is::<BinaryFunction>()
+        || function.is::<Negate>()
+        || function.is::<Program>()
+        || function.is::<NarrowingCast>()
+        || division::is_division(function)
 }
 
 fn is_checked(data_type: &DataType) -> bool {

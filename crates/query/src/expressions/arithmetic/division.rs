@@ -80,6 +80,11 @@ pub(super) fn division(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<O
     Ok(is_divided.then(|| DIVIDE.call(vec![left.clone(), right.clone()])))
 }
 
+/// Whether a function divides decimals.
+pub(super) fn is_division(function: &dyn ScalarUDFImpl) -> bool {
+    function.is::<Divide>()
+}
+
 /// Whether one operand is a decimal, and the other a decimal or an integer.
 fn is_divided(left: &DataType, right: &DataType) -> bool {
     let is_decimal = |data_type: &DataType| matches!(data_type, DataType::Decimal128(..));

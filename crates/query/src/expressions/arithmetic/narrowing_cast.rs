@@ -1,24 +1,36 @@
-//! Casts of fractions to integers, which round as in PostgreSQL: decimals half away from zero, floating-point numbers
-//! half to even. The engine's own cast cuts the fraction.
+//! Casts of numbers to types that cannot hold every value: from fractions to integers, to smaller integers, and to
+//! decimals of fewer digits.
+//!
+//! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
+//! even. The engine's own cast cuts the fraction.
 //!
 //! ```text
 //!   2.5::int     3        2.5::double precision::int     2
 //!   -2.5::int   -3        3.5::double precision::int     4
 //! ```
+//!
+//! The other casts are those of the engine, but functions: in a comparison with a literal the engine would drop a cast
+//! of the column, and cast the literal instead. `x::decimal(12, 1) = 10.3` would not find 10.26.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use taut_types::LogicalType;
+
+use super::overflow;
 
 /// The function that casts.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct IntegerCast {
+pub(super) struct NarrowingCast {
+    /// Name of the function, with the target.
+    name: String,
     target: DataType,
     /// Whether a value that the target cannot hold becomes null. Otherwise it is an error.
     is_try: bool,
@@ -27,24 +39,52 @@ pub(super) struct IntegerCast {
     signature: Signature,
 }
 
-impl IntegerCast {
+impl NarrowingCast {
     /// The function for a cast between two types. `None` if the engine's cast is the same.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        let has_fraction = match from {
-            DataType::Float32 | DataType::Float64 => true,
-            DataType::Decimal128(_, scale) => *scale > 0,
-            _ => false,
-        };
-        (has_fraction && target.is_integer()).then(|| {
+        is_narrowing(from, target).then(|| {
+            let type_name = LogicalType::from_arrow(target).map_or_else(|| target.to_string(), |name| name.to_string());
+            let name = format!("cast_to_{}", type_name.replace(' ', "_"));
             let signature = Signature::any(1, Volatility::Immutable);
-            ScalarUDF::new_from_impl(Self { target: target.clone(), is_try, keeps_name, signature })
+            ScalarUDF::new_from_impl(Self { name, target: target.clone(), is_try, keeps_name, signature })
         })
     }
 }
 
-impl ScalarUDFImpl for IntegerCast {
-    fn name(&self) -> &'static str {
-        "round_to_integer"
+/// Whether a cast between two types of numbers may change a value or fail.
+fn is_narrowing(from: &DataType, target: &DataType) -> bool {
+    use DataType::{Decimal128, Float32, Float64};
+    match (from, target) {
+        (Float32 | Float64 | Decimal128(..), target) if target.is_integer() => true,
+        (Decimal128(precision, scale), Decimal128(target_precision, target_scale)) => {
+            let has_fewer_integer_digits =
+                i16::from(*target_precision) - i16::from(*target_scale) < i16::from(*precision) - i16::from(*scale);
+            target_scale < scale || has_fewer_integer_digits
+        }
+        (from, Decimal128(precision, scale)) if from.is_integer() => {
+            integer_digits(from) > i16::from(*precision) - i16::from(*scale)
+        }
+        // Unsigned integers are counts, which fit.
+        (DataType::UInt64, DataType::Int64) => false,
+        (from, target) if from.is_integer() && target.is_integer() => from.primitive_width() > target.primitive_width(),
+        _ => false,
+    }
+}
+
+/// Digits of the greatest integer of a type.
+fn integer_digits(data_type: &DataType) -> i16 {
+    match data_type.primitive_width() {
+        Some(1) => 3,
+        Some(2) => 5,
+        Some(4) => 10,
+        _ if data_type.is_unsigned_integer() => 20,
+        _ => 19,
+    }
+}
+
+impl ScalarUDFImpl for NarrowingCast {
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn schema_name(&self, operands: &[Expr]) -> Result<String> {
@@ -69,10 +109,17 @@ impl ScalarUDFImpl for IntegerCast {
         Ok(Arc::new(Field::new(self.name(), self.target.clone(), is_nullable)))
     }
 
+    /// Numbers cast to another type are ordered like the numbers, if none of them becomes null.
+    fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
+        Ok(if self.is_try { SortProperties::Unordered } else { operands[0].sort_properties })
+    }
+
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let cast = |array: &ArrayRef| {
+            let array = if self.target.is_integer() { rounded(array)? } else { Arc::clone(array) };
             let options = CastOptions { safe: self.is_try, ..CastOptions::default() };
-            Ok::<_, datafusion::error::DataFusionError>(cast_with_options(&rounded(array)?, &self.target, &options)?)
+            // Only a value out of range fails.
+            cast_with_options(&array, &self.target, &options).map_err(|_| DataFusionError::from(overflow(&self.target)))
         };
         Ok(match &args.args[0] {
             ColumnarValue::Array(array) => ColumnarValue::Array(cast(array)?),
@@ -92,7 +139,7 @@ fn rounded(array: &ArrayRef) -> Result<ArrayRef> {
         DataType::Float64 => {
             Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
         }
-        DataType::Decimal128(precision, scale) => {
+        DataType::Decimal128(precision, scale) if *scale > 0 => {
             let divisor = 10_i128.pow(scale.unsigned_abs().into());
             let round = |number: i128| {
                 let (quotient, remainder) = (number / divisor, number % divisor);
@@ -119,6 +166,29 @@ mod tests {
         let decimals: ArrayRef = Arc::new(decimals.with_precision_and_scale(5, 2).unwrap());
         let expected = Decimal128Array::from(vec![Some(2), Some(3), Some(-3), Some(-2), Some(0), None, Some(1_000)]);
         assert_eq!(rounded(&decimals).unwrap().as_primitive(), &expected.with_precision_and_scale(5, 0).unwrap());
+    }
+
+    #[test]
+    fn casts_that_keep_every_value_are_not_narrowing() {
+        use DataType::{Decimal128, Float64, Int16, Int32, Int64, UInt64};
+        let cases = [
+            (Decimal128(12, 3), Int64, true),
+            (Float64, Int32, true),
+            (Int32, Int16, true),
+            (Int16, Int32, false),
+            (UInt64, Int64, false),
+            (Int32, Decimal128(12, 2), false),
+            (Int32, Decimal128(9, 0), true),
+            (Int64, Decimal128(20, 1), false),
+            (Decimal128(12, 3), Decimal128(12, 1), true),
+            (Decimal128(12, 3), Decimal128(12, 4), true),
+            (Decimal128(12, 3), Decimal128(13, 4), false),
+            (Int32, Float64, false),
+            (Int64, Int64, false),
+        ];
+        for (from, target, expected) in cases {
+            assert_eq!(is_narrowing(&from, &target), expected, "{from} to {target}");
+        }
     }
 
     #[test]
