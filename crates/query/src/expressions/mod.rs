@@ -1,12 +1,16 @@
-//! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, types of operands, and
-//! options of the parser.
+//! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, operands that are computed
+//! only if they are needed, types of operands and results, and options of the parser.
 
 mod arithmetic;
+mod guards;
 mod intervals;
 mod operand_types;
 mod options;
+mod signed_results;
 mod similar_to;
 
 pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
+pub use guards::Guards;
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
+pub use signed_results::with_signed_results;

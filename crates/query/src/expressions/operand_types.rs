@@ -1,13 +1,15 @@
 //! Types of the operands of an operator, where PostgreSQL and the engine differ.
 //!
-//! A decimal that is compared or combined with a double precision number is cast to double precision. Without this rule
-//! the engine compares them as decimals of 30 digits. Very large numbers overflow these, and very small ones lose their
-//! digits.
+//! A decimal that is compared or combined with a double precision number is cast to double precision: beside operators,
+//! in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the keys of a join. Without this rule the
+//! engine turns both into decimals of 30 digits. Very large numbers overflow these, and very small ones lose their digits.
 //!
 //! Values of different kinds are not compared: `date > 5` is an error. The engine casts one of the two to the type of
 //! the other, and would compare days or text. A string literal takes the type of the other operand.
 //!
 //! `SIMILAR TO` becomes a comparison with a regular expression.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -16,7 +18,9 @@ use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::similar_to::similar_to;
@@ -32,6 +36,14 @@ impl AnalyzerRule for OperandTypes {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
+            let node = match node {
+                LogicalPlan::Union(union) => return Ok(Transformed::yes(widen_union(union)?)),
+                LogicalPlan::Join(mut join) => {
+                    widen_keys(&mut join)?;
+                    LogicalPlan::Join(join)
+                }
+                node => node,
+            };
             let schema = merge_schema(&node.inputs());
             let names = NamePreserver::new(&node);
             let mapped = node.map_expressions(|expression| {
@@ -66,9 +78,87 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
             let changed = widen(&mut parts, Some("="), schema)?;
             changed_if(Expr::InList(InList { expr, list, negated }), changed)
         }
+        Expr::Case(mut case) => {
+            if let Some(operand) = &mut case.expr {
+                let mut parts = vec![operand.as_mut()];
+                parts.extend(case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut()));
+                widen(&mut parts, Some("="), schema)?;
+            }
+            let mut results: Vec<&mut Expr> = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut()).collect();
+            results.extend(case.else_expr.as_deref_mut());
+            widen(&mut results, None, schema)?;
+            Transformed::yes(Expr::Case(case))
+        }
+        Expr::ScalarFunction(mut call) if RETURN_AN_ARGUMENT.contains(&call.func.name()) => {
+            let comparison = (call.func.name() == "nullif").then_some("=");
+            let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), comparison, schema)?;
+            changed_if(Expr::ScalarFunction(call), changed)
+        }
+        Expr::InSubquery(mut test) => {
+            widen_subquery(&mut test.expr, &mut test.subquery, Operator::Eq, schema)?;
+            Transformed::yes(Expr::InSubquery(test))
+        }
+        Expr::SetComparison(mut comparison) => {
+            widen_subquery(&mut comparison.expr, &mut comparison.subquery, comparison.op, schema)?;
+            Transformed::yes(Expr::SetComparison(comparison))
+        }
         Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),
         other => Transformed::no(other),
     })
+}
+
+/// Functions that return one of their arguments.
+const RETURN_AN_ARGUMENT: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
+
+/// Casts the decimal columns of a union's inputs whose column in another input is floating point.
+fn widen_union(union: Union) -> Result<LogicalPlan> {
+    let column_type = |input: &Arc<LogicalPlan>, index: usize| input.schema().field(index).data_type().clone();
+    let is_mixed = |index: &usize| {
+        let types: Vec<_> = union.inputs.iter().map(|input| column_type(input, *index)).collect();
+        types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal)
+    };
+    let columns = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
+    let mixed: Vec<usize> = (0..columns).filter(is_mixed).collect();
+    if mixed.is_empty() {
+        return Ok(LogicalPlan::Union(union));
+    }
+    let inputs = union.inputs.into_iter().map(|input| as_double_precision(input, &mixed)).collect::<Result<_>>()?;
+    Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
+}
+
+/// Casts those of the given columns of a plan that are decimals.
+fn as_double_precision(input: Arc<LogicalPlan>, columns: &[usize]) -> Result<Arc<LogicalPlan>> {
+    let columns = input.schema().iter().enumerate().map(|(index, (relation, field))| {
+        let column = Expr::Column((relation, field).into());
+        match columns.contains(&index) && field.data_type().is_decimal() {
+            true => cast(column, DataType::Float64).alias_qualified(relation.cloned(), field.name()),
+            false => column,
+        }
+    });
+    let projection = Projection::try_new(columns.collect(), Arc::clone(&input))?;
+    Ok(Arc::new(LogicalPlan::Projection(projection)))
+}
+
+/// Casts the pairs of columns on which a join compares two inputs, such as those of `USING` and `INTERSECT`.
+fn widen_keys(join: &mut Join) -> Result<()> {
+    let schema = merge_schema(&[&join.left, &join.right]);
+    for (left, right) in &mut join.on {
+        widen(&mut [left, right], Some("="), &schema)?;
+    }
+    Ok(())
+}
+
+/// Casts the operands of a comparison of an expression with the column of a subquery.
+fn widen_subquery(expression: &mut Expr, subquery: &mut Subquery, operator: Operator, schema: &DFSchema) -> Result<()> {
+    let plan = &subquery.subquery;
+    let schema = schema.join(plan.schema()).unwrap_or_else(|_| schema.clone());
+    let Some(column) = plan.schema().iter().next().map(|column| Expr::Column(column.into())) else { return Ok(()) };
+    let mut compared = column.clone();
+    widen(&mut [expression, &mut compared], Some(&operator.to_string()), &schema)?;
+    if compared != column {
+        subquery.subquery = as_double_precision(Arc::clone(plan), &[0])?;
+    }
+    Ok(())
 }
 
 fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {

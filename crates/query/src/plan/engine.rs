@@ -16,7 +16,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
-use crate::expressions::{CheckedArithmetic, OperandTypes, set_parser_options, with_exact_functions};
+use crate::expressions::{
+    CheckedArithmetic, Guards, OperandTypes, set_parser_options, with_exact_functions, with_signed_results,
+};
 use crate::plan::rules::{
     self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetOperations,
     Subqueries,
@@ -117,7 +119,7 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
-        let state = with_exact_functions(SessionStateBuilder::new().with_default_features())
+        let state = with_signed_results(with_exact_functions(SessionStateBuilder::new().with_default_features()))
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
@@ -131,7 +133,7 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and types of operands
-/// before type coercion, subqueries and checked arithmetic after it.
+/// before type coercion, subqueries, checked arithmetic and guards after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(SetOperations));
@@ -140,6 +142,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(3, Arc::new(OperandTypes));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CheckedArithmetic));
+    rules.push(Arc::new(Guards));
     rules
 }
 

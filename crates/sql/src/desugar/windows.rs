@@ -1,5 +1,5 @@
-//! Windows that refine another one, such as `OVER (w ORDER BY x)`. The planner ignores the name; here the clauses of
-//! the named window are copied.
+//! Windows that name another one, such as `OVER w` and `OVER (w ORDER BY x)`. The planner ignores the name in
+//! refinements and does not know it in `ORDER BY`; here the clauses of the named window are copied.
 //!
 //! ```text
 //! sum(x) OVER (w ORDER BY y) ... WINDOW w AS (PARTITION BY z)    sum(x) OVER (PARTITION BY z ORDER BY y)
@@ -17,7 +17,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::error::SqlError;
 use crate::identifiers::normalize;
 
-/// Replaces refined windows in the `ORDER BY` of a query.
+/// Replaces named windows in the `ORDER BY` of a query.
 pub(super) fn resolve_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     let Query { body, order_by, .. } = query;
     if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
@@ -29,7 +29,7 @@ pub(super) fn resolve_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Replaces refined windows in a `SELECT`. Subqueries have windows of their own.
+/// Replaces named windows in a `SELECT`. Subqueries have windows of their own.
 pub(super) fn resolve_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     let Select { distinct, projection, qualify, named_window, .. } = select;
     resolve_definitions(named_window)?;
@@ -54,7 +54,7 @@ fn resolve_definitions(windows: &mut [NamedWindowDefinition]) -> ControlFlow<Sql
     ControlFlow::Continue(())
 }
 
-/// Visitor that refines the windows of a query, outside of its subqueries.
+/// Visitor that replaces the named windows of a query, outside of its subqueries.
 struct Resolver<'a> {
     windows: &'a [NamedWindowDefinition],
     /// Number of subqueries around the visited expression.
@@ -79,7 +79,8 @@ impl VisitorMut for Resolver<'_> {
         match &mut function.over {
             Some(WindowType::WindowSpec(window)) if self.depth == 0 => refine(window, self.windows),
             Some(WindowType::NamedWindow(name)) if self.depth == 0 => {
-                find(self.windows, name)?;
+                let window = find(self.windows, name)?.clone();
+                function.over = Some(WindowType::WindowSpec(window));
                 ControlFlow::Continue(())
             }
             _ => ControlFlow::Continue(()),

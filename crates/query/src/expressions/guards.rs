@@ -1,0 +1,229 @@
+//! Operands that are computed only for the rows that need them. In `x <> 0 AND 10 / x > 2`, `AND` guards the division;
+//! so do `OR`, the condition of an aggregate's `FILTER`, and `CASE`. The engine computes both operands of `AND` and
+//! `OR` for all rows of a batch, and the arguments of an aggregate also for rows that its filter rejects.
+//!
+//! ```text
+//!   a AND b                    CASE a WHEN true THEN b WHEN false THEN false ELSE b AND NULL END
+//!   a OR b                     CASE a WHEN false THEN b WHEN true THEN true ELSE b OR NULL END
+//!   WHERE a AND b, ON a AND b  a AND CASE a WHEN true THEN b ELSE false END
+//!   sum(x) FILTER (WHERE a)    sum(CASE a WHEN true THEN x END) FILTER (WHERE a)
+//!   CASE WHEN a THEN b END     CASE true WHEN a THEN b END
+//! ```
+//!
+//! Only an operand `b` or `x` that may fail, such as a quotient, is guarded. Conditions of a query stay conjunctions, so
+//! that scans can use each. The form `CASE a WHEN true` is the one that the engine does not turn back into `AND` and
+//! `OR`.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result, TableReference};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+
+use super::arithmetic::{input_schema, is_checked_function};
+
+/// Rule that guards operands. It runs after checked arithmetic.
+#[derive(Debug, Default)]
+pub struct Guards;
+
+impl AnalyzerRule for Guards {
+    fn name(&self) -> &str {
+        "taut_guards"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            let schema = input_schema(&node)?;
+            let names = NamePreserver::new(&node);
+            let is_condition =
+                matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
+            node.map_expressions(|expression| {
+                // Most expressions cannot fail.
+                if !may_fail(&expression, &schema)? {
+                    return Ok(Transformed::no(expression));
+                }
+                let name = names.save(&expression);
+                let guarded = match is_condition {
+                    true => guarded_condition(expression, &schema)?,
+                    false => guarded(expression, &schema)?,
+                };
+                Ok(Transformed::yes(name.restore(guarded)))
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Guards each part of a conjunction that may fail by the parts before it that read the same tables.
+fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
+    let mut parts: Vec<Expr> = Vec::new();
+    for part in split_conjunction_owned(condition) {
+        if !may_fail(&part, schema)? {
+            parts.push(part);
+            continue;
+        }
+        let part = guarded(part, schema)?;
+        let tables = tables(&part);
+        let mut guards = Vec::new();
+        for guard in &parts {
+            let reads_the_same = self::tables(guard).iter().all(|table| tables.contains(table));
+            if reads_the_same && is_guard(guard) && !may_fail(guard, schema)? {
+                guards.push(guard.clone());
+            }
+        }
+        parts.push(match conjunction(guards) {
+            Some(guard) => case(guard, vec![(lit(true), part)], Some(lit(false))),
+            None => part,
+        });
+    }
+    Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
+}
+
+/// Whether a condition may be computed a second time.
+fn is_guard(condition: &Expr) -> bool {
+    let has_query = |part: &Expr| {
+        Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)))
+    };
+    !condition.is_volatile() && !condition.exists(has_query).unwrap_or(true)
+}
+
+/// Tables whose columns an expression reads. `None` stands for columns without a table.
+fn tables(expression: &Expr) -> Vec<Option<TableReference>> {
+    let mut tables: Vec<_> = expression.column_refs().iter().map(|column| column.relation.clone()).collect();
+    tables.sort();
+    tables.dedup();
+    tables
+}
+
+/// Guards the operands in an expression.
+fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let rewritten = expression.transform_up(|part| match part {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
+            if !may_fail(&left, schema)? && may_fail(&right, schema)? && is_guard(&left) && !has_guard(&right) =>
+        {
+            let is_and = op == Operator::And;
+            // Decides alone whether the result is false for AND, and true for OR.
+            let decisive = (lit(!is_and), lit(!is_and));
+            let unknown = BinaryExpr::new(right.clone(), op, Box::new(lit(ScalarValue::Boolean(None))));
+            let branches = vec![(lit(is_and), *right), decisive];
+            Ok(Transformed::yes(case(*left, branches, Some(Expr::BinaryExpr(unknown)))))
+        }
+        Expr::Case(Case { expr: None, when_then_expr, else_expr })
+            if when_then_expr.first().is_some_and(|(_, then)| is_boolean(then, schema)) =>
+        {
+            let operand = Some(Box::new(lit(true)));
+            Ok(Transformed::yes(Expr::Case(Case { expr: operand, when_then_expr, else_expr })))
+        }
+        Expr::AggregateFunction(mut call) => {
+            if let Some(filter) = &call.params.filter {
+                guard_arguments(&mut call.params.args, filter, schema)?;
+            }
+            Ok(Transformed::yes(Expr::AggregateFunction(call)))
+        }
+        Expr::WindowFunction(mut call) => {
+            if let Some(filter) = &call.params.filter {
+                guard_arguments(&mut call.params.args, filter, schema)?;
+            }
+            Ok(Transformed::yes(Expr::WindowFunction(call)))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(rewritten.data)
+}
+
+/// Computes arguments only for rows that a filter accepts.
+fn guard_arguments(arguments: &mut [Expr], filter: &Expr, schema: &DFSchema) -> Result<()> {
+    for argument in arguments {
+        if may_fail(argument, schema)? && is_guard(filter) {
+            let value = std::mem::take(argument);
+            *argument = case(filter.clone(), vec![(lit(true), value)], None);
+        }
+    }
+    Ok(())
+}
+
+fn case(operand: Expr, branches: Vec<(Expr, Expr)>, otherwise: Option<Expr>) -> Expr {
+    let branches = branches.into_iter().map(|(when, then)| (Box::new(when), Box::new(then))).collect();
+    Expr::Case(Case { expr: Some(Box::new(operand)), when_then_expr: branches, else_expr: otherwise.map(Box::new) })
+}
+
+/// Whether an expression contains a guard. A guarded operand occurs twice, so nested guards would grow exponentially.
+fn has_guard(expression: &Expr) -> bool {
+    expression.exists(|part| Ok(matches!(part, Expr::Case(Case { expr: Some(_), .. })))).unwrap_or(true)
+}
+
+fn is_boolean(expression: &Expr, schema: &DFSchema) -> bool {
+    expression.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean)
+}
+
+/// Whether an expression of columns may fail for some values: arithmetic, quotients, and casts that not every value
+/// has.
+fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
+    let mut found = false;
+    expression.apply(|part| {
+        let is_fallible = match part {
+            Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, .. }) => true,
+            Expr::ScalarFunction(call) => is_checked_function(&call.func),
+            Expr::Cast(Cast { expr, field }) => is_text(&expr.get_type(schema)?) && !is_text(field.data_type()),
+            _ => false,
+        };
+        found |= is_fallible && !part.column_refs().is_empty();
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::logical_expr::not;
+    use datafusion::prelude::col;
+
+    use super::*;
+
+    fn schema() -> DFSchema {
+        let field = |name| Field::new(name, DataType::Int32, true);
+        DFSchema::try_from(Schema::new(vec![field("x"), field("y")])).unwrap()
+    }
+
+    #[test]
+    fn operands_that_may_fail_are_guarded() {
+        let quotient = || (lit(10) / col("x")).gt(lit(2));
+        let cases = [
+            (
+                col("y").eq(lit(0)).or(quotient()),
+                "CASE y = Int32(0) WHEN Boolean(false) THEN Int32(10) / x > Int32(2) WHEN Boolean(true) THEN Boolean(true) \
+                 ELSE Int32(10) / x > Int32(2) OR Boolean(NULL) END",
+            ),
+            (
+                not(col("y").eq(lit(0)).and(quotient())),
+                "NOT CASE y = Int32(0) WHEN Boolean(true) THEN Int32(10) / x > Int32(2) WHEN Boolean(false) \
+                 THEN Boolean(false) ELSE Int32(10) / x > Int32(2) AND Boolean(NULL) END",
+            ),
+            (quotient().and(col("y").eq(lit(0))), "Int32(10) / x > Int32(2) AND y = Int32(0)"),
+            (col("y").eq(lit(0)).or((lit(10) / lit(0)).gt(col("x"))), "y = Int32(0) OR Int32(10) / Int32(0) > x"),
+        ];
+        for (expression, expected) in cases {
+            assert_eq!(guarded(expression, &schema()).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn conditions_stay_conjunctions() {
+        let condition = col("y").eq(lit(0)).and((lit(10) / col("x")).gt(lit(2))).and(col("x").lt(lit(3)));
+        // Both columns have no table, so the first condition guards the second.
+        assert_eq!(
+            guarded_condition(condition, &schema()).unwrap().to_string(),
+            "y = Int32(0) AND CASE y = Int32(0) WHEN Boolean(true) THEN Int32(10) / x > Int32(2) ELSE Boolean(false) END \
+             AND x < Int32(3)"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Results of functions that count, in the types that PostgreSQL gives them. The engine returns unsigned integers: the
+//! difference of two row numbers would be an error, and a table created from one would have a decimal column.
+//!
+//! ```text
+//!   row_number, rank, dense_rank                                    bigint
+//!   approx_distinct, regr_count                                     bigint
+//!   ntile, array_length, array_ndims, array_position, cardinality   integer
+//! ```
+//!
+//! Calls of window functions and aggregates are cast; the other functions are replaced.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::functions_nested::{cardinality, dimension, length, position};
+use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast,
+};
+
+/// Adds the functions to a state.
+pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilder {
+    state.expr_planners().get_or_insert_default().push(Arc::new(SignedResults));
+    let functions = [
+        length::array_length_udf(),
+        dimension::array_ndims_udf(),
+        position::array_position_udf(),
+        cardinality::cardinality_udf(),
+    ];
+    let functions = functions.map(|engine| Arc::new(ScalarUDF::new_from_impl(IntegerResult { engine })));
+    state.scalar_functions().get_or_insert_default().extend(functions);
+    state
+}
+
+/// Casts calls of window functions and aggregates.
+#[derive(Debug)]
+struct SignedResults;
+
+impl ExprPlanner for SignedResults {
+    fn plan_window(&self, raw: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        let data_type = match raw.func_def.name() {
+            "row_number" | "rank" | "dense_rank" | "approx_distinct" | "regr_count" => DataType::Int64,
+            "ntile" => DataType::Int32,
+            _ => return Ok(PlannerResult::Original(raw)),
+        };
+        let RawWindowExpr { func_def, args, partition_by, order_by, window_frame, filter, null_treatment, distinct } =
+            raw;
+        let params =
+            WindowFunctionParams { args, partition_by, order_by, window_frame, filter, null_treatment, distinct };
+        let call = Expr::WindowFunction(Box::new(WindowFunction { fun: func_def, params }));
+        Ok(PlannerResult::Planned(cast(call, data_type)))
+    }
+
+    fn plan_aggregate(&self, raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
+        if !matches!(raw.func.name(), "approx_distinct" | "regr_count") {
+            return Ok(PlannerResult::Original(raw));
+        }
+        let RawAggregateExpr { func, args, distinct, filter, order_by, null_treatment } = raw;
+        let call = AggregateFunction::new_udf(func, args, distinct, filter, order_by, null_treatment);
+        Ok(PlannerResult::Planned(cast(Expr::AggregateFunction(call), DataType::Int64)))
+    }
+}
+
+/// A function of the engine whose result is cast to an integer.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntegerResult {
+    engine: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for IntegerResult {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.engine.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.engine.signature()
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.engine.coerce_types(types)
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int32)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let field = self.engine.return_field_from_args(args)?;
+        Ok(Arc::new(Field::new(field.name(), DataType::Int32, field.is_nullable())))
+    }
+
+    fn is_strict(&self) -> bool {
+        self.engine.is_strict()
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        args.return_field = self.engine.return_field_from_args(ReturnFieldArgs {
+            arg_fields: &args.arg_fields,
+            scalar_arguments: &vec![None; args.arg_fields.len()],
+        })?;
+        self.engine.invoke_with_args(args)?.cast_to(&DataType::Int32, None)
+    }
+}
