@@ -94,6 +94,8 @@ where
         runner.add_label(label);
     }
     if options.valuewise {
+        // The corpora state more than eight values by their hash.
+        runner.with_hash_threshold(8);
         // The runner has no setter for the result mode, but a control record sets it.
         let mode = sqllogictest::Control::ResultMode(sqllogictest::ResultMode::ValueWise);
         let _ = runner.run(Record::Control(mode));
