@@ -248,7 +248,7 @@ def test_all_loads_check_constraints(database, tmp_path):
     con = taut.connect(database)
     con.sql("CREATE TABLE p (k bigint PRIMARY KEY)")
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, p bigint REFERENCES p, v bigint DEFAULT 3 CHECK (v < 100000))")
-    con.sql("INSERT INTO p SELECT value FROM generate_series(0, 99999)")
+    con.sql("INSERT INTO p SELECT k FROM generate_series(0, 99999) AS k")
     valid = {"k": list(range(20_000)), "p": list(range(20_000)), "v": list(range(20_000))}
 
     def load_functions(columns):

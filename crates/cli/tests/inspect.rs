@@ -8,7 +8,7 @@ use common::{block_files, csv, scratch, taut};
 
 const TABLE: &str = "
     create table t with (layout = 'groups', groups = '(id,kind),(name)', sort_by = 'id', block_size = '128KiB')
-    as select value as id, value % 3 as kind, 'name ' || (value % 50) as name from generate_series(1, 40000)";
+    as select id, id % 3 as kind, 'name ' || (id % 50) as name from generate_series(1, 40000) as s(id)";
 
 #[test]
 fn a_table_is_drawn() {

@@ -1,8 +1,13 @@
 //! Rewrites syntax that the planner does not support into equivalent syntax.
 
+mod date_patterns;
+mod expression_names;
+mod fetch;
 mod function_names;
+mod operators;
 mod output_names;
 mod row_values;
+mod tables;
 mod unions;
 mod values;
 mod windows;
@@ -11,7 +16,8 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, TableFactor, UnaryOperator, Value, VisitMut,
+    VisitorMut,
 };
 
 use crate::error::SqlError;
@@ -44,14 +50,23 @@ impl VisitorMut for Desugar {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        expression_names::name_in_with(query);
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
+        fetch::rewrite(query)?;
         windows::resolve_in_query(query)
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+        expression_names::name_in_statement(statement);
         row_values::rewrite_in_statement(statement);
         ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<SqlError> {
+        expression_names::name_in_table(table);
+        tables::name_column(table);
+        tables::sample(table)
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
@@ -67,15 +82,17 @@ impl VisitorMut for Desugar {
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
+            operators::use_engine_name(function);
             self.function_depth -= 1;
             if self.function_depth > 0 {
                 function_names::use_canonical_name(function);
             }
         }
         cast_exponent_literal(expression);
+        operators::rewrite(expression);
         regroup_distinct_from(expression);
         row_values::rewrite_comparison(expression);
-        ControlFlow::Continue(())
+        date_patterns::rewrite(expression)
     }
 }
 
@@ -145,20 +162,30 @@ mod tests {
             ("SELECT a, b, t.a, u.a", "SELECT a, b, t.a AS \"a_1\", u.a AS \"a_2\""),
             ("SELECT t.a, u.a", "SELECT t.a, u.a"),
             ("SELECT t.a, u.a, t.a", "SELECT t.a, u.a, t.a AS \"a_1\""),
-            ("SELECT 1, 1, 1 AS x, 2 AS X", "SELECT 1, 1 AS \"1_1\", 1 AS x, 2 AS \"x_1\""),
+            ("SELECT 1, 1, 1 AS x, 2 AS X", "SELECT 1 AS \"1\", 1 AS \"1_1\", 1 AS x, 2 AS \"x_1\""),
             ("SELECT a AS a_1, a, a", "SELECT a AS a_1, a, a AS \"a_2\""),
             ("SELECT a AS \"A\", a", "SELECT a AS \"A\", a"),
-            ("SELECT *, a, a + 1", "SELECT *, a AS \"a_1\", a + 1"),
+            ("SELECT *, a, a + 1", "SELECT *, a AS \"a_1\", a + 1 AS \"a + 1\""),
             ("SELECT t.*, a, t.a, u.a", "SELECT t.*, a, t.a AS \"a_1\", u.a AS \"a_2\""),
             (
                 "SELECT (SELECT x FROM (SELECT y, y) AS q(x, z))",
-                "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z))",
+                "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z)) \
+                 AS \"(SELECT x FROM (SELECT y, y) AS q(x, z))\"",
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
-            ("SELECT a IS DISTINCT FROM b AND c OR d", "SELECT (a IS DISTINCT FROM b) AND c OR d"),
-            ("SELECT ifnull(abs(IFNULL(a, 1)), ifnull)", "SELECT ifnull(abs(nvl(a, 1)), ifnull)"),
-            ("SELECT ifnull(a, 1) + ifnull(b, 2)", "SELECT ifnull(a, 1) + ifnull(b, 2)"),
+            ("SELECT x WHERE a IS DISTINCT FROM b AND c OR d", "SELECT x WHERE (a IS DISTINCT FROM b) AND c OR d"),
+            ("SELECT x WHERE ifnull(abs(IFNULL(a, 1)), ifnull)", "SELECT x WHERE ifnull(abs(nvl(a, 1)), ifnull)"),
+            ("SELECT x WHERE ifnull(a, 1) + ifnull(b, 2)", "SELECT x WHERE ifnull(a, 1) + ifnull(b, 2)"),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
+            (
+                "SELECT SUM(x), a::bigint, (t.B) ORDER BY SUM(x), a + 1",
+                "SELECT SUM(x) AS \"sum(x)\", a::BIGINT AS \"a\", (t.B) AS \"b\" ORDER BY 1, a + 1",
+            ),
+            (
+                "WITH q AS (SELECT -1) SELECT x IN (SELECT y + 1) AS i FROM (SELECT 'x' UNION SELECT y + 1) AS r",
+                "WITH q AS (SELECT -1 AS \"-1\") SELECT x IN (SELECT y + 1) AS i \
+                 FROM (SELECT 'x' AS \"'x'\" UNION SELECT y + 1) AS r",
+            ),
             (
                 "SELECT x WHERE (a, b, c) <= (1, 2, 3)",
                 "SELECT x WHERE (a < 1 OR a = 1 AND (b < 2 OR b = 2 AND (c <= 3)))",
@@ -175,8 +202,8 @@ mod tests {
                  VALUES (3, CAST('1e2' AS DOUBLE PRECISION))",
             ),
             (
-                "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c), v AS (w)",
-                "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t WINDOW w AS (PARTITION BY c), v AS (PARTITION BY c)",
+                "SELECT sum(a) OVER (w ORDER BY b) AS s FROM t WINDOW w AS (PARTITION BY c), v AS (w)",
+                "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) AS s FROM t WINDOW w AS (PARTITION BY c), v AS (PARTITION BY c)",
             ),
             ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
         ] {

@@ -20,9 +20,9 @@ pub fn column(relation: &str, name: &str) -> Expr {
     Expr::CompoundIdentifier(vec![quoted(relation), quoted(name)])
 }
 
-/// A call of a function with one argument.
-pub fn call(function: &str, value: Expr) -> Expr {
-    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+/// A call of a function.
+pub fn call(function: &str, arguments: Vec<Expr>) -> Expr {
+    let args = arguments.into_iter().map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(value))).collect();
     Expr::Function(Function {
         name: ObjectName(vec![ObjectNamePart::Identifier(quoted(function))]),
         uses_odbc_syntax: false,

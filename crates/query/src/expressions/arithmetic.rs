@@ -19,7 +19,6 @@
 mod average;
 mod division;
 mod kernels;
-mod narrowing_cast;
 mod program;
 mod rounding;
 mod sum;
@@ -48,9 +47,9 @@ use datafusion::physical_expr::ScalarFunctionExpr;
 
 use self::division::PRECISION;
 use self::kernels::has_rounded_product;
-use self::narrowing_cast::NarrowingCast;
 use self::program::Program;
 use self::rounding::Rounding;
+use super::casts::CheckedCast;
 use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
 
@@ -173,14 +172,14 @@ impl Rewriter<'_> {
             }
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
-                match NarrowingCast::udf(&from, field.data_type(), false, self.keeps_names) {
+                match CheckedCast::udf(&from, field.data_type(), false, self.keeps_names) {
                     Some(function) => function.call(vec![*expr]),
                     None => Expr::Cast(Cast { expr, field }),
                 }
             }
             Expr::TryCast(TryCast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
-                match NarrowingCast::udf(&from, field.data_type(), true, self.keeps_names) {
+                match CheckedCast::udf(&from, field.data_type(), true, self.keeps_names) {
                     Some(function) => function.call(vec![*expr]),
                     None => Expr::TryCast(TryCast { expr, field }),
                 }
@@ -189,7 +188,7 @@ impl Rewriter<'_> {
             Expr::ScalarFunction(mut call) if call.func.name() == "arrow_cast" => {
                 let target = Expr::ScalarFunction(call.clone()).get_type(self.schema)?;
                 let from = call.args[0].get_type(self.schema)?;
-                match NarrowingCast::udf(&from, &target, false, self.keeps_names) {
+                match CheckedCast::udf(&from, &target, false, self.keeps_names) {
                     Some(function) => function.call(vec![call.args.swap_remove(0)]),
                     None => Expr::ScalarFunction(call),
                 }
@@ -230,11 +229,11 @@ impl Rewriter<'_> {
                     return Ok(operand);
                 }
                 let data_type = field.data_type().clone();
-                let expression =
-                    match NarrowingCast::udf(&operand.data_type, field.data_type(), false, self.keeps_names) {
-                        Some(function) => function.call(vec![operand.expression]),
-                        None => Expr::Cast(Cast { expr: Box::new(operand.expression), field }),
-                    };
+                let expression = match CheckedCast::udf(&operand.data_type, field.data_type(), false, self.keeps_names)
+                {
+                    Some(function) => function.call(vec![operand.expression]),
+                    None => Expr::Cast(Cast { expr: Box::new(operand.expression), field }),
+                };
                 Ok(Typed { expression, data_type, levels: 0 })
             }
             other => {
@@ -271,7 +270,7 @@ pub(super) fn is_checked_function(function: &ScalarUDF) -> bool {
     function.is::<BinaryFunction>()
         || function.is::<Negate>()
         || function.is::<Program>()
-        || function.is::<NarrowingCast>()
+        || function.is::<CheckedCast>()
         || division::is_division(function)
 }
 

@@ -2,6 +2,8 @@
 //! only if they are needed, types of operands and results, and options of the parser.
 
 mod arithmetic;
+mod casts;
+mod dates;
 mod guards;
 mod intervals;
 mod operand_types;
@@ -10,6 +12,7 @@ mod signed_results;
 mod similar_to;
 
 pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
+pub use dates::{read as read_dates, with_dates};
 pub use guards::Guards;
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;

@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::dates::is_temporal;
 use super::similar_to::similar_to;
 
 /// Rule that casts decimals and checks comparisons. It runs before the engine's own type coercion.
@@ -182,11 +183,21 @@ fn widen(parts: &mut [&mut Expr], comparison: Option<&str>, schema: &DFSchema) -
         }
     }
     let mut changed = false;
-    // The engine has no implicit cast from text to boolean.
-    if comparison.is_some() && types.contains(&Some(DataType::Boolean)) {
+    // The engine has no implicit cast from text to boolean, and reads dates as nanoseconds.
+    let literal_type = types.iter().flatten().find(|part| **part == DataType::Boolean || is_temporal(part));
+    if let Some(literal_type) = literal_type {
         for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
             let literal = std::mem::take(*part);
-            **part = cast(literal, DataType::Boolean);
+            **part = cast(literal, literal_type.clone());
+            changed = true;
+        }
+    }
+    // The engine compares dates with timestamps as nanoseconds.
+    let timestamp = types.iter().flatten().find(|part| matches!(part, DataType::Timestamp(..)));
+    if let (Some(timestamp), true) = (timestamp, types.contains(&Some(DataType::Date32))) {
+        for (part, _) in parts.iter_mut().zip(&types).filter(|(_, part)| **part == Some(DataType::Date32)) {
+            let date = std::mem::take(*part);
+            **part = cast(date, timestamp.clone());
             changed = true;
         }
     }

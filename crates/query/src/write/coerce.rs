@@ -15,6 +15,7 @@ use taut_types::{LogicalType, Schema};
 
 use crate::constraints::Checks;
 use crate::error::{QueryError, Violation};
+use crate::expressions::read_dates;
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
@@ -125,6 +126,10 @@ impl Coercion {
 /// # Errors
 /// If a value does not fit the type, or a number would be truncated.
 pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
+    let is_text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    if is_text && target.is_temporal() {
+        return read_dates(array, target, false);
+    }
     let cast = cast_with_options(array, target, &STRICT)?;
     match first_lossy_row(array, &cast)? {
         Some(row) => {

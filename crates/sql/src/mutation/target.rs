@@ -31,7 +31,7 @@ impl TargetColumn<'_> {
     /// Casts an expression to the type of the column.
     pub(super) fn cast(&self, expression: Expr) -> Expr {
         if let Some(function) = self.logical_type.and_then(assignment_function) {
-            return call(function, expression);
+            return call(function, vec![expression]);
         }
         match self.logical_type.and_then(sql_type) {
             Some(data_type) => {

@@ -1,5 +1,5 @@
-//! Casts of numbers to types that cannot hold every value: from fractions to integers, to smaller integers, and to
-//! decimals of fewer digits.
+//! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
+//! every value, and casts between text and dates, times and intervals (see [`super::dates`]).
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
 //! even. The engine's own cast cuts the fraction.
@@ -9,8 +9,9 @@
 //!   -2.5::int   -3        3.5::double precision::int     4
 //! ```
 //!
-//! The other casts are those of the engine, but functions: in a comparison with a literal the engine would drop a cast
-//! of the column, and cast the literal instead. `x::decimal(12, 1) = 10.3` would not find 10.26.
+//! Casts to smaller integers, and to decimals of fewer digits, are those of the engine, but functions: in a comparison
+//! with a literal the engine would drop a cast of the column, and cast the literal instead. `x::decimal(12, 1) = 10.3`
+//! would not find 10.26.
 
 use std::sync::Arc;
 
@@ -24,11 +25,12 @@ use datafusion::logical_expr::{
 };
 use taut_types::LogicalType;
 
-use super::overflow;
+use super::arithmetic::overflow;
+use super::dates;
 
 /// The function that casts.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct NarrowingCast {
+pub(super) struct CheckedCast {
     /// Name of the function, with the target.
     name: String,
     target: DataType,
@@ -39,10 +41,10 @@ pub(super) struct NarrowingCast {
     signature: Signature,
 }
 
-impl NarrowingCast {
+impl CheckedCast {
     /// The function for a cast between two types. `None` if the engine's cast is the same.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        is_narrowing(from, target).then(|| {
+        (is_narrowing(from, target) || dates::is_text_cast(from, target)).then(|| {
             let type_name = LogicalType::from_arrow(target).map_or_else(|| target.to_string(), |name| name.to_string());
             let name = format!("cast_to_{}", type_name.replace(' ', "_"));
             let signature = Signature::any(1, Volatility::Immutable);
@@ -56,6 +58,7 @@ fn is_narrowing(from: &DataType, target: &DataType) -> bool {
     use DataType::{Decimal128, Float32, Float64};
     match (from, target) {
         (Float32 | Float64 | Decimal128(..), target) if target.is_integer() => true,
+        (Float64 | Decimal128(..), Float32) => true,
         (Decimal128(precision, scale), Decimal128(target_precision, target_scale)) => {
             let has_fewer_integer_digits =
                 i16::from(*target_precision) - i16::from(*target_scale) < i16::from(*precision) - i16::from(*scale);
@@ -82,7 +85,7 @@ fn integer_digits(data_type: &DataType) -> i16 {
     }
 }
 
-impl ScalarUDFImpl for NarrowingCast {
+impl ScalarUDFImpl for CheckedCast {
     fn name(&self) -> &str {
         &self.name
     }
@@ -111,15 +114,27 @@ impl ScalarUDFImpl for NarrowingCast {
 
     /// Numbers cast to another type are ordered like the numbers, if none of them becomes null.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
-        Ok(if self.is_try { SortProperties::Unordered } else { operands[0].sort_properties })
+        let is_monotonic = self.target.is_numeric() && !self.is_try;
+        Ok(if is_monotonic { operands[0].sort_properties } else { SortProperties::Unordered })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let cast = |array: &ArrayRef| {
+            if dates::is_text(array.data_type()) {
+                return Ok(dates::read(array, &self.target, self.is_try)?);
+            }
+            if dates::is_temporal(array.data_type()) {
+                return Ok(dates::write(array, &self.target)?);
+            }
             let array = if self.target.is_integer() { rounded(array)? } else { Arc::clone(array) };
             let options = CastOptions { safe: self.is_try, ..CastOptions::default() };
             // Only a value out of range fails.
-            cast_with_options(&array, &self.target, &options).map_err(|_| DataFusionError::from(overflow(&self.target)))
+            let out_of_range = || DataFusionError::from(overflow(&self.target));
+            let values = cast_with_options(&array, &self.target, &options).map_err(|_| out_of_range())?;
+            if !self.is_try && self.target == DataType::Float32 && has_new_infinity(&array, &values) {
+                return Err(out_of_range());
+            }
+            Ok(values)
         };
         Ok(match &args.args[0] {
             ColumnarValue::Array(array) => ColumnarValue::Array(cast(array)?),
@@ -128,6 +143,17 @@ impl ScalarUDFImpl for NarrowingCast {
             }
         })
     }
+}
+
+/// Whether a finite number became infinite in a cast to single precision.
+fn has_new_infinity(from: &ArrayRef, to: &ArrayRef) -> bool {
+    let to = to.as_primitive::<Float32Type>();
+    let is_infinite = |row: usize| to.is_valid(row) && to.value(row).is_infinite();
+    let was_finite = |row: usize| match from.as_primitive_opt::<Float64Type>() {
+        Some(from) => from.value(row).is_finite(),
+        None => true,
+    };
+    (0..to.len()).any(|row| is_infinite(row) && was_finite(row))
 }
 
 /// The numbers of an array without fractions, in the same type or as decimals of scale 0.

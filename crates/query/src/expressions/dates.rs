@@ -1,0 +1,149 @@
+//! Dates, times and intervals as text, in PostgreSQL's forms, and their types.
+//!
+//! The engine reads timestamps only with seconds, applies offsets to timestamps without a zone, takes `'42'` for 42
+//! months, and writes `2024-01-05T10:00:00`. Its timestamps have nanoseconds, so that 1500-01-01 is out of range; here
+//! the type `timestamp` has microseconds, as stored columns have.
+
+mod interval;
+mod operators;
+mod parse;
+mod write;
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewBuilder, Time64MicrosecondArray,
+    Time64NanosecondArray, TimestampMicrosecondArray,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
+};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
+use taut_types::LogicalType;
+
+/// Adds the types and operators of dates to a state.
+pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
+    // The engine's own planner accepts every EXTRACT, so this one is asked before it.
+    state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
+    state.with_type_planner(Arc::new(MicrosecondTimestamps))
+}
+
+/// Plans the type `timestamp` with microseconds.
+#[derive(Debug)]
+struct MicrosecondTimestamps;
+
+impl TypePlanner for MicrosecondTimestamps {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
+        let logical = match sql_type {
+            SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+            | SqlType::Datetime(None | Some(6)) => LogicalType::Timestamp,
+            SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+                LogicalType::TimestampTz
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(Field::new("", logical.arrow(), true))))
+    }
+}
+
+/// Whether a cast between two types reads or writes the text of a date, a time or an interval.
+pub(super) fn is_text_cast(from: &DataType, target: &DataType) -> bool {
+    (is_text(from) && is_temporal(target)) || (is_temporal(from) && is_text(target))
+}
+
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Whether a type is one that this module reads and writes.
+pub(super) fn is_temporal(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Date32
+            | DataType::Timestamp(..)
+            | DataType::Time64(_)
+            | DataType::Interval(IntervalUnit::MonthDayNano)
+    )
+}
+
+/// Reads texts as dates, times or intervals. With `is_try`, a text that is none becomes null.
+///
+/// # Errors
+/// If a text is not a value of the type, unless `is_try`.
+pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
+    let texts = cast(texts, &DataType::Utf8View)?;
+    let texts = texts.as_string_view();
+    let values: ArrayRef = match target {
+        DataType::Date32 => Arc::new(Date32Array::from(all(texts, target, is_try, |text| {
+            parse::instant(text).map(|instant| instant.days())
+        })?)),
+        DataType::Timestamp(_, zone) => {
+            let has_zone = zone.is_some();
+            let micros = all(texts, target, is_try, |text| parse::instant(text)?.micros(has_zone))?;
+            Arc::new(TimestampMicrosecondArray::from(micros).with_timezone_opt(zone.clone()))
+        }
+        DataType::Time64(TimeUnit::Nanosecond) => {
+            let nanos = |text: &str| parse::time_of_day(text).map(|micros| micros * 1_000);
+            Arc::new(Time64NanosecondArray::from(all(texts, target, is_try, nanos)?))
+        }
+        DataType::Time64(_) => Arc::new(Time64MicrosecondArray::from(all(texts, target, is_try, parse::time_of_day)?)),
+        _ => Arc::new(IntervalMonthDayNanoArray::from(all(texts, target, is_try, interval::parse)?)),
+    };
+    cast(&values, target)
+}
+
+/// The values of all texts.
+fn all<T>(
+    texts: &datafusion::arrow::array::StringViewArray,
+    target: &DataType,
+    is_try: bool,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<Option<T>>, ArrowError> {
+    let value = |text: Option<&str>| match text.map(|text| (text, parse(text))) {
+        None => Ok(None),
+        Some((_, Some(value))) => Ok(Some(value)),
+        Some((_, None)) if is_try => Ok(None),
+        // Worded like Arrow's own error, so that it gets the SQLSTATE of a text that is no value.
+        Some((text, None)) => {
+            Err(ArrowError::CastError(format!("Cannot cast string '{text}' to value of {target} type")))
+        }
+    };
+    texts.iter().map(value).collect()
+}
+
+/// Writes dates, times and intervals as text.
+///
+/// # Errors
+/// If a value is out of the range of dates.
+pub fn write(values: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
+    let mut texts = StringViewBuilder::with_capacity(values.len());
+    let mut append = |text: Option<String>| texts.append_option(text);
+    match values.data_type() {
+        DataType::Date32 => values.as_primitive::<Date32Type>().iter().for_each(|day| append(day.map(write::date))),
+        DataType::Timestamp(_, zone) => {
+            let micros = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?;
+            let zone = zone.as_ref().map(|zone| zone.parse()).transpose()?;
+            let write = |micros: i64| write::timestamp(micros, zone);
+            micros.as_primitive::<TimestampMicrosecondType>().iter().for_each(|micros| append(micros.map(write)));
+        }
+        DataType::Time64(_) => {
+            let micros = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
+            micros
+                .as_primitive::<Time64MicrosecondType>()
+                .iter()
+                .for_each(|micros| append(micros.map(write::time_of_day)));
+        }
+        _ => values
+            .as_primitive::<IntervalMonthDayNanoType>()
+            .iter()
+            .for_each(|value| append(value.map(interval::write))),
+    }
+    let texts: ArrayRef = Arc::new(texts.finish());
+    cast(&texts, target)
+}

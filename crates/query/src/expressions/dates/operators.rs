@@ -1,0 +1,166 @@
+//! Operators of dates and intervals whose types differ from the engine's.
+//!
+//! ```text
+//!   date '2024-01-05' + interval '1 hour'    2024-01-05 01:00:00, a timestamp
+//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date: whole days of a literal keep the type, so that filters
+//!                                            on columns of dates stay comparisons of dates
+//!   interval '1 day' * 1.5                   1 day 12:00:00
+//!   interval '1 day' < '25 hours'            the text is read as an interval
+//!   extract(second FROM x)                   with the fraction
+//! ```
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray};
+use datafusion::arrow::compute::kernels::arity::try_binary;
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::datetime::date_part;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast, lit,
+};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use taut_types::LogicalType;
+
+use super::{interval, is_temporal};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+/// Type of a number of microseconds, and of seconds with six digits.
+const MICROSECONDS: DataType = DataType::Decimal128(16, 0);
+
+static SCALE: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    ScalarUDF::new_from_impl(Scale {
+        signature: Signature::exact(vec![INTERVAL, DataType::Float64], Volatility::Immutable),
+    })
+});
+
+/// Plans operators of dates and intervals.
+#[derive(Debug)]
+pub struct DateOperators;
+
+impl ExprPlanner for DateOperators {
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        let is_second = match args.first() {
+            Some(Expr::Literal(ScalarValue::Utf8(Some(field)), _)) => field.eq_ignore_ascii_case("second"),
+            _ => false,
+        };
+        if !is_second {
+            return Ok(PlannerResult::Original(args));
+        }
+        let [_, value] = args.as_slice() else { return Ok(PlannerResult::Original(args)) };
+        let micros = date_part().call(vec![lit("microsecond"), value.clone()]);
+        let micro = lit(ScalarValue::Decimal128(Some(1), 6, 6));
+        let seconds = BinaryExpr::new(Box::new(cast(micros, MICROSECONDS)), Operator::Multiply, Box::new(micro));
+        Ok(PlannerResult::Planned(Expr::BinaryExpr(seconds)))
+    }
+
+    fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let (Ok(left_type), Ok(right_type)) = (raw.left.get_type(schema), raw.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(raw));
+        };
+        if !is_temporal(&left_type) && !is_temporal(&right_type) {
+            return Ok(PlannerResult::Original(raw));
+        }
+        let RawBinaryExpr { left, op, right } = raw;
+        Ok(match (&op, &left_type, &right_type) {
+            (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Date32, DataType::Interval(_))
+                if !has_whole_days(&right) =>
+            {
+                PlannerResult::Original(RawBinaryExpr { left: cast(left, LogicalType::Timestamp.arrow()), op, right })
+            }
+            (BinaryOperator::Plus, DataType::Interval(_), DataType::Date32) if !has_whole_days(&left) => {
+                PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
+            }
+            (BinaryOperator::Multiply, DataType::Interval(_), number) if number.is_numeric() => {
+                PlannerResult::Planned(SCALE.call(vec![left, cast(right, DataType::Float64)]))
+            }
+            (BinaryOperator::Multiply, number, DataType::Interval(_)) if number.is_numeric() => {
+                PlannerResult::Planned(SCALE.call(vec![right, cast(left, DataType::Float64)]))
+            }
+            (BinaryOperator::Divide, DataType::Interval(_), number) if number.is_numeric() => {
+                let inverse =
+                    BinaryExpr::new(Box::new(lit(1.0)), Operator::Divide, Box::new(cast(right, DataType::Float64)));
+                PlannerResult::Planned(SCALE.call(vec![left, Expr::BinaryExpr(inverse)]))
+            }
+            (operator, DataType::Interval(_), _) if is_comparison(operator) && is_text_literal(&right) => {
+                PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, INTERVAL) })
+            }
+            (operator, _, DataType::Interval(_)) if is_comparison(operator) && is_text_literal(&left) => {
+                PlannerResult::Original(RawBinaryExpr { left: cast(left, INTERVAL), op, right })
+            }
+            _ => PlannerResult::Original(RawBinaryExpr { left, op, right }),
+        })
+    }
+}
+
+/// Whether an expression is a literal of months and days.
+fn has_whole_days(interval: &Expr) -> bool {
+    match interval {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds == 0,
+        _ => false,
+    }
+}
+
+fn is_comparison(operator: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+fn is_text_literal(expression: &Expr) -> bool {
+    matches!(expression, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
+/// The product of an interval and a number.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Scale {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Scale {
+    fn name(&self) -> &'static str {
+        "scale_interval"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), INTERVAL, is_nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|operand| matches!(operand, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let (intervals, factors) = (args.args[0].to_array(rows)?, args.args[1].to_array(rows)?);
+        let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+        let factors = factors.as_primitive::<Float64Type>();
+        let products: IntervalMonthDayNanoArray = try_binary(intervals, factors, product)?;
+        let products: ArrayRef = Arc::new(products);
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&products, 0)?),
+            false => ColumnarValue::Array(products),
+        })
+    }
+}
+
+fn product(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano, ArrowError> {
+    if factor.is_infinite() {
+        return Err(ArrowError::DivideByZero);
+    }
+    interval::scale(interval, factor).ok_or_else(|| ArrowError::ArithmeticOverflow("interval out of range".to_owned()))
+}

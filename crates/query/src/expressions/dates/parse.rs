@@ -1,0 +1,281 @@
+//! Reads dates and times in PostgreSQL's forms, with the order month, day, year where the text leaves it open.
+//!
+//! ```text
+//!   dates    2024-01-05   2024/1/5   20240105   1/5/2024   Jan 5, 2024   5-Jan-2024
+//!   times    10:00   10:00:05.25   1:30 PM   100005
+//!   zones    Z   +02   -05:30   Europe/Zurich
+//! ```
+
+use chrono::{NaiveDate, NaiveDateTime, Offset, TimeZone};
+use datafusion::arrow::array::timezone::Tz;
+use datafusion::arrow::temporal_conversions::MICROSECONDS;
+
+const MICROS_PER_DAY: i64 = 86_400 * MICROSECONDS;
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+/// A date with a time of day, as a text states it.
+pub(super) struct Instant {
+    date: NaiveDate,
+    /// Time of day in microseconds. A whole day stands for 24:00.
+    micros: i64,
+    zone: Option<Tz>,
+}
+
+impl Instant {
+    /// Days since 1970.
+    pub fn days(&self) -> i32 {
+        self.date.to_epoch_days()
+    }
+
+    /// Microseconds since 1970. Without `has_zone`, the zone of the text has no effect.
+    pub fn micros(&self, has_zone: bool) -> Option<i64> {
+        let local = i64::from(self.days()).checked_mul(MICROS_PER_DAY)?.checked_add(self.micros)?;
+        let Some(zone) = self.zone.as_ref().filter(|_| has_zone) else { return Some(local) };
+        let date_time = chrono::DateTime::from_timestamp_micros(local)?.naive_utc();
+        local.checked_sub(offset_seconds(zone, date_time)?.checked_mul(MICROSECONDS)?)
+    }
+}
+
+/// Offset of a zone at a local time. A time that a change of the clock skips has the offset before the change.
+fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
+    let offset = match zone.offset_from_local_datetime(&local) {
+        chrono::LocalResult::Single(offset) => offset,
+        // Standard time, the later of the two.
+        chrono::LocalResult::Ambiguous(_, offset) => offset,
+        chrono::LocalResult::None => {
+            zone.offset_from_local_datetime(&(local - chrono::Duration::hours(3))).earliest()?
+        }
+    };
+    Some(offset.fix().local_minus_utc().into())
+}
+
+/// Reads a date with an optional time of day and zone.
+pub(super) fn instant(text: &str) -> Option<Instant> {
+    let text = text.trim();
+    let (day, rest) = match text.find(':') {
+        Some(colon) => {
+            let hours = text[..colon].trim_end_matches(|character: char| character.is_ascii_digit()).len();
+            (&text[..hours], &text[hours..])
+        }
+        // A time without colons follows a T.
+        None => match text.rfind(['T', 't']) {
+            Some(at) if text[..at].ends_with(|last: char| last.is_ascii_digit()) => (&text[..at], &text[at + 1..]),
+            _ => (text, ""),
+        },
+    };
+    let day = day.trim_end();
+    let day = match day.strip_suffix(['T', 't']) {
+        Some(day) if day.ends_with(|last: char| last.is_ascii_digit()) => day,
+        _ => day,
+    };
+    let date = date(day)?;
+    let (micros, zone) = if rest.is_empty() { (0, None) } else { time(rest)? };
+    Some(Instant { date, micros, zone })
+}
+
+/// Reads a time of day in microseconds. A zone has no effect.
+pub(super) fn time_of_day(text: &str) -> Option<i64> {
+    time(text.trim()).map(|(micros, _)| micros)
+}
+
+fn date(text: &str) -> Option<NaiveDate> {
+    let parts: Vec<&str> = text.split([' ', '-', '/', '.', ',']).filter(|part| !part.is_empty()).collect();
+    let (year, month, day) = match parts.as_slice() {
+        [digits] if digits.len() == 8 && is_number(digits) => (&digits[..4], number(&digits[4..6])?, &digits[6..]),
+        [first, second, third] => match (month(first), month(second)) {
+            (Some(month), None) => (*third, month, *second),
+            (None, Some(month)) if first.len() > 2 => (*first, month, *third),
+            (None, Some(month)) => (*third, month, *first),
+            (None, None) if first.len() > 2 => (*first, number(second)?, *third),
+            (None, None) => (*third, number(first)?, *second),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    NaiveDate::from_ymd_opt(self::year(year)?, month, number(day)?)
+}
+
+/// A year. Two digits stand for 1970 to 2069.
+fn year(text: &str) -> Option<i32> {
+    let year: i32 = number(text)?.try_into().ok()?;
+    Some(match text.len() {
+        2 if year < 70 => year + 2_000,
+        2 => year + 1_900,
+        _ => year,
+    })
+}
+
+fn month(text: &str) -> Option<u32> {
+    let text = text.to_ascii_lowercase();
+    let is_month = |name: &&str| text == **name || (text.len() == 3 && name.starts_with(&text));
+    let index = MONTHS.iter().position(|name| is_month(name)).or((text == "sept").then_some(8))?;
+    Some(index as u32 + 1)
+}
+
+fn number(text: &str) -> Option<u32> {
+    if is_number(text) { text.parse().ok() } else { None }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Reads a time of day and a zone.
+fn time(text: &str) -> Option<(i64, Option<Tz>)> {
+    let end = text.find(|character: char| !(character.is_ascii_digit() || matches!(character, ':' | '.')));
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    let rest = rest.trim();
+    let (half, zone) = match rest.get(..2).map(str::to_ascii_lowercase).as_deref() {
+        Some("am") => (Some(0), rest[2..].trim()),
+        Some("pm") => (Some(12), rest[2..].trim()),
+        _ => (None, rest),
+    };
+    let (hour, minute, second) = match digits.split(':').collect::<Vec<_>>().as_slice() {
+        [hour, minute] => (*hour, *minute, "0"),
+        [hour, minute, second] => (*hour, *minute, *second),
+        [digits] => {
+            let whole = digits.split('.').next()?;
+            match whole.len() {
+                4 => (&digits[..2], &digits[2..4], "0"),
+                6 => (&digits[..2], &digits[2..4], &digits[4..]),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    let (hour, minute, second) = (i64::from(number(hour)?), i64::from(number(minute)?), seconds(second)?);
+    let hour = match half {
+        Some(half) if (1..=12).contains(&hour) => hour % 12 + half,
+        Some(_) => return None,
+        None => hour,
+    };
+    let micros = (hour * 60 + minute) * 60 * MICROSECONDS + second;
+    let is_valid = hour <= 24 && minute < 60 && second <= 60 * MICROSECONDS && micros <= MICROS_PER_DAY;
+    is_valid.then_some(())?;
+    Some((micros, if zone.is_empty() { None } else { Some(self::zone(zone)?) }))
+}
+
+/// Seconds with a fraction, in microseconds.
+fn seconds(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole = i64::from(number(whole)?);
+    if fraction.is_empty() {
+        return Some(whole * MICROSECONDS);
+    }
+    is_number(fraction).then_some(())?;
+    let digits = format!("{fraction:0<7}");
+    // The seventh digit rounds.
+    let micros: i64 = digits.get(..7)?.parse().ok()?;
+    Some(whole * MICROSECONDS + (micros + 5) / 10)
+}
+
+/// A zone: a name, or an offset with or without minutes.
+fn zone(text: &str) -> Option<Tz> {
+    match text.to_ascii_lowercase().as_str() {
+        "z" | "utc" | "gmt" | "zulu" => "+00:00".parse().ok(),
+        _ => match text.strip_prefix(['+', '-']) {
+            Some(digits) if digits.len() <= 2 => format!("{}{:02}:00", &text[..1], number(digits)?).parse().ok(),
+            _ => text.parse().ok(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(text: &str, has_zone: bool) -> Option<i64> {
+        instant(text)?.micros(has_zone)
+    }
+
+    #[test]
+    fn forms_of_dates() {
+        for text in [
+            "2024-01-05",
+            "2024-1-5",
+            "2024/01/05",
+            "20240105",
+            "1/5/2024",
+            "01-05-2024",
+            "Jan 5, 2024",
+            "5 January 2024",
+            "2024-Jan-05",
+            "05-jan-24",
+            " 2024-01-05 ",
+            "2024-01-05 10:00",
+            "20240105T100000",
+            "2024-01-05T10:00Z",
+        ] {
+            assert_eq!(instant(text).unwrap().days(), 19_727, "{text}");
+        }
+        for text in [
+            "",
+            "2024-13-01",
+            "2024-02-30",
+            "2024-01",
+            "x",
+            "10:00",
+            "2024-01-05 25:00",
+            "2024-01-05 1",
+            "2024-01-05 x",
+        ] {
+            assert!(instant(text).is_none(), "{text}");
+        }
+        assert_eq!(instant("0001-01-01").unwrap().days(), -719_162);
+        assert_eq!(instant("99999-12-31").unwrap().date.to_string(), "+99999-12-31");
+    }
+
+    #[test]
+    fn forms_of_times() {
+        let second = MICROSECONDS;
+        for (text, expected) in [
+            ("10:00", 36_000 * second),
+            ("10:00:05.5", 36_005 * second + 500_000),
+            ("1000", 36_000 * second),
+            ("100005", 36_005 * second),
+            ("1:30 PM", 48_600 * second),
+            ("12:00 am", 0),
+            ("24:00", MICROS_PER_DAY),
+            ("00:00:00.0000005", 1),
+            ("10:00+02", 36_000 * second),
+        ] {
+            assert_eq!(time_of_day(text), Some(expected), "{text}");
+        }
+        for text in ["", "25:00", "10:60", "13:00 PM", "10", "10:00:61", "24:00:01", "10:0x"] {
+            assert_eq!(time_of_day(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn offsets_count_only_with_a_zone() {
+        let noon = micros("2024-07-05 12:00", true).unwrap();
+        let hour = 3_600 * MICROSECONDS;
+        for (text, hours) in [
+            ("2024-07-05 12:00Z", 0),
+            ("2024-07-05 12:00+02", -2),
+            ("2024-07-05 12:00 -05:30", 5),
+            ("2024-07-05T12:00:00 Europe/Zurich", -2),
+        ] {
+            let half = if text.ends_with(":30") { hour / 2 } else { 0 };
+            assert_eq!(micros(text, true), Some(noon + hours * hour + half), "{text}");
+            assert_eq!(micros(text, false), Some(noon), "{text}");
+        }
+        // The clocks go from 2:00 to 3:00, and back from 3:00 to 2:00.
+        let utc = |text| micros(text, true).unwrap();
+        assert_eq!(utc("2024-03-31 02:30 Europe/Zurich"), utc("2024-03-31 01:30Z"));
+        assert_eq!(utc("2024-10-27 02:30 Europe/Zurich"), utc("2024-10-27 01:30Z"));
+    }
+}

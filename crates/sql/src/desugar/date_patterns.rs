@@ -1,0 +1,204 @@
+//! Patterns of `to_char`, `to_date` and `to_timestamp`, which the engine has in the form of C's `strftime`.
+//!
+//! ```text
+//!   to_char(x, 'YYYY-MM-DD HH24:MI')        to_char(x, '%Y-%m-%d %H:%M')
+//!   to_date('5 Jan 2024', 'DD Mon YYYY')    to_date('5 Jan 2024', '%d %b %Y')
+//! ```
+//!
+//! A pattern with `%` is passed as it is. A part of a pattern that has no counterpart is an error.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
+    TimezoneInfo, Value,
+};
+
+use crate::error::SqlError;
+
+/// Parts of patterns in PostgreSQL and of `strftime`, each before its prefixes. `None` stands for those without
+/// counterpart. Letters count as in the table if `true`, otherwise in either case.
+const PARTS: [(&str, bool, Option<&str>); 58] = [
+    ("FMMonth", true, Some("%B")),
+    ("FMDay", true, Some("%A")),
+    ("FMDD", false, Some("%-d")),
+    ("FMMM", false, Some("%-m")),
+    ("FMHH24", false, Some("%-H")),
+    ("FMHH12", false, Some("%-I")),
+    ("FMHH", false, Some("%-I")),
+    ("FMMI", false, Some("%-M")),
+    ("FMSS", false, Some("%-S")),
+    ("FMYYYY", false, Some("%Y")),
+    ("FM", false, None),
+    ("FX", false, None),
+    ("TM", true, None),
+    ("YYYY", false, Some("%Y")),
+    ("Y,YYY", false, None),
+    ("YYY", false, None),
+    ("YY", false, Some("%y")),
+    ("IYYY", false, Some("%G")),
+    ("IYY", false, None),
+    ("IY", false, Some("%g")),
+    ("IDDD", false, None),
+    ("ID", false, Some("%u")),
+    ("IW", false, Some("%V")),
+    ("Month", true, None),
+    ("MONTH", false, None),
+    ("Mon", true, Some("%b")),
+    ("MON", false, None),
+    ("MM", false, Some("%m")),
+    ("MI", false, Some("%M")),
+    ("MS", false, Some("%3f")),
+    ("US", false, Some("%6f")),
+    ("FF3", false, Some("%3f")),
+    ("FF6", false, Some("%6f")),
+    ("FF", false, None),
+    ("DAY", false, None),
+    ("Dy", true, Some("%a")),
+    ("DY", false, None),
+    ("DDD", false, Some("%j")),
+    ("DD", false, Some("%d")),
+    ("HH24", false, Some("%H")),
+    ("HH12", false, Some("%I")),
+    ("HH", false, Some("%I")),
+    ("SSSSS", false, None),
+    ("SSSS", false, None),
+    ("SS", false, Some("%S")),
+    ("AM", true, Some("%p")),
+    ("PM", true, Some("%p")),
+    ("am", true, Some("%P")),
+    ("pm", true, Some("%P")),
+    ("A.M.", false, None),
+    ("P.M.", false, None),
+    ("BC", false, None),
+    ("AD", false, None),
+    ("CC", false, None),
+    ("WW", false, None),
+    ("TZ", false, None),
+    ("OF", false, None),
+    ("Q", false, Some("%q")),
+];
+
+/// Replaces the pattern of a call.
+pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
+    let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
+    let Some(name) = name(function) else { return ControlFlow::Continue(()) };
+    let is_date = matches!(name.as_str(), "to_char" | "to_date" | "to_timestamp");
+    let Some(pattern) = second_argument(function).filter(|_| is_date) else { return ControlFlow::Continue(()) };
+    let Expr::Value(literal) = pattern else {
+        return ControlFlow::Break(SqlError::unsupported(
+            format!("a pattern of {name} that is not a literal"),
+            "a string such as 'YYYY-MM-DD' is",
+        ));
+    };
+    let Value::SingleQuotedString(text) = &mut literal.value else { return ControlFlow::Continue(()) };
+    if text.contains('%') {
+        return ControlFlow::Continue(());
+    }
+    // Names in capitals, and names without padding, differ only in what is written.
+    match translated(text, name != "to_char") {
+        Ok(translated) => *text = translated,
+        Err(part) => {
+            return ControlFlow::Break(SqlError::unsupported(
+                format!("{part:?} in a pattern of {name}"),
+                "YYYY, MM, DD, Mon, FMMonth, Dy, FMDay, HH24, HH12, MI, SS, MS, US, AM, am, DDD, IYYY, IW, ID and Q are",
+            ));
+        }
+    }
+    if name == "to_timestamp" {
+        function.name.0 = vec![ObjectNamePart::Identifier(Ident::new("to_timestamp_micros"))];
+        *expression = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expression.clone()),
+            data_type: DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+            array: false,
+            format: None,
+        };
+    }
+    ControlFlow::Continue(())
+}
+
+fn name(function: &Function) -> Option<String> {
+    match function.name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => Some(name.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+fn second_argument(function: &mut Function) -> Option<&mut Expr> {
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    match list.args.as_mut_slice() {
+        [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(pattern))] => Some(pattern),
+        _ => None,
+    }
+}
+
+/// The pattern for `strftime`.
+///
+/// # Errors
+/// The part that has no counterpart.
+fn translated(pattern: &str, is_read: bool) -> Result<String, String> {
+    let mut result = String::new();
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        if first == '"' {
+            let end = rest[1..].find('"').ok_or_else(|| rest.to_owned())?;
+            result.push_str(&rest[1..=end]);
+            rest = &rest[end + 2..];
+            continue;
+        }
+        let is_part = |part: &&(&str, bool, Option<&str>)| match rest.get(..part.0.len()) {
+            Some(start) if part.1 => start == part.0,
+            Some(start) => start.eq_ignore_ascii_case(part.0),
+            None => false,
+        };
+        match PARTS.iter().find(is_part) {
+            Some((part, _, counterpart)) => {
+                let name = match part.to_ascii_uppercase().as_str() {
+                    "MONTH" | "MON" if is_read => Some("%b"),
+                    "DAY" | "DY" if is_read => Some("%a"),
+                    _ => *counterpart,
+                };
+                result.push_str(name.ok_or_else(|| rest[..part.len()].to_owned())?);
+                rest = &rest[part.len()..];
+                // A suffix for ordinal numbers.
+                if rest.get(..2).is_some_and(|suffix| suffix.eq_ignore_ascii_case("th")) {
+                    return Err(rest[..2].to_owned());
+                }
+            }
+            None if matches!(first, 'D' | 'd' | 'J' | 'j' | 'W' | 'w' | 'Y' | 'y' | 'I') => {
+                return Err(first.to_string());
+            }
+            None => {
+                result.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_become_those_of_strftime() {
+        for (pattern, expected) in [
+            ("YYYY-MM-DD HH24:MI:SS.US", "%Y-%m-%d %H:%M:%S.%6f"),
+            ("yyyymmdd", "%Y%m%d"),
+            ("Dy, DD Mon YYYY HH12:MI AM", "%a, %d %b %Y %I:%M %p"),
+            ("FMMonth FMDD, YYYY", "%B %-d, %Y"),
+            ("YYYY\"T\"HH24", "%YT%H"),
+            ("IYYY-\"W\"IW Q", "%G-W%V %q"),
+        ] {
+            assert_eq!(translated(pattern, false).as_deref(), Ok(expected), "{pattern}");
+        }
+        assert_eq!(translated("DD MON YYYY", true).as_deref(), Ok("%d %b %Y"));
+        for (pattern, part) in
+            [("DD MON YYYY", "MON"), ("DDth", "th"), ("J", "J"), ("HH24 TZ", "TZ"), ("Month", "Month")]
+        {
+            assert_eq!(translated(pattern, false), Err(part.to_owned()), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Names of output columns without an alias: the text of the expression, as in DuckDB, with the names of functions in
+//! lower case. A cast of a column has the name of the column.
+//!
+//! ```text
+//!   SELECT SUM(x), a + 1, b::int     sum(x), a + 1, b
+//! ```
+//!
+//! Only selects whose names can be seen get them: the statement itself, subqueries in `FROM`, and `WITH` queries. An
+//! expression of `ORDER BY` that repeats one of the select list becomes its position.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    TableFactor, Value, VisitMut, VisitorMut,
+};
+
+/// Names the output columns of the query that a statement runs or stores.
+pub(super) fn name_in_statement(statement: &mut Statement) {
+    match statement {
+        Statement::Query(query) => name_in_query(query),
+        Statement::CreateTable(create) => create.query.as_deref_mut().map_or((), name_in_query),
+        Statement::CreateView(create) => name_in_query(&mut create.query),
+        _ => {}
+    }
+}
+
+/// Names the output columns of a subquery in `FROM`.
+pub(super) fn name_in_table(table: &mut TableFactor) {
+    if let TableFactor::Derived { subquery, .. } = table {
+        name_in_query(subquery);
+    }
+}
+
+/// Names the output columns of the queries of a `WITH` clause.
+pub(super) fn name_in_with(query: &mut Query) {
+    for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+        name_in_query(&mut table.query);
+    }
+}
+
+fn name_in_query(query: &mut Query) {
+    let Query { body, order_by, .. } = query;
+    if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
+        (body.as_ref(), order_by)
+    {
+        for item in order {
+            refer_by_position(&mut item.expr, select);
+        }
+    }
+    name_in_body(body);
+}
+
+/// Names the columns of the first select of set operations, whose names the result has.
+fn name_in_body(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => select.projection.iter_mut().for_each(name_item),
+        SetExpr::Query(query) => name_in_query(query),
+        SetExpr::SetOperation { left, .. } => name_in_body(left),
+        _ => {}
+    }
+}
+
+/// Replaces an expression of `ORDER BY` by its position in the select list.
+fn refer_by_position(expression: &mut Expr, select: &Select) {
+    let is_name = matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_));
+    let has_wildcard = select
+        .projection
+        .iter()
+        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    if is_name || has_wildcard || matches!(select.distinct, Some(Distinct::On(_))) {
+        return;
+    }
+    let is_same = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(other) if other == expression);
+    if let Some(index) = select.projection.iter().position(is_same) {
+        *expression = Expr::value(Value::Number((index + 1).to_string(), false));
+    }
+}
+
+fn name_item(item: &mut SelectItem) {
+    if let SelectItem::UnnamedExpr(expr) = item
+        && !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        && let Some(name) = name(expr)
+    {
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+    }
+}
+
+/// The name of an expression. `None` if it stands for several columns.
+fn name(expression: &Expr) -> Option<String> {
+    let mut inner = expression;
+    while let Expr::Cast { expr, .. } | Expr::Nested(expr) = inner {
+        inner = expr;
+    }
+    match inner {
+        Expr::Identifier(column) => return Some(crate::identifiers::normalize(column)),
+        Expr::CompoundIdentifier(parts) => return parts.last().map(crate::identifiers::normalize),
+        Expr::Wildcard(_) | Expr::QualifiedWildcard(..) => return None,
+        _ => {}
+    }
+    let mut text = expression.clone();
+    while let Expr::Nested(inner) = text {
+        text = *inner;
+    }
+    let _: ControlFlow<()> = text.visit(&mut LowerCase);
+    Some(text.to_string())
+}
+
+/// Visitor that writes the names of functions in lower case.
+struct LowerCase;
+
+impl VisitorMut for LowerCase {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(function) = expression {
+            for part in &mut function.name.0 {
+                if let ObjectNamePart::Identifier(ident) = part
+                    && ident.quote_style.is_none()
+                {
+                    ident.value = ident.value.to_lowercase();
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}

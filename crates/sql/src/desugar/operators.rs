@@ -1,0 +1,143 @@
+//! Operators and functions that the planner does not know, or reads differently from PostgreSQL.
+//!
+//! ```text
+//!   x LIKE '50#%' ESCAPE '#'      x LIKE '50\%'
+//!   x ^@ 'ab'                     starts_with(x, 'ab')
+//!   -2 ^ 2                        (-2) ^ 2
+//!   every(x)                      bool_and(x)
+//!   mod(x, 3)                     (x % 3)
+//!   interval '01:30'              cast('01:30' AS interval)
+//! ```
+
+use datafusion_sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    Interval, ObjectNamePart, UnaryOperator, Value,
+};
+
+use crate::syntax;
+
+/// Functions of PostgreSQL and DuckDB that the engine has under another name.
+const SYNONYMS: [(&str, &str); 5] = [
+    ("every", "bool_and"),
+    ("gen_random_uuid", "uuid"),
+    ("sign", "signum"),
+    ("variance", "var_samp"),
+    ("stddev_samp", "stddev"),
+];
+
+/// Replaces the name of a function by that of the engine.
+pub(super) fn use_engine_name(function: &mut Function) {
+    if let [ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice()
+        && let Some((_, engine)) = SYNONYMS.iter().find(|(synonym, _)| name.value.eq_ignore_ascii_case(synonym))
+    {
+        *name = Ident::new(*engine);
+    }
+}
+
+/// Replaces an operator.
+pub(super) fn rewrite(expression: &mut Expr) {
+    match expression {
+        Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            if let Some(escape) = escape_char
+                && let Value::SingleQuotedString(escape) = &escape.value
+                && let Expr::Value(pattern) = pattern.as_mut()
+                && let Value::SingleQuotedString(text) = &mut pattern.value
+                && let Some(escaped) = with_backslashes(text, escape)
+            {
+                *text = escaped;
+                *escape_char = None;
+            }
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            *expression = syntax::call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]);
+        }
+        Expr::Interval(Interval { value, leading_field: None, last_field: None, .. }) => {
+            if let Expr::Value(literal) = value.as_ref()
+                && let Value::SingleQuotedString(text) = &literal.value
+                && !has_only_units(text)
+            {
+                *expression = Expr::Cast {
+                    kind: CastKind::Cast,
+                    expr: value.clone(),
+                    data_type: DataType::Interval { fields: None, precision: None },
+                    array: false,
+                    format: None,
+                };
+            }
+        }
+        Expr::Function(function) => remainder(function).map_or((), |remainder| *expression = remainder),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
+        _ => {}
+    }
+}
+
+/// `mod(a, b)` as `(a) % (b)`.
+fn remainder(function: &Function) -> Option<Expr> {
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let [left, right] = list.args.as_slice() else { return None };
+    let operand = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(operand)) => Some(Box::new(Expr::Nested(Box::new(operand.clone())))),
+        _ => None,
+    };
+    if !name.value.eq_ignore_ascii_case("mod") || function.over.is_some() {
+        return None;
+    }
+    let (left, right) = (operand(left)?, operand(right)?);
+    let remainder = Expr::BinaryOp { left, op: BinaryOperator::Modulo, right };
+    Some(Expr::Nested(Box::new(remainder)))
+}
+
+/// Whether the text of an interval consists of integers with units, which the planner reads itself.
+fn has_only_units(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let mut is_empty = true;
+    while let Some(number) = words.next() {
+        let is_unit = words.next().is_some_and(|unit| unit.bytes().all(|byte| byte.is_ascii_alphabetic()));
+        if number.parse::<i32>().is_err() || !is_unit {
+            return false;
+        }
+        is_empty = false;
+    }
+    !is_empty
+}
+
+/// A pattern whose escape character is the backslash. `None` if it ends with the escape character, which is an error.
+fn with_backslashes(pattern: &str, escape: &str) -> Option<String> {
+    let mut escape = escape.chars();
+    let (escape, None) = (escape.next(), escape.next()) else { return None };
+    let mut result = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if Some(character) == escape {
+            result.extend(['\\', characters.next()?]);
+        } else if character == '\\' {
+            result.push_str("\\\\");
+        } else {
+            result.push(character);
+        }
+    }
+    Some(result)
+}
+
+/// The power of a negated base, if the expression is a power: the parser applies the sign to the power.
+fn negate_base(power: &Expr) -> Option<Expr> {
+    let Expr::BinaryOp { left, op: op @ BinaryOperator::PGExp, right } = power else { return None };
+    let base = negate_base(left)
+        .unwrap_or_else(|| Expr::Nested(Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: left.clone() })));
+    Some(Expr::BinaryOp { left: Box::new(base), op: op.clone(), right: right.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_escaped_by_backslashes() {
+        assert_eq!(with_backslashes("50#%", "#").as_deref(), Some(r"50\%"));
+        assert_eq!(with_backslashes("##a\\_", "#").as_deref(), Some(r"\#a\\_"));
+        assert_eq!(with_backslashes("a\\_", "").as_deref(), Some(r"a\\_"));
+        assert_eq!(with_backslashes("a#", "#"), None);
+        assert_eq!(with_backslashes("a", "##"), None);
+    }
+}
