@@ -247,6 +247,9 @@ fn split_operation(text: &str) -> Option<(&str, &str, &str)> {
 
 /// Parses a message about an expression that is not allowed in its clause.
 fn clause_error(message: &str) -> Option<ErrorParts> {
+    if message.starts_with("Too many columns! The subquery should only return one column") {
+        return Some(ErrorParts::new("42601", "subquery has too many columns"));
+    }
     if message.starts_with("Column in ")
         && let Some((column, _)) = text_between(message, "column \"", "\" must appear in the GROUP BY clause")
     {

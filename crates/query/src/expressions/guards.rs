@@ -10,9 +10,9 @@
 //!   CASE WHEN a THEN b END     CASE true WHEN a THEN b END
 //! ```
 //!
-//! Only an operand `b` or `x` that may fail, such as a quotient, is guarded. Conditions of a query stay conjunctions, so
-//! that scans can use each. The form `CASE a WHEN true` is the one that the engine does not turn back into `AND` and
-//! `OR`.
+//! Only an operand `b` or `x` that may fail, such as a quotient, is guarded. Conditions of a query stay conjunctions,
+//! so that scans can use each. The form `CASE a WHEN true` is the one that the engine does not turn back into `AND`
+//! and `OR`.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;

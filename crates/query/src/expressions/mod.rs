@@ -1,5 +1,5 @@
-//! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, operands that are computed
-//! only if they are needed, types of operands and results, and options of the parser.
+//! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, casts, dates as text,
+//! operands that are computed only if they are needed, types of operands and results, and options of the parser.
 
 mod arithmetic;
 mod casts;

@@ -1,8 +1,9 @@
 //! Types of the operands of an operator, where PostgreSQL and the engine differ.
 //!
-//! A decimal that is compared or combined with a double precision number is cast to double precision: beside operators,
-//! in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the keys of a join. Without this rule the
-//! engine turns both into decimals of 30 digits. Very large numbers overflow these, and very small ones lose their digits.
+//! A decimal that is compared or combined with a double precision number is cast to double precision: beside
+//! operators, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
+//! keys of a join. Without this rule the engine turns both into decimals of 30 digits. Very large numbers overflow
+//! these, and very small ones lose their digits.
 //!
 //! Values of different kinds are not compared: `date > 5` is an error. The engine casts one of the two to the type of
 //! the other, and would compare days or text. A string literal takes the type of the other operand.

@@ -20,8 +20,8 @@ use crate::expressions::{
     CheckedArithmetic, Guards, OperandTypes, set_parser_options, with_dates, with_exact_functions, with_signed_results,
 };
 use crate::plan::rules::{
-    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetOperations,
-    Subqueries,
+    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetComparisons,
+    SetOperations, Subqueries,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -141,6 +141,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(1, Arc::new(NestedCoalesce));
     rules.insert(2, Arc::new(LongExpressions));
     rules.insert(3, Arc::new(OperandTypes));
+    rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));

@@ -18,7 +18,7 @@ use crate::error::SqlError;
 
 /// Parts of patterns in PostgreSQL and of `strftime`, each before its prefixes. `None` stands for those without
 /// counterpart. Letters count as in the table if `true`, otherwise in either case.
-const PARTS: [(&str, bool, Option<&str>); 58] = [
+const PARTS: [(&str, bool, Option<&str>); 57] = [
     ("FMMonth", true, Some("%B")),
     ("FMDay", true, Some("%A")),
     ("FMDD", false, Some("%-d")),
@@ -38,7 +38,6 @@ const PARTS: [(&str, bool, Option<&str>); 58] = [
     ("YY", false, Some("%y")),
     ("IYYY", false, Some("%G")),
     ("IYY", false, None),
-    ("IY", false, Some("%g")),
     ("IDDD", false, None),
     ("ID", false, Some("%u")),
     ("IW", false, Some("%V")),

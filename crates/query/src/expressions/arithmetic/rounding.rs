@@ -9,7 +9,7 @@
 //!
 //! The engine's functions keep the scale of the operand, cut decimals as double precision, or fail when a carry needs
 //! another digit. Its `round` has one type while a statement is planned and another when constants have been folded.
-//! Here [`Rounding::with_fixed_type`] fixes the type before that. Other types than decimals keep the engine's functions.
+//! Here [`Rounding::with_fixed_type`] fixes the type before that. Other types keep the engine's functions.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ impl ScalarUDFImpl for Rounding {
         let rows = if is_scalar { 1 } else { args.number_rows };
         let numbers = args.args[0].to_array(rows)?;
         let numbers = numbers.as_primitive::<Decimal128Type>();
-        let step = |digits| Step::new(self.direction, numbers.scale(), digits, scale);
+        let step = |digits| Rounder::new(self.direction, numbers.scale(), digits, scale);
         let rounded = match args.args.get(1) {
             None => rounded(numbers, step(0)?)?,
             Some(ColumnarValue::Scalar(digits)) => match integer(digits) {
@@ -215,7 +215,7 @@ fn integer(literal: &ScalarValue) -> Option<i64> {
     }
 }
 
-fn rounded(numbers: &Decimal128Array, step: Step) -> Result<Decimal128Array> {
+fn rounded(numbers: &Decimal128Array, step: Rounder) -> Result<Decimal128Array> {
     Ok(numbers.try_unary(|number| step.of(number))?)
 }
 
@@ -225,7 +225,7 @@ fn rounded(numbers: &Decimal128Array, step: Step) -> Result<Decimal128Array> {
 ///   12345 (123.45) to one digit, scale 2:   12345 / divisor 10 = 1235 (rounded), * factor 10 = 12350 (123.50)
 /// ```
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct Rounder {
     direction: Direction,
     /// The power of ten that is worth one unit of the last digit. `None` if it exceeds every decimal.
     divisor: Option<i128>,
@@ -233,7 +233,7 @@ struct Step {
     factor: Option<i128>,
 }
 
-impl Step {
+impl Rounder {
     /// `scale` is that of the numbers, `digits` the position of the last digit that is kept, and `result_scale` the
     /// scale of the results.
     fn new(direction: Direction, scale: i8, digits: i64, result_scale: i8) -> Result<Self, ArrowError> {
@@ -307,10 +307,10 @@ mod tests {
             (Down, -12_001, 0, 0, -13),
         ];
         for (direction, number, digits, result_scale, expected) in cases {
-            let step = Step::new(direction, 3, digits, result_scale).unwrap();
+            let step = Rounder::new(direction, 3, digits, result_scale).unwrap();
             assert_eq!(step.of(number).unwrap(), expected, "{direction:?} {number} {digits}");
         }
-        let step = Step::new(Nearest, 0, -38, 0).unwrap();
+        let step = Rounder::new(Nearest, 0, -38, 0).unwrap();
         assert!(matches!(step.of(DECIMAL_MAX), Err(ArrowError::ArithmeticOverflow(_))));
         assert_eq!(step.of(1).unwrap(), 0);
     }

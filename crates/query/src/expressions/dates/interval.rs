@@ -141,7 +141,7 @@ fn clock(word: &str) -> Option<f64> {
         _ => return None,
     };
     let is_valid = hours >= 0.0 && (0.0..60.0).contains(&minutes) && (0.0..=60.0).contains(&seconds);
-    is_valid.then(|| sign * ((hours * 60.0 + minutes) * 60.0 + seconds) * SECOND as f64)
+    is_valid.then_some(sign * ((hours * 60.0 + minutes) * 60.0 + seconds) * SECOND as f64)
 }
 
 /// `1-2`, a year and two months, in months.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   date '2024-01-05' + interval '1 hour'    2024-01-05 01:00:00, a timestamp
-//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date: whole days of a literal keep the type, so that filters
-//!                                            on columns of dates stay comparisons of dates
+//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date: whole days of a literal keep the type, so that
+//!                                            filters on columns of dates stay comparisons of dates
 //!   interval '1 day' * 1.5                   1 day 12:00:00
 //!   interval '1 day' < '25 hours'            the text is read as an interval
 //!   extract(second FROM x)                   with the fraction

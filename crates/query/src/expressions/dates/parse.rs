@@ -121,7 +121,7 @@ fn year(text: &str) -> Option<i32> {
 fn month(text: &str) -> Option<u32> {
     let text = text.to_ascii_lowercase();
     let is_month = |name: &&str| text == **name || (text.len() == 3 && name.starts_with(&text));
-    let index = MONTHS.iter().position(|name| is_month(name)).or((text == "sept").then_some(8))?;
+    let index = MONTHS.iter().position(is_month).or((text == "sept").then_some(8))?;
     Some(index as u32 + 1)
 }
 

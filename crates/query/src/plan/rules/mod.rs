@@ -1,7 +1,7 @@
-//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
-//! that foreign keys make redundant. They also rewrite subqueries, set operations and `NOT IN` without nulls, keep
-//! types of deeply nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is
-//! cancelled.
+//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate
+//! joins that foreign keys make redundant. They also rewrite subqueries, `ANY` and `ALL`, set operations and `NOT IN`
+//! without nulls, keep types of deeply nested expressions cheap to infer, and let scans aggregate. All rules end when
+//! their statement is cancelled.
 
 mod aggregate;
 mod cancellable;
@@ -13,6 +13,7 @@ mod lineage;
 mod long_expressions;
 mod nested_coalesce;
 mod not_in;
+mod set_comparisons;
 mod set_operations;
 mod subqueries;
 
@@ -25,5 +26,6 @@ pub use join_order::JoinOrder;
 pub use long_expressions::LongExpressions;
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
+pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;

@@ -1,0 +1,105 @@
+//! Comparisons with all rows of a subquery: `x > ALL (query)`, `x = ANY (query)`. The engine compares `x` with the
+//! column of the query by name, and takes `x` for that column if both have one name.
+//!
+//! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others follow from the number of rows, the number of values, and the
+//! least and the greatest value, which are computed once:
+//!
+//! ```text
+//!   x > ALL (query)    no rows: true    x > max: else false    a null, or x null: null    else true
+//!   x > ANY (query)    x > min: true    no rows: false         a null, or x null: null    else false
+//!   x = ALL (query)    x = min AND x = max in the place of x > max
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, ScalarValue, Spans, plan_err};
+use datafusion::functions_aggregate::count::count;
+use datafusion::functions_aggregate::min_max::{max, min};
+use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Rule that replaces comparisons with the rows of a subquery. It runs after type coercion.
+#[derive(Debug, Default)]
+pub struct SetComparisons;
+
+impl AnalyzerRule for SetComparisons {
+    fn name(&self) -> &str {
+        "taut_set_comparisons"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            let mapped = node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let replaced = expression.transform_up(|part| match part {
+                    Expr::SetComparison(comparison) => Ok(Transformed::yes(replaced(comparison)?)),
+                    other => Ok(Transformed::no(other)),
+                })?;
+                Ok(replaced.update_data(|expression| name.restore(expression)))
+            })?;
+            if mapped.transformed { mapped.map_data(LogicalPlan::recompute_schema) } else { Ok(mapped) }
+        })?;
+        Ok(changed.data)
+    }
+}
+
+fn replaced(comparison: SetComparison) -> Result<Expr> {
+    let SetComparison { expr, subquery, op, quantifier } = comparison;
+    let is_any = quantifier == SetQuantifier::Any;
+    if subquery.subquery.schema().fields().len() != 1 {
+        return plan_err!("Too many columns! The subquery should only return one column");
+    }
+    if matches!((op, is_any), (Operator::Eq, true) | (Operator::NotEq, false)) {
+        return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !is_any }));
+    }
+    let column = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
+    let value = |aggregate: Expr| {
+        let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+        let plan = rows.aggregate(Vec::<Expr>::new(), vec![aggregate.alias("taut value")])?.build()?;
+        let outer_ref_columns = subquery.outer_ref_columns.clone();
+        Ok::<_, datafusion::common::DataFusionError>(Expr::ScalarSubquery(Subquery {
+            subquery: Arc::new(plan),
+            outer_ref_columns,
+            spans: Spans::new(),
+        }))
+    };
+    let compared = |extreme: Expr| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(extreme)));
+    let least = || Ok::<_, datafusion::common::DataFusionError>(compared(value(min(column.clone()))?));
+    let greatest = || Ok::<_, datafusion::common::DataFusionError>(compared(value(max(column.clone()))?));
+    let decisive = match op {
+        Operator::Gt | Operator::GtEq => {
+            if is_any {
+                least()?
+            } else {
+                greatest()?
+            }
+        }
+        Operator::Lt | Operator::LtEq => {
+            if is_any {
+                greatest()?
+            } else {
+                least()?
+            }
+        }
+        Operator::Eq => least()?.and(greatest()?),
+        Operator::NotEq => least()?.or(greatest()?),
+        other => return plan_err!("{other} {quantifier} is not supported; =, <>, <, <=, > and >= are"),
+    };
+    let rows = value(count(lit(1_i64)))?;
+    let values = value(count(column.clone()))?;
+    let is_empty = rows.clone().eq(lit(0_i64));
+    let is_unknown = expr.is_null().or(rows.not_eq(values));
+    let null = lit(ScalarValue::Boolean(None));
+    match is_any {
+        true => when(decisive, lit(true)).when(is_empty, lit(false)).when(is_unknown, null).otherwise(lit(false)),
+        false => {
+            let is_false = Expr::IsFalse(Box::new(decisive));
+            when(is_empty, lit(true)).when(is_false, lit(false)).when(is_unknown, null).otherwise(lit(true))
+        }
+    }
+}
