@@ -458,6 +458,7 @@ impl QuerySession {
             settings: Arc::new(self.setting_values()),
             reads: self.statement_reads(),
             are_keys_valid: self.are_keys_valid(),
+            transaction_start: self.transactions.lock().start(),
             interrupt: self.interrupt(),
             prefers_merge_joins: self.running.lock().prefers_merge_joins,
             view_depth: 0,

@@ -6,6 +6,7 @@ mod fetch;
 mod function_names;
 mod operators;
 mod output_names;
+mod recursion;
 mod row_values;
 mod tables;
 mod unions;
@@ -50,6 +51,7 @@ impl VisitorMut for Desugar {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        recursion::check(query)?;
         expression_names::name_in_with(query);
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
@@ -170,7 +172,7 @@ mod tests {
             (
                 "SELECT (SELECT x FROM (SELECT y, y) AS q(x, z))",
                 "SELECT (SELECT x FROM (SELECT y, y AS \"y_1\") AS q (x, z)) \
-                 AS \"(SELECT x FROM (SELECT y, y) AS q(x, z))\"",
+                 AS \"(SELECT x FROM (SELECT y, y) AS q (x, z))\"",
             ),
             ("EXPLAIN SELECT a, a", "EXPLAIN SELECT a, a AS \"a_1\""),
             ("SELECT x WHERE a IS DISTINCT FROM b AND c OR d", "SELECT x WHERE (a IS DISTINCT FROM b) AND c OR d"),

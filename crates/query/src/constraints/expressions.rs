@@ -19,16 +19,19 @@ use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
 use crate::expressions::{
-    coerce_operands, set_parser_options, with_checked_arithmetic, with_dates, with_exact_functions, with_signed_results,
+    coerce_operands, set_parser_options, with_checked_arithmetic, with_dates, with_domains, with_exact_functions,
+    with_signed_results,
 };
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut config = SessionConfig::new();
     set_parser_options(config.options_mut());
-    with_dates(with_signed_results(with_exact_functions(SessionStateBuilder::new().with_default_features())))
-        .with_config(config)
-        .build()
+    with_dates(with_domains(with_signed_results(with_exact_functions(
+        SessionStateBuilder::new().with_default_features(),
+    ))))
+    .with_config(config)
+    .build()
 });
 
 /// Compiles a condition over the columns of a table.

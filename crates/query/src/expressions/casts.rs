@@ -1,5 +1,5 @@
 //! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
-//! every value, and casts between text and dates, times and intervals (see [`super::dates`]).
+//! every value, and casts between text and dates, times, intervals (see [`super::dates`]) and bytes.
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
 //! even. The engine's own cast cuts the fraction.
@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 use taut_types::LogicalType;
 
 use super::arithmetic::overflow;
-use super::dates;
+use super::{bytes, dates};
 
 /// The function that casts.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -44,12 +44,21 @@ pub(super) struct CheckedCast {
 impl CheckedCast {
     /// The function for a cast between two types. `None` if the engine's cast is the same.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        (is_narrowing(from, target) || dates::is_text_cast(from, target)).then(|| {
-            let type_name = LogicalType::from_arrow(target).map_or_else(|| target.to_string(), |name| name.to_string());
-            let name = format!("cast_to_{}", type_name.replace(' ', "_"));
-            let signature = Signature::any(1, Volatility::Immutable);
-            ScalarUDF::new_from_impl(Self { name, target: target.clone(), is_try, keeps_name, signature })
-        })
+        (is_narrowing(from, target) || dates::is_text_cast(from, target))
+            .then(|| Self::function(target, is_try, keeps_name))
+    }
+
+    /// The function for a cast between text and bytes that a statement contains. The casts that the engine adds, such
+    /// as for `length(bytes)`, keep the bytes as they are.
+    pub fn of_bytes(from: &DataType, target: &DataType) -> Option<ScalarUDF> {
+        bytes::is_bytes_cast(from, target).then(|| Self::function(target, false, true))
+    }
+
+    fn function(target: &DataType, is_try: bool, keeps_name: bool) -> ScalarUDF {
+        let type_name = LogicalType::from_arrow(target).map_or_else(|| target.to_string(), |name| name.to_string());
+        let name = format!("cast_to_{}", type_name.replace(' ', "_"));
+        let signature = Signature::any(1, Volatility::Immutable);
+        ScalarUDF::new_from_impl(Self { name, target: target.clone(), is_try, keeps_name, signature })
     }
 }
 
@@ -120,6 +129,12 @@ impl ScalarUDFImpl for CheckedCast {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let cast = |array: &ArrayRef| {
+            if bytes::is_bytes(&self.target) {
+                return Ok(bytes::read(array, &self.target, self.is_try)?);
+            }
+            if bytes::is_bytes(array.data_type()) {
+                return Ok(bytes::write(array, &self.target)?);
+            }
             if dates::is_text(array.data_type()) {
                 return Ok(dates::read(array, &self.target, self.is_try)?);
             }

@@ -25,6 +25,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
 use super::arithmetic::{input_schema, is_checked_function};
+use super::domains::has_domain;
 
 /// Rule that guards operands. It runs after checked arithmetic.
 #[derive(Debug, Default)]
@@ -160,14 +161,14 @@ fn is_boolean(expression: &Expr, schema: &DFSchema) -> bool {
     expression.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean)
 }
 
-/// Whether an expression of columns may fail for some values: arithmetic, quotients, and casts that not every value
-/// has.
+/// Whether an expression of columns may fail for some values: arithmetic, quotients, functions such as `ln`, and
+/// casts that not every value has.
 fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
     let mut found = false;
     expression.apply(|part| {
         let is_fallible = match part {
             Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, .. }) => true,
-            Expr::ScalarFunction(call) => is_checked_function(&call.func),
+            Expr::ScalarFunction(call) => is_checked_function(&call.func) || has_domain(&call.func),
             Expr::Cast(Cast { expr, field }) => is_text(&expr.get_type(schema)?) && !is_text(field.data_type()),
             _ => false,
         };

@@ -2,8 +2,10 @@
 //! operands that are computed only if they are needed, types of operands and results, and options of the parser.
 
 mod arithmetic;
+mod bytes;
 mod casts;
 mod dates;
+mod domains;
 mod guards;
 mod intervals;
 mod operand_types;
@@ -12,7 +14,9 @@ mod signed_results;
 mod similar_to;
 
 pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
+pub use bytes::{is_bytes, read as read_bytes};
 pub use dates::{read as read_dates, with_dates};
+pub use domains::with_domains;
 pub use guards::Guards;
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;

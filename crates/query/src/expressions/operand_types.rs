@@ -20,10 +20,12 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast,
+    BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::bytes::is_bytes;
+use super::casts::CheckedCast;
 use super::dates::is_temporal;
 use super::similar_to::similar_to;
 
@@ -103,6 +105,14 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         Expr::SetComparison(mut comparison) => {
             widen_subquery(&mut comparison.expr, &mut comparison.subquery, comparison.op, schema)?;
             Transformed::yes(Expr::SetComparison(comparison))
+        }
+        Expr::Cast(Cast { expr, field }) => {
+            // The type of a parameter may not be known yet.
+            let from = expr.get_type(schema).unwrap_or(DataType::Null);
+            match CheckedCast::of_bytes(&from, field.data_type()) {
+                Some(function) => Transformed::yes(function.call(vec![*expr])),
+                None => Transformed::no(Expr::Cast(Cast { expr, field })),
+            }
         }
         Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),
         other => Transformed::no(other),
@@ -185,11 +195,15 @@ fn widen(parts: &mut [&mut Expr], comparison: Option<&str>, schema: &DFSchema) -
     }
     let mut changed = false;
     // The engine has no implicit cast from text to boolean, and reads dates as nanoseconds.
-    let literal_type = types.iter().flatten().find(|part| **part == DataType::Boolean || is_temporal(part));
+    let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
+    let literal_type = types.iter().flatten().find(has_literals);
     if let Some(literal_type) = literal_type {
         for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
             let literal = std::mem::take(*part);
-            **part = cast(literal, literal_type.clone());
+            **part = match CheckedCast::of_bytes(&DataType::Utf8, literal_type) {
+                Some(function) => function.call(vec![literal]),
+                None => cast(literal, literal_type.clone()),
+            };
             changed = true;
         }
     }

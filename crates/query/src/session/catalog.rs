@@ -4,6 +4,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
@@ -49,6 +50,8 @@ pub struct StatementCatalog {
     pub reads: Option<Arc<StatementReads>>,
     /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
     pub are_keys_valid: bool,
+    /// When the transaction began that a statement has opened: its `now()`.
+    pub transaction_start: Option<DateTime<Utc>>,
     /// Interrupt that cancels the statement.
     pub interrupt: Interrupt,
     /// Whether to plan merge joins, which can spill, instead of hash joins.
@@ -58,12 +61,15 @@ pub struct StatementCatalog {
 }
 
 impl StatementCatalog {
-    /// Returns `session` with this catalog, its interrupt, its read set and its preference for merge joins.
+    /// Returns `session` with this catalog, its interrupt, its time, its read set and its preference for merge joins.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
         set_interrupt(&mut session, self.interrupt.clone());
         if self.prefers_merge_joins {
             session.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        }
+        if self.transaction_start.is_some() {
+            session.execution_props_mut().query_execution_start_time = self.transaction_start;
         }
         if let Some(reads) = &self.reads {
             session.config_mut().set_extension(Arc::clone(reads));

@@ -2,7 +2,9 @@
 //! transaction run.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use chrono::{DateTime, Utc};
 use taut_sql::{IsolationLevel, Statement, TableSource, is_insert};
 use taut_store::{Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
 
@@ -26,6 +28,7 @@ pub(super) struct Transactions {
 #[derive(Clone, Debug)]
 struct OpenTransaction {
     transaction: Arc<Transaction>,
+    start: DateTime<Utc>,
     isolation: IsolationLevel,
     read_only: bool,
     /// Whether a statement has run in the transaction. The first statement fixes the snapshot.
@@ -53,6 +56,11 @@ impl Transactions {
     /// Modes of transactions that do not specify them.
     pub fn default_modes(&self) -> TransactionModes {
         TransactionModes { isolation: self.isolation, read_only: self.read_only }
+    }
+
+    /// When the transaction in progress began.
+    pub fn start(&self) -> Option<DateTime<Utc>> {
+        self.current.as_ref().map(|current| current.start)
     }
 
     /// Modes of the transaction in progress, or else of the next statement.
@@ -90,8 +98,15 @@ impl QuerySession {
                 transaction.set_serializable(isolation == IsolationLevel::Serializable);
                 let read_only = read_only.unwrap_or(state.read_only);
                 let (has_run, has_failed, maintenance_locks) = (false, false, Vec::new());
-                state.current =
-                    Some(OpenTransaction { transaction, isolation, read_only, has_run, has_failed, maintenance_locks });
+                state.current = Some(OpenTransaction {
+                    transaction,
+                    start: SystemTime::now().into(),
+                    isolation,
+                    read_only,
+                    has_run,
+                    has_failed,
+                    maintenance_locks,
+                });
             }
             Statement::Commit => match state.current.take() {
                 None => done.notices.push("there is no transaction in progress".to_owned()),

@@ -15,7 +15,7 @@ use taut_types::{LogicalType, Schema};
 
 use crate::constraints::Checks;
 use crate::error::{QueryError, Violation};
-use crate::expressions::read_dates;
+use crate::expressions::{is_bytes, read_bytes, read_dates};
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
@@ -129,6 +129,9 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     let is_text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     if is_text && target.is_temporal() {
         return read_dates(array, target, false);
+    }
+    if is_text && is_bytes(target) {
+        return read_bytes(array, target, false);
     }
     let cast = cast_with_options(array, target, &STRICT)?;
     match first_lossy_row(array, &cast)? {

@@ -6,6 +6,7 @@
 //!   -2 ^ 2                        (-2) ^ 2
 //!   every(x)                      bool_and(x)
 //!   mod(x, 3)                     (x % 3)
+//!   convert_from(x, 'UTF8')       arrow_cast(x, 'Utf8View')
 //!   interval '01:30'              cast('01:30' AS interval)
 //! ```
 
@@ -65,7 +66,11 @@ pub(super) fn rewrite(expression: &mut Expr) {
                 };
             }
         }
-        Expr::Function(function) => remainder(function).map_or((), |remainder| *expression = remainder),
+        Expr::Function(function) => {
+            if let Some(other) = remainder(function).or_else(|| converted(function)) {
+                *expression = other;
+            }
+        }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
         _ => {}
     }
@@ -86,6 +91,28 @@ fn remainder(function: &Function) -> Option<Expr> {
     let (left, right) = (operand(left)?, operand(right)?);
     let remainder = Expr::BinaryOp { left, op: BinaryOperator::Modulo, right };
     Some(Expr::Nested(Box::new(remainder)))
+}
+
+/// `convert_from(bytes, 'UTF8')` and `convert_to(text, 'UTF8')` as casts that keep the bytes.
+fn converted(function: &Function) -> Option<Expr> {
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+    let target = match name.value.to_lowercase().as_str() {
+        "convert_from" => "Utf8View",
+        "convert_to" => "BinaryView",
+        _ => return None,
+    };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(encoding))),
+    ] = list.args.as_slice()
+    else {
+        return None;
+    };
+    let Value::SingleQuotedString(encoding) = &encoding.value else { return None };
+    let is_utf8 = encoding.eq_ignore_ascii_case("utf8") || encoding.eq_ignore_ascii_case("utf-8");
+    let target = Expr::value(Value::SingleQuotedString(target.to_owned()));
+    is_utf8.then(|| syntax::call("arrow_cast", vec![value.clone(), target]))
 }
 
 /// Whether the text of an interval consists of integers with units, which the planner reads itself.

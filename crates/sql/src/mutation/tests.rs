@@ -140,7 +140,7 @@ fn insert_returns_rows_in_table_order_with_defaults() {
         ),
         (
             "WITH q AS (SELECT 1) INSERT INTO t SELECT * FROM q",
-            "WITH q AS (SELECT 1) SELECT excluded.a AS a, excluded.b AS b, excluded.c AS c FROM (SELECT * FROM q) AS excluded (a, b, c)",
+            "WITH q AS (SELECT 1 AS 1) SELECT excluded.a AS a, excluded.b AS b, excluded.c AS c FROM (SELECT * FROM q) AS excluded (a, b, c)",
         ),
     ]);
     check_errors(&[
