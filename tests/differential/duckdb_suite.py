@@ -226,7 +226,7 @@ def main():
     global SERVER
     passed, failed, skipped = 0, 0, 0
     reasons, folders, failures = collections.Counter(), collections.defaultdict(lambda: [0, 0]), []
-    with Server() as SERVER, multiprocessing.Pool(arguments.processes, maxtasksperchild=20) as pool:
+    with Server() as SERVER, multiprocessing.get_context("fork").Pool(arguments.processes, maxtasksperchild=20) as pool:
         jobs = [(path, number) for number, path in enumerate(paths)]
         for path, results in pool.imap_unordered(run, jobs):
             if results is None:

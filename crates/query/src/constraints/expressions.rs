@@ -19,8 +19,8 @@ use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
 use crate::expressions::{
-    coerce_operands, set_parser_options, with_checked_arithmetic, with_dates, with_domains, with_exact_functions,
-    with_signed_results,
+    coerce_operands, guarded, set_parser_options, with_checked_arithmetic, with_dates, with_domains,
+    with_exact_functions, with_signed_results,
 };
 
 /// Session state for planning only. No query runs in it.
@@ -58,7 +58,7 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
         .build();
     let simplifier = ExprSimplifier::new(context);
     let checked = with_checked_arithmetic(simplifier.coerce(coerced, &schema)?, &schema)?;
-    let simple = simplifier.simplify(checked)?;
+    let simple = simplifier.simplify(guarded(checked, &schema)?)?;
     Ok(STATE.create_physical_expr(simple, &schema)?)
 }
 

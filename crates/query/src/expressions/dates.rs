@@ -15,7 +15,7 @@ use datafusion::arrow::array::{
     ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewBuilder, Time64MicrosecondArray,
     Time64NanosecondArray, TimestampMicrosecondArray,
 };
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
     TimestampMicrosecondType,
@@ -72,7 +72,7 @@ pub(super) fn is_temporal(data_type: &DataType) -> bool {
     )
 }
 
-/// Reads texts as dates, times or intervals. With `is_try`, a text that is none becomes null.
+/// Reads texts as dates, times or intervals. With `is_try`, other texts become null.
 ///
 /// # Errors
 /// If a text is not a value of the type, unless `is_try`.
@@ -83,9 +83,15 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
         DataType::Date32 => Arc::new(Date32Array::from(all(texts, target, is_try, |text| {
             parse::instant(text).map(|instant| instant.days())
         })?)),
-        DataType::Timestamp(_, zone) => {
+        DataType::Timestamp(unit, zone) => {
             let has_zone = zone.is_some();
-            let micros = all(texts, target, is_try, |text| parse::instant(text)?.micros(has_zone))?;
+            let step = match unit {
+                TimeUnit::Second => 1_000_000,
+                TimeUnit::Millisecond => 1_000,
+                TimeUnit::Microsecond | TimeUnit::Nanosecond => 1,
+            };
+            let rounded = |micros: i64| Some(micros.checked_add(step / 2)?.div_euclid(step) * step);
+            let micros = all(texts, target, is_try, |text| rounded(parse::instant(text)?.micros(has_zone)?))?;
             Arc::new(TimestampMicrosecondArray::from(micros).with_timezone_opt(zone.clone()))
         }
         DataType::Time64(TimeUnit::Nanosecond) => {
@@ -95,7 +101,7 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
         DataType::Time64(_) => Arc::new(Time64MicrosecondArray::from(all(texts, target, is_try, parse::time_of_day)?)),
         _ => Arc::new(IntervalMonthDayNanoArray::from(all(texts, target, is_try, interval::parse)?)),
     };
-    cast(&values, target)
+    cast_with_options(&values, target, &CastOptions { safe: is_try, ..CastOptions::default() })
 }
 
 /// The values of all texts.

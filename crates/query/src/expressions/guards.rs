@@ -19,12 +19,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, TableReference};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, split_binary, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
 use super::arithmetic::{input_schema, is_checked_function};
+use super::dates::is_text;
 use super::domains::has_domain;
 
 /// Rule that guards operands. It runs after checked arithmetic.
@@ -59,29 +60,47 @@ impl AnalyzerRule for Guards {
     }
 }
 
+/// Greatest number of conditions that guard another one. More would make statements of many conditions slow to plan.
+const GUARDS_MAX: usize = 16;
+
 /// Guards each part of a conjunction that may fail by the parts before it that read the same tables.
 fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut parts: Vec<Expr> = Vec::new();
+    let mut guards: Vec<(Expr, Vec<Option<TableReference>>)> = Vec::new();
     for part in split_conjunction_owned(condition) {
         if !may_fail(&part, schema)? {
+            if is_guard(&part) && guards.len() < GUARDS_MAX {
+                guards.push((part.clone(), tables(&part)));
+            }
+            parts.push(part);
+            continue;
+        }
+        // The engine joins by such parts only as they are.
+        if is_join_condition(&part) {
             parts.push(part);
             continue;
         }
         let part = guarded(part, schema)?;
         let tables = tables(&part);
-        let mut guards = Vec::new();
-        for guard in &parts {
-            let reads_the_same = self::tables(guard).iter().all(|table| tables.contains(table));
-            if reads_the_same && is_guard(guard) && !may_fail(guard, schema)? {
-                guards.push(guard.clone());
-            }
-        }
-        parts.push(match conjunction(guards) {
+        let reads_the_same = |guard: &&(Expr, Vec<_>)| guard.1.iter().all(|table| tables.contains(table));
+        let guard = conjunction(guards.iter().filter(reads_the_same).map(|(guard, _)| guard.clone()));
+        parts.push(match guard {
             Some(guard) => case(guard, vec![(lit(true), part)], Some(lit(false))),
             None => part,
         });
     }
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
+}
+
+/// Whether a condition has a subquery or an outer column, or is an equality of two tables.
+fn is_join_condition(condition: &Expr) -> bool {
+    if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
+        let (left, right) = (tables(left), tables(right));
+        if !left.is_empty() && !right.is_empty() && left.iter().all(|table| !right.contains(table)) {
+            return true;
+        }
+    }
+    !is_guard(condition) || condition.exists(|part| Ok(matches!(part, Expr::OuterReferenceColumn(..)))).unwrap_or(true)
 }
 
 /// Whether a condition may be computed a second time.
@@ -101,18 +120,9 @@ fn tables(expression: &Expr) -> Vec<Option<TableReference>> {
 }
 
 /// Guards the operands in an expression.
-fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
-    let rewritten = expression.transform_up(|part| match part {
-        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
-            if !may_fail(&left, schema)? && may_fail(&right, schema)? && is_guard(&left) && !has_guard(&right) =>
-        {
-            let is_and = op == Operator::And;
-            // Decides alone whether the result is false for AND, and true for OR.
-            let decisive = (lit(!is_and), lit(!is_and));
-            let unknown = BinaryExpr::new(right.clone(), op, Box::new(lit(ScalarValue::Boolean(None))));
-            let branches = vec![(lit(is_and), *right), decisive];
-            Ok(Transformed::yes(case(*left, branches, Some(Expr::BinaryExpr(unknown)))))
-        }
+pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let rewritten = expression.transform_down(|part| match part {
+        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => guarded_chain(part, op, schema),
         Expr::Case(Case { expr: None, when_then_expr, else_expr })
             if when_then_expr.first().is_some_and(|(_, then)| is_boolean(then, schema)) =>
         {
@@ -136,6 +146,39 @@ fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(rewritten.data)
 }
 
+/// Guards the parts of a chain of `AND` or `OR` from the first that may fail by those before it.
+fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let parts = split_binary(&chain, op);
+    let mut safe = 0;
+    while safe < parts.len() && is_guard(parts[safe]) && !may_fail(parts[safe], schema)? {
+        safe += 1;
+    }
+    if safe == 0 || safe == parts.len() || parts[safe..].iter().any(|part| has_guarded_chain(part, schema)) {
+        return Ok(Transformed::no(chain));
+    }
+    let joined = |parts: &[&Expr]| {
+        let mut parts = parts.iter().map(|part| (*part).clone());
+        let first = parts.next().unwrap_or_else(|| lit(true));
+        parts.fold(first, |left, right| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
+    };
+    let (guard, rest) = (joined(&parts[..safe]), joined(&parts[safe..]));
+    let is_and = op == Operator::And;
+    // Decides alone: false for AND, true for OR.
+    let decisive = (lit(!is_and), lit(!is_and));
+    let null = Box::new(lit(ScalarValue::Boolean(None)));
+    let unknown = Expr::BinaryExpr(BinaryExpr::new(Box::new(rest.clone()), op, null));
+    Ok(Transformed::yes(case(guard, vec![(lit(is_and), rest), decisive], Some(unknown))))
+}
+
+/// Whether a part contains a chain that would be guarded. Its copies would grow exponentially with the nesting.
+fn has_guarded_chain(part: &Expr, schema: &DFSchema) -> bool {
+    part.exists(|inner| {
+        Ok(matches!(inner, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
+            && may_fail(inner, schema)?)
+    })
+    .unwrap_or(true)
+}
+
 /// Computes arguments only for rows that a filter accepts.
 fn guard_arguments(arguments: &mut [Expr], filter: &Expr, schema: &DFSchema) -> Result<()> {
     for argument in arguments {
@@ -152,23 +195,22 @@ fn case(operand: Expr, branches: Vec<(Expr, Expr)>, otherwise: Option<Expr>) -> 
     Expr::Case(Case { expr: Some(Box::new(operand)), when_then_expr: branches, else_expr: otherwise.map(Box::new) })
 }
 
-/// Whether an expression contains a guard. A guarded operand occurs twice, so nested guards would grow exponentially.
-fn has_guard(expression: &Expr) -> bool {
-    expression.exists(|part| Ok(matches!(part, Expr::Case(Case { expr: Some(_), .. })))).unwrap_or(true)
-}
-
 fn is_boolean(expression: &Expr, schema: &DFSchema) -> bool {
     expression.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean)
 }
 
 /// Whether an expression of columns may fail for some values: arithmetic, quotients, functions such as `ln`, and
-/// casts that not every value has.
+/// casts that some values do not have.
 fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
     let mut found = false;
     expression.apply(|part| {
         let is_fallible = match part {
             Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, .. }) => true,
-            Expr::ScalarFunction(call) => is_checked_function(&call.func) || has_domain(&call.func),
+            Expr::ScalarFunction(call) => {
+                is_checked_function(&call.func)
+                    || has_domain(&call.func)
+                    || matches!(call.func.name(), "to_date" | "to_timestamp_micros")
+            }
             Expr::Cast(Cast { expr, field }) => is_text(&expr.get_type(schema)?) && !is_text(field.data_type()),
             _ => false,
         };
@@ -176,10 +218,6 @@ fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 #[cfg(test)]

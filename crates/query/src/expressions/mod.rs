@@ -17,7 +17,7 @@ pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithm
 pub use bytes::{is_bytes, read as read_bytes};
 pub use dates::{read as read_dates, with_dates};
 pub use domains::with_domains;
-pub use guards::Guards;
+pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use signed_results::with_signed_results;

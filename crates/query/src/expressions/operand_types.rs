@@ -68,34 +68,35 @@ impl AnalyzerRule for OperandTypes {
 pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
-            let comparison = is_comparison(op).then(|| op.to_string());
-            let changed = widen(&mut [left.as_mut(), right.as_mut()], comparison.as_deref(), schema)?;
+            let operator = op.to_string();
+            let purpose = if is_comparison(op) { Use::Compared(&operator) } else { Use::Combined };
+            let changed = widen(&mut [left.as_mut(), right.as_mut()], purpose, schema)?;
             changed_if(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
         Expr::Between(Between { mut expr, negated, mut low, mut high }) => {
-            let changed = widen(&mut [expr.as_mut(), low.as_mut(), high.as_mut()], Some(">="), schema)?;
+            let changed = widen(&mut [expr.as_mut(), low.as_mut(), high.as_mut()], Use::Compared(">="), schema)?;
             changed_if(Expr::Between(Between { expr, negated, low, high }), changed)
         }
         Expr::InList(InList { mut expr, mut list, negated }) => {
             let mut parts: Vec<&mut Expr> = vec![expr.as_mut()];
             parts.extend(list.iter_mut());
-            let changed = widen(&mut parts, Some("="), schema)?;
+            let changed = widen(&mut parts, Use::Compared("="), schema)?;
             changed_if(Expr::InList(InList { expr, list, negated }), changed)
         }
         Expr::Case(mut case) => {
             if let Some(operand) = &mut case.expr {
                 let mut parts = vec![operand.as_mut()];
                 parts.extend(case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut()));
-                widen(&mut parts, Some("="), schema)?;
+                widen(&mut parts, Use::Compared("="), schema)?;
             }
             let mut results: Vec<&mut Expr> = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut()).collect();
             results.extend(case.else_expr.as_deref_mut());
-            widen(&mut results, None, schema)?;
+            widen(&mut results, Use::Chosen, schema)?;
             Transformed::yes(Expr::Case(case))
         }
         Expr::ScalarFunction(mut call) if RETURN_AN_ARGUMENT.contains(&call.func.name()) => {
-            let comparison = (call.func.name() == "nullif").then_some("=");
-            let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), comparison, schema)?;
+            let purpose = if call.func.name() == "nullif" { Use::Compared("=") } else { Use::Chosen };
+            let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), purpose, schema)?;
             changed_if(Expr::ScalarFunction(call), changed)
         }
         Expr::InSubquery(mut test) => {
@@ -155,7 +156,7 @@ fn as_double_precision(input: Arc<LogicalPlan>, columns: &[usize]) -> Result<Arc
 fn widen_keys(join: &mut Join) -> Result<()> {
     let schema = merge_schema(&[&join.left, &join.right]);
     for (left, right) in &mut join.on {
-        widen(&mut [left, right], Some("="), &schema)?;
+        widen(&mut [left, right], Use::Compared("="), &schema)?;
     }
     Ok(())
 }
@@ -163,10 +164,12 @@ fn widen_keys(join: &mut Join) -> Result<()> {
 /// Casts the operands of a comparison of an expression with the column of a subquery.
 fn widen_subquery(expression: &mut Expr, subquery: &mut Subquery, operator: Operator, schema: &DFSchema) -> Result<()> {
     let plan = &subquery.subquery;
-    let schema = schema.join(plan.schema()).unwrap_or_else(|_| schema.clone());
-    let Some(column) = plan.schema().iter().next().map(|column| Expr::Column(column.into())) else { return Ok(()) };
+    let Some((relation, field)) = plan.schema().iter().next() else { return Ok(()) };
+    let column = Expr::Column((relation, field).into());
+    // A column of the same name outside may have another type.
+    let types = [expression.get_type(schema).ok(), Some(field.data_type().clone())];
     let mut compared = column.clone();
-    widen(&mut [expression, &mut compared], Some(&operator.to_string()), &schema)?;
+    widen_types(&mut [expression, &mut compared], &types, Use::Compared(&operator.to_string()))?;
     if compared != column {
         subquery.subquery = as_double_precision(Arc::clone(plan), &[0])?;
     }
@@ -177,12 +180,31 @@ fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
 }
 
-/// Casts the decimals among some expressions if any of them is floating point. Returns whether it changed any. Checks
-/// that a comparison of the first expression with each of the others is possible.
-fn widen(parts: &mut [&mut Expr], comparison: Option<&str>, schema: &DFSchema) -> Result<bool> {
+/// What becomes of some expressions.
+#[derive(Clone, Copy)]
+enum Use<'a> {
+    /// The first is compared with each of the others by an operator.
+    Compared(&'a str),
+    /// One of them is the result.
+    Chosen,
+    /// Operands of another operator.
+    Combined,
+}
+
+/// Casts the decimals among some expressions if any of them is floating point, and the string literals and dates beside
+/// values of another type that are compared with them. Returns whether it changed any.
+///
+/// # Errors
+/// If values of different kinds are compared.
+fn widen(parts: &mut [&mut Expr], purpose: Use<'_>, schema: &DFSchema) -> Result<bool> {
     // A part whose type is not known yet is left to the engine.
     let types: Vec<Option<DataType>> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
-    if let (Some(operator), [Some(left), others @ ..]) = (comparison, types.as_slice()) {
+    widen_types(parts, &types, purpose)
+}
+
+/// Like [`widen`], for expressions of known types.
+fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use<'_>) -> Result<bool> {
+    if let (Use::Compared(operator), [Some(left), others @ ..]) = (purpose, types) {
         let left_kind = Kind::of(parts[0], left);
         for (part, right) in parts[1..].iter().zip(others) {
             let Some(right) = right else { continue };
@@ -194,38 +216,46 @@ fn widen(parts: &mut [&mut Expr], comparison: Option<&str>, schema: &DFSchema) -
         }
     }
     let mut changed = false;
-    // The engine has no implicit cast from text to boolean, and reads dates as nanoseconds.
-    let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
-    let literal_type = types.iter().flatten().find(has_literals);
-    if let Some(literal_type) = literal_type {
-        for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
-            let literal = std::mem::take(*part);
-            **part = match CheckedCast::of_bytes(&DataType::Utf8, literal_type) {
-                Some(function) => function.call(vec![literal]),
-                None => cast(literal, literal_type.clone()),
-            };
-            changed = true;
-        }
-    }
-    // The engine compares dates with timestamps as nanoseconds.
-    let timestamp = types.iter().flatten().find(|part| matches!(part, DataType::Timestamp(..)));
-    if let (Some(timestamp), true) = (timestamp, types.contains(&Some(DataType::Date32))) {
-        for (part, _) in parts.iter_mut().zip(&types).filter(|(_, part)| **part == Some(DataType::Date32)) {
-            let date = std::mem::take(*part);
-            **part = cast(date, timestamp.clone());
-            changed = true;
-        }
-    }
-    if types.iter().flatten().any(DataType::is_floating) {
-        for (part, data_type) in parts.iter_mut().zip(&types) {
-            if data_type.as_ref().is_some_and(DataType::is_decimal) {
-                let decimal = std::mem::take(*part);
-                **part = cast(decimal, DataType::Float64);
+    if !matches!(purpose, Use::Combined) {
+        // The engine has no implicit cast from text to boolean, and reads dates as nanoseconds.
+        let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
+        if let Some(literal_type) = types.iter().flatten().find(has_literals) {
+            for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
+                let literal = std::mem::take(*part);
+                **part = match CheckedCast::of_bytes(&DataType::Utf8, literal_type) {
+                    Some(function) => function.call(vec![literal]),
+                    None => cast(literal, literal_type.clone()),
+                };
                 changed = true;
             }
         }
+        // The engine compares dates with timestamps as nanoseconds.
+        if let Some(timestamp) = types.iter().flatten().find(|part| matches!(part, DataType::Timestamp(..))) {
+            changed |= cast_parts(parts, types, |data_type| *data_type == DataType::Date32, timestamp);
+        }
+    }
+    if types.iter().flatten().any(DataType::is_floating) {
+        changed |= cast_parts(parts, types, DataType::is_decimal, &DataType::Float64);
     }
     Ok(changed)
+}
+
+/// Casts the parts of some types. Returns whether there are any.
+fn cast_parts(
+    parts: &mut [&mut Expr],
+    types: &[Option<DataType>],
+    is_cast: impl Fn(&DataType) -> bool,
+    target: &DataType,
+) -> bool {
+    let mut changed = false;
+    for (part, data_type) in parts.iter_mut().zip(types) {
+        if data_type.as_ref().is_some_and(&is_cast) {
+            let value = std::mem::take(*part);
+            **part = cast(value, target.clone());
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Whether an operator compares two values.

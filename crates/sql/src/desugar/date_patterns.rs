@@ -17,7 +17,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::error::SqlError;
 
 /// Parts of patterns in PostgreSQL and of `strftime`, each before its prefixes. `None` stands for those without
-/// counterpart. Letters count as in the table if `true`, otherwise in either case.
+/// counterpart. With `true`, a part is case-sensitive.
 const PARTS: [(&str, bool, Option<&str>); 57] = [
     ("FMMonth", true, Some("%B")),
     ("FMDay", true, Some("%A")),
@@ -85,12 +85,14 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     let is_date = matches!(name.as_str(), "to_char" | "to_date" | "to_timestamp");
     let Some(pattern) = second_argument(function).filter(|_| is_date) else { return ControlFlow::Continue(()) };
     let Expr::Value(literal) = pattern else {
-        return ControlFlow::Break(SqlError::unsupported(
-            format!("a pattern of {name} that is not a literal"),
-            "a string such as 'YYYY-MM-DD' is",
-        ));
+        return ControlFlow::Break(not_a_literal(&name));
     };
-    let Value::SingleQuotedString(text) = &mut literal.value else { return ControlFlow::Continue(()) };
+    let text = match &mut literal.value {
+        Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text,
+        Value::DollarQuotedString(quoted) => &mut quoted.value,
+        Value::Null => return ControlFlow::Continue(()),
+        _ => return ControlFlow::Break(not_a_literal(&name)),
+    };
     if text.contains('%') {
         return ControlFlow::Continue(());
     }
@@ -105,6 +107,16 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         }
     }
     if name == "to_timestamp" {
+        // Without minutes, the engine would read only the date.
+        if ["%H", "%I", "%-H", "%-I"].iter().any(|hour| text.contains(hour))
+            && !text.contains("%M")
+            && !text.contains("%-M")
+        {
+            return ControlFlow::Break(SqlError::unsupported(
+                "hours without minutes in a pattern of to_timestamp",
+                "HH24:MI is",
+            ));
+        }
         function.name.0 = vec![ObjectNamePart::Identifier(Ident::new("to_timestamp_micros"))];
         *expression = Expr::Cast {
             kind: CastKind::Cast,
@@ -115,6 +127,10 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         };
     }
     ControlFlow::Continue(())
+}
+
+fn not_a_literal(function: &str) -> SqlError {
+    SqlError::unsupported(format!("a pattern of {function} that is not a literal"), "a string such as 'YYYY-MM-DD' is")
 }
 
 fn name(function: &Function) -> Option<String> {
@@ -154,8 +170,8 @@ fn translated(pattern: &str, is_read: bool) -> Result<String, String> {
         match PARTS.iter().find(is_part) {
             Some((part, _, counterpart)) => {
                 let name = match part.to_ascii_uppercase().as_str() {
-                    "MONTH" | "MON" if is_read => Some("%b"),
-                    "DAY" | "DY" if is_read => Some("%a"),
+                    "MONTH" | "MON" if is_read => Some("%B"),
+                    "DAY" | "DY" if is_read => Some("%A"),
                     _ => *counterpart,
                 };
                 result.push_str(name.ok_or_else(|| rest[..part.len()].to_owned())?);
@@ -193,7 +209,7 @@ mod tests {
         ] {
             assert_eq!(translated(pattern, false).as_deref(), Ok(expected), "{pattern}");
         }
-        assert_eq!(translated("DD MON YYYY", true).as_deref(), Ok("%d %b %Y"));
+        assert_eq!(translated("DD MON YYYY", true).as_deref(), Ok("%d %B %Y"));
         for (pattern, part) in
             [("DD MON YYYY", "MON"), ("DDth", "th"), ("J", "J"), ("HH24 TZ", "TZ"), ("Month", "Month")]
         {

@@ -11,16 +11,23 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, Value, VisitMut, VisitorMut,
+    CopySource, Delete, Distinct, Expr, Ident, Insert, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
+    SetExpr, Statement, TableFactor, Update, Value, VisitMut, VisitorMut, visit_expressions,
 };
+
+use crate::identifiers::normalize;
 
 /// Names the output columns of the query that a statement runs or stores.
 pub(super) fn name_in_statement(statement: &mut Statement) {
     match statement {
-        Statement::Query(query) => name_in_query(query),
+        Statement::Query(query) | Statement::Copy { source: CopySource::Query(query), .. } => name_in_query(query),
         Statement::CreateTable(create) => create.query.as_deref_mut().map_or((), name_in_query),
         Statement::CreateView(create) => name_in_query(&mut create.query),
+        Statement::Insert(Insert { returning: Some(items), .. })
+        | Statement::Update(Update { returning: Some(items), .. })
+        | Statement::Delete(Delete { returning: Some(items), .. }) => {
+            items.iter_mut().for_each(|item| name_item(item, &[]))
+        }
         _ => {}
     }
 }
@@ -39,24 +46,42 @@ pub(super) fn name_in_with(query: &mut Query) {
     }
 }
 
+/// Names the output columns of a query.
 fn name_in_query(query: &mut Query) {
     let Query { body, order_by, .. } = query;
+    let mut used = Vec::new();
     if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
         (body.as_ref(), order_by)
     {
-        for item in order {
+        for item in order.iter_mut() {
             refer_by_position(&mut item.expr, select);
         }
+        // Within expressions, a name of ORDER BY is a column of the input.
+        used = order.iter().flat_map(|item| names_in(&item.expr)).collect();
     }
-    name_in_body(body);
+    name_in_body(body, &used);
+}
+
+/// Names that an expression contains, unless it is a name itself.
+fn names_in(expression: &Expr) -> Vec<String> {
+    let mut names = Vec::new();
+    if !matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+        let _: ControlFlow<()> = visit_expressions(expression, |part| {
+            if let Expr::Identifier(name) = part {
+                names.push(normalize(name));
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    names
 }
 
 /// Names the columns of the first select of set operations, whose names the result has.
-fn name_in_body(body: &mut SetExpr) {
+fn name_in_body(body: &mut SetExpr, used: &[String]) {
     match body {
-        SetExpr::Select(select) => select.projection.iter_mut().for_each(name_item),
+        SetExpr::Select(select) => select.projection.iter_mut().for_each(|item| name_item(item, used)),
         SetExpr::Query(query) => name_in_query(query),
-        SetExpr::SetOperation { left, .. } => name_in_body(left),
+        SetExpr::SetOperation { left, .. } => name_in_body(left, used),
         _ => {}
     }
 }
@@ -77,26 +102,30 @@ fn refer_by_position(expression: &mut Expr, select: &Select) {
     }
 }
 
-fn name_item(item: &mut SelectItem) {
+/// Names an item. A cast has the name of its column unless that is one of `used`.
+fn name_item(item: &mut SelectItem, used: &[String]) {
     if let SelectItem::UnnamedExpr(expr) = item
         && !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
-        && let Some(name) = name(expr)
+        && let Some(name) = name(expr, used)
     {
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
     }
 }
 
 /// The name of an expression. `None` if it stands for several columns.
-fn name(expression: &Expr) -> Option<String> {
+fn name(expression: &Expr, used: &[String]) -> Option<String> {
     let mut inner = expression;
     while let Expr::Cast { expr, .. } | Expr::Nested(expr) = inner {
         inner = expr;
     }
-    match inner {
-        Expr::Identifier(column) => return Some(crate::identifiers::normalize(column)),
-        Expr::CompoundIdentifier(parts) => return parts.last().map(crate::identifiers::normalize),
+    let column = match inner {
+        Expr::Identifier(column) => Some(normalize(column)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normalize),
         Expr::Wildcard(_) | Expr::QualifiedWildcard(..) => return None,
-        _ => {}
+        _ => None,
+    };
+    if let Some(column) = column.filter(|column| !used.contains(column)) {
+        return Some(column);
     }
     let mut text = expression.clone();
     while let Expr::Nested(inner) = text {

@@ -1,5 +1,5 @@
-//! `ORDER BY`, `LIMIT` and `OFFSET` behind a union in `WITH RECURSIVE`, which the planner ignores. A recursive query must
-//! not have them; a query that is not recursive becomes a subquery.
+//! `ORDER BY`, `LIMIT` and `OFFSET` behind a union in `WITH RECURSIVE`, which the planner ignores. A recursive query
+//! must not have them; a query that is not recursive becomes a subquery.
 
 use std::ops::ControlFlow;
 

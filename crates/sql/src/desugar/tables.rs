@@ -43,6 +43,9 @@ pub(super) fn name_column(table: &mut TableFactor) {
 
 /// Replaces a sample of a table by a query that chooses each row by chance.
 pub(super) fn sample(table: &mut TableFactor) -> ControlFlow<SqlError> {
+    if let TableFactor::Derived { sample: Some(_), .. } = table {
+        return ControlFlow::Break(SqlError::unsupported("TABLESAMPLE of a subquery", "TABLESAMPLE of a table is"));
+    }
     let TableFactor::Table { name, alias, sample, .. } = table else { return ControlFlow::Continue(()) };
     let Some(TableSampleKind::BeforeTableAlias(sample) | TableSampleKind::AfterTableAlias(sample)) = sample.take()
     else {

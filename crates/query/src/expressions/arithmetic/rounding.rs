@@ -21,6 +21,8 @@ use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::functions::math;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
@@ -194,6 +196,13 @@ impl ScalarUDFImpl for Rounding {
         match self.result {
             Some(DataType::Decimal128(..)) => Interval::make_unbounded(&self.result.clone().unwrap_or(DataType::Null)),
             _ => self.engine.evaluate_bounds(operands),
+        }
+    }
+
+    fn preimage(&self, operands: &[Expr], literal: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
+        match self.result {
+            Some(DataType::Decimal128(..)) => Ok(PreimageResult::None),
+            _ => self.engine.preimage(operands, literal, info),
         }
     }
 

@@ -9,6 +9,8 @@ use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
+/// Maximum length of a text. No interval needs more.
+const TEXT_MAX: usize = 1_000;
 
 /// Months, days and nanoseconds of the parts read so far. Fractions of a unit go to the smaller ones.
 #[derive(Default)]
@@ -62,6 +64,9 @@ impl Parts {
 /// Reads an interval.
 pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     let text = text.trim();
+    if text.len() > TEXT_MAX {
+        return None;
+    }
     if let Some(rest) = text.strip_prefix(['P', 'p']) {
         return iso(rest);
     }
@@ -99,13 +104,14 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     if is_empty { None } else { parts.interval(sign) }
 }
 
-/// The product of an interval and a number. Fractions of months and days go to the smaller units.
-pub(super) fn scale(interval: IntervalMonthDayNano, factor: f64) -> Option<IntervalMonthDayNano> {
+/// An interval whose months, days and nanoseconds are multiplied or divided. Fractions of months and days go to the
+/// smaller units.
+pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64) -> Option<IntervalMonthDayNano> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut parts = Parts::default();
-    parts.add(f64::from(months) * factor, "month")?;
-    parts.add_days(f64::from(days) * factor);
-    parts.nanoseconds += nanoseconds as f64 * factor;
+    parts.add(scaled(months.into()), "month")?;
+    parts.add_days(scaled(days.into()));
+    parts.nanoseconds += scaled(nanoseconds as f64);
     parts.interval(1.0)
 }
 
@@ -250,10 +256,11 @@ mod tests {
             ("1 year 1 day 1 hour", 2.0, "2 years 2 days 02:00:00"),
             ("1 day", -1.0, "-1 days"),
         ] {
-            assert_eq!(write(scale(parse(text).unwrap(), factor).unwrap()), expected);
+            assert_eq!(write(scale(parse(text).unwrap(), |number| number * factor).unwrap()), expected);
         }
-        assert_eq!(scale(parse("1 day").unwrap(), 1e300), None);
-        assert_eq!(scale(parse("1 day").unwrap(), f64::NAN), None);
+        assert_eq!(scale(parse("1 day").unwrap(), |number| number * 1e300), None);
+        assert_eq!(scale(parse("1 day").unwrap(), |_| f64::NAN), None);
+        assert_eq!(write(scale(parse("49 days").unwrap(), |number| number / 49.0).unwrap()), "1 day");
     }
 
     #[test]

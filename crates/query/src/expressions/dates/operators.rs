@@ -33,11 +33,8 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 /// Type of a number of microseconds, and of seconds with six digits.
 const MICROSECONDS: DataType = DataType::Decimal128(16, 0);
 
-static SCALE: LazyLock<ScalarUDF> = LazyLock::new(|| {
-    ScalarUDF::new_from_impl(Scale {
-        signature: Signature::exact(vec![INTERVAL, DataType::Float64], Volatility::Immutable),
-    })
-});
+static MULTIPLY: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(false));
+static DIVIDE: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(true));
 
 /// Plans operators of dates and intervals.
 #[derive(Debug)]
@@ -46,7 +43,9 @@ pub struct DateOperators;
 impl ExprPlanner for DateOperators {
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         let is_second = match args.first() {
-            Some(Expr::Literal(ScalarValue::Utf8(Some(field)), _)) => field.eq_ignore_ascii_case("second"),
+            Some(Expr::Literal(ScalarValue::Utf8(Some(field)), _)) => {
+                field.eq_ignore_ascii_case("second") || field.eq_ignore_ascii_case("seconds")
+            }
             _ => false,
         };
         if !is_second {
@@ -77,15 +76,13 @@ impl ExprPlanner for DateOperators {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
             }
             (BinaryOperator::Multiply, DataType::Interval(_), number) if number.is_numeric() => {
-                PlannerResult::Planned(SCALE.call(vec![left, cast(right, DataType::Float64)]))
+                PlannerResult::Planned(MULTIPLY.call(vec![left, cast(right, DataType::Float64)]))
             }
             (BinaryOperator::Multiply, number, DataType::Interval(_)) if number.is_numeric() => {
-                PlannerResult::Planned(SCALE.call(vec![right, cast(left, DataType::Float64)]))
+                PlannerResult::Planned(MULTIPLY.call(vec![right, cast(left, DataType::Float64)]))
             }
             (BinaryOperator::Divide, DataType::Interval(_), number) if number.is_numeric() => {
-                let inverse =
-                    BinaryExpr::new(Box::new(lit(1.0)), Operator::Divide, Box::new(cast(right, DataType::Float64)));
-                PlannerResult::Planned(SCALE.call(vec![left, Expr::BinaryExpr(inverse)]))
+                PlannerResult::Planned(DIVIDE.call(vec![left, cast(right, DataType::Float64)]))
             }
             (operator, DataType::Interval(_), _) if is_comparison(operator) && is_text_literal(&right) => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, INTERVAL) })
@@ -115,15 +112,16 @@ fn is_text_literal(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 
-/// The product of an interval and a number.
+/// The product or the quotient of an interval and a number.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Scale {
+    is_division: bool,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for Scale {
     fn name(&self) -> &'static str {
-        "scale_interval"
+        if self.is_division { "divide_interval" } else { "multiply_interval" }
     }
 
     fn signature(&self) -> &Signature {
@@ -149,7 +147,8 @@ impl ScalarUDFImpl for Scale {
         let (intervals, factors) = (args.args[0].to_array(rows)?, args.args[1].to_array(rows)?);
         let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
         let factors = factors.as_primitive::<Float64Type>();
-        let products: IntervalMonthDayNanoArray = try_binary(intervals, factors, product)?;
+        let products: IntervalMonthDayNanoArray =
+            try_binary(intervals, factors, |interval, factor| self.scaled(interval, factor))?;
         let products: ArrayRef = Arc::new(products);
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&products, 0)?),
@@ -158,9 +157,18 @@ impl ScalarUDFImpl for Scale {
     }
 }
 
-fn product(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano, ArrowError> {
-    if factor.is_infinite() {
-        return Err(ArrowError::DivideByZero);
+impl Scale {
+    fn udf(is_division: bool) -> ScalarUDF {
+        let signature = Signature::exact(vec![INTERVAL, DataType::Float64], Volatility::Immutable);
+        ScalarUDF::new_from_impl(Self { is_division, signature })
     }
-    interval::scale(interval, factor).ok_or_else(|| ArrowError::ArithmeticOverflow("interval out of range".to_owned()))
+
+    fn scaled(&self, interval: IntervalMonthDayNano, number: f64) -> Result<IntervalMonthDayNano, ArrowError> {
+        if self.is_division && number == 0.0 {
+            return Err(ArrowError::DivideByZero);
+        }
+        let scaled = |part: f64| if self.is_division { part / number } else { part * number };
+        interval::scale(interval, scaled)
+            .ok_or_else(|| ArrowError::ArithmeticOverflow("interval out of range".to_owned()))
+    }
 }

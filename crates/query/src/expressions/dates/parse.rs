@@ -65,23 +65,24 @@ fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
 /// Reads a date with an optional time of day and zone.
 pub(super) fn instant(text: &str) -> Option<Instant> {
     let text = text.trim();
+    // A T between digits divides the date from the time.
+    let divider = text.char_indices().find(|(at, character)| {
+        let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+        let bytes = text.as_bytes();
+        matches!(character, 'T' | 't') && *at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1))
+    });
+    if let Some((at, _)) = divider {
+        let (date, (micros, zone)) = (date(&text[..at])?, time(&text[at + 1..])?);
+        return Some(Instant { date, micros, zone });
+    }
     let (day, rest) = match text.find(':') {
         Some(colon) => {
             let hours = text[..colon].trim_end_matches(|character: char| character.is_ascii_digit()).len();
             (&text[..hours], &text[hours..])
         }
-        // A time without colons follows a T.
-        None => match text.rfind(['T', 't']) {
-            Some(at) if text[..at].ends_with(|last: char| last.is_ascii_digit()) => (&text[..at], &text[at + 1..]),
-            _ => (text, ""),
-        },
+        None => (text, ""),
     };
-    let day = day.trim_end();
-    let day = match day.strip_suffix(['T', 't']) {
-        Some(day) if day.ends_with(|last: char| last.is_ascii_digit()) => day,
-        _ => day,
-    };
-    let date = date(day)?;
+    let date = date(day.trim_end())?;
     let (micros, zone) = if rest.is_empty() { (0, None) } else { time(rest)? };
     Some(Instant { date, micros, zone })
 }
@@ -110,7 +111,7 @@ fn date(text: &str) -> Option<NaiveDate> {
 
 /// A year. Two digits stand for 1970 to 2069.
 fn year(text: &str) -> Option<i32> {
-    let year: i32 = number(text)?.try_into().ok()?;
+    let year: i32 = number(text)?.try_into().ok().filter(|year| *year > 0 || text.len() == 2)?;
     Some(match text.len() {
         2 if year < 70 => year + 2_000,
         2 => year + 1_900,
@@ -218,6 +219,7 @@ mod tests {
             "2024-01-05 10:00",
             "20240105T100000",
             "2024-01-05T10:00Z",
+            "20240105T100000+05:30",
         ] {
             assert_eq!(instant(text).unwrap().days(), 19_727, "{text}");
         }
@@ -231,6 +233,7 @@ mod tests {
             "2024-01-05 25:00",
             "2024-01-05 1",
             "2024-01-05 x",
+            "0000-01-01",
         ] {
             assert!(instant(text).is_none(), "{text}");
         }

@@ -7,20 +7,27 @@
 //! ```text
 //!   x > ALL (query)    no rows: true    x > max: else false    a null, or x null: null    else true
 //!   x > ANY (query)    x > min: true    no rows: false         a null, or x null: null    else false
-//!   x = ALL (query)    x = min AND x = max in the place of x > max
+//!   x = ALL (query)    x = min AND x = max instead of x > max
 //! ```
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, ScalarValue, Spans, plan_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result, ScalarValue, Spans, plan_err};
 use datafusion::functions_aggregate::count::count;
 use datafusion::functions_aggregate::min_max::{max, min};
 use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::subqueries::is_name_ambiguous;
+
+/// Name of the aggregates of a subquery.
+const VALUE: &str = "taut value";
+/// Maximum number of these aggregates in a subquery. Each comparison copies its subquery several times.
+const NESTED_MAX: usize = 12;
 
 /// Rule that replaces comparisons with the rows of a subquery. It runs after type coercion.
 #[derive(Debug, Default)]
@@ -48,6 +55,16 @@ impl AnalyzerRule for SetComparisons {
     }
 }
 
+/// Number of aggregates in a subquery by which comparisons have been replaced.
+fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
+    let mut number = 0;
+    plan.apply_with_subqueries(|node| {
+        number += usize::from(node.schema().fields().iter().any(|field| field.name() == VALUE));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(number)
+}
+
 fn replaced(comparison: SetComparison) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
     let is_any = quantifier == SetQuantifier::Any;
@@ -57,20 +74,31 @@ fn replaced(comparison: SetComparison) -> Result<Expr> {
     if matches!((op, is_any), (Operator::Eq, true) | (Operator::NotEq, false)) {
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !is_any }));
     }
+    // The engine compares with the rows of a correlated subquery as a join.
+    if !subquery.outer_ref_columns.is_empty() {
+        if is_name_ambiguous(&expr, &subquery) {
+            return plan_err!(
+                "{op} {quantifier} with a correlated subquery that has a column of the same name is not supported; \
+                 rename one of both columns"
+            );
+        }
+        return Ok(Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }));
+    }
+    if replaced_comparisons(&subquery.subquery)? > NESTED_MAX {
+        return plan_err!(
+            "ANY and ALL in subqueries of several ANY and ALL are not supported; compare with aggregates"
+        );
+    }
     let column = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
     let value = |aggregate: Expr| {
         let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
-        let plan = rows.aggregate(Vec::<Expr>::new(), vec![aggregate.alias("taut value")])?.build()?;
-        let outer_ref_columns = subquery.outer_ref_columns.clone();
-        Ok::<_, datafusion::common::DataFusionError>(Expr::ScalarSubquery(Subquery {
-            subquery: Arc::new(plan),
-            outer_ref_columns,
-            spans: Spans::new(),
-        }))
+        let plan = rows.aggregate(Vec::<Expr>::new(), vec![aggregate.alias(VALUE)])?.build()?;
+        let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns: Vec::new(), spans: Spans::new() };
+        Ok::<_, DataFusionError>(Expr::ScalarSubquery(subquery))
     };
     let compared = |extreme: Expr| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(extreme)));
-    let least = || Ok::<_, datafusion::common::DataFusionError>(compared(value(min(column.clone()))?));
-    let greatest = || Ok::<_, datafusion::common::DataFusionError>(compared(value(max(column.clone()))?));
+    let least = || Ok::<_, DataFusionError>(compared(value(min(column.clone()))?));
+    let greatest = || Ok::<_, DataFusionError>(compared(value(max(column.clone()))?));
     let decisive = match op {
         Operator::Gt | Operator::GtEq => {
             if is_any {

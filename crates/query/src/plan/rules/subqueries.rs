@@ -202,7 +202,7 @@ fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
 
 /// Whether a column of `expression`, the left operand of an `IN`, has the name of a column in the subquery. The engine
 /// would take it for the column of the subquery. A subquery under an alias has no such column: see `subquery_rows`.
-fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
+pub(super) fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
         plan.schema().has_column(column) || !is_renamed && plan.inputs().iter().any(|input| exposes(input, column))
