@@ -40,8 +40,8 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
     (
         "SELECT concat_ws(' ', count(flag), sum(CASE WHEN flag THEN 1 ELSE 0 END), count(moment), min(moment), \
          max(moment), count(instant), min(instant), max(instant)) FROM {table}",
-        "194 64 194 2020-01-01T00:01:00 2020-01-01T03:20:00 196 2020-01-01T01:00:00Z 2020-01-09T08:00:00Z",
-        "200 68 200 2020-01-01T00:01:00 2020-01-01T03:40:00 203 2020-01-01T01:00:00Z 2020-01-10T04:00:00Z",
+        "194 64 194 2020-01-01 00:01:00 2020-01-01 03:20:00 196 2020-01-01 01:00:00+00 2020-01-09 08:00:00+00",
+        "200 68 200 2020-01-01 00:01:00 2020-01-01 03:40:00 203 2020-01-01 01:00:00+00 2020-01-10 04:00:00+00",
     ),
     // All values of all rows. The view computes the rows by id.
     ("SELECT concat_ws(' ', count(*)) FROM (SELECT * FROM {table} EXCEPT SELECT * FROM made) AS x", "0", "0"),

@@ -180,8 +180,8 @@ mod tests {
             ("SELECT x WHERE ifnull(a, 1) + ifnull(b, 2)", "SELECT x WHERE ifnull(a, 1) + ifnull(b, 2)"),
             ("VALUES (1, 2)", "VALUES (1, 2)"),
             (
-                "SELECT SUM(x), a::bigint, (t.B) ORDER BY SUM(x), a + 1",
-                "SELECT SUM(x) AS \"sum(x)\", a::BIGINT AS \"a\", (t.B) AS \"b\" ORDER BY 1, a + 1",
+                "SELECT SUM(x), a::bigint, (t.B) ORDER BY SUM(x), c + 1",
+                "SELECT SUM(x) AS \"sum(x)\", a::BIGINT AS \"a\", (t.B) AS \"b\" ORDER BY 1, c + 1",
             ),
             (
                 "WITH q AS (SELECT -1) SELECT x IN (SELECT y + 1) AS i FROM (SELECT 'x' UNION SELECT y + 1) AS r",

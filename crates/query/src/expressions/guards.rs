@@ -39,6 +39,10 @@ impl AnalyzerRule for Guards {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
+            // The engine compares the order of its operators by these expressions as they are.
+            if matches!(node, LogicalPlan::Sort(_)) {
+                return Ok(Transformed::no(node));
+            }
             let schema = input_schema(&node)?;
             let names = NamePreserver::new(&node);
             let is_condition =
@@ -139,7 +143,8 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             if let Some(filter) = &call.params.filter {
                 guard_arguments(&mut call.params.args, filter, schema)?;
             }
-            Ok(Transformed::yes(Expr::WindowFunction(call)))
+            // As for a sort.
+            Ok(Transformed::new(Expr::WindowFunction(call), true, TreeNodeRecursion::Jump))
         }
         other => Ok(Transformed::no(other)),
     })?;

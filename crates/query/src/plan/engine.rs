@@ -22,7 +22,7 @@ use crate::expressions::{
 };
 use crate::plan::rules::{
     self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetComparisons,
-    SetOperations, Subqueries,
+    SetOperations, Subqueries, UnambiguousFilterPushdown,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -161,10 +161,15 @@ fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send 
     rules
 }
 
-/// DataFusion's physical rules with Taut's rules: `NOT IN` before the rules that choose join algorithms, and
-/// aggregation in scans last, before the final check.
+/// DataFusion's physical rules with Taut's rules: `NOT IN` before the rules that choose join algorithms, filters pushed
+/// down only by names that are unambiguous, and aggregation in scans last, before the final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = PhysicalOptimizer::new().rules;
+    let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
+    let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
+        true => Arc::new(UnambiguousFilterPushdown(rule)),
+        false => rule,
+    };
+    let mut rules: Vec<_> = PhysicalOptimizer::new().rules.into_iter().map(unambiguous).collect();
     rules.insert(0, Arc::new(NotIn));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));

@@ -4,6 +4,7 @@
 //!   x LIKE '50#%' ESCAPE '#'      x LIKE '50\%'
 //!   x ^@ 'ab'                     starts_with(x, 'ab')
 //!   -2 ^ 2                        (-2) ^ 2
+//!   2>-1                          2 > -1
 //!   every(x)                      bool_and(x)
 //!   mod(x, 3)                     (x % 3)
 //!   convert_from(x, 'UTF8')       arrow_cast(x, 'Utf8View')
@@ -49,6 +50,15 @@ pub(super) fn rewrite(expression: &mut Expr) {
                 *escape_char = None;
             }
         }
+        Expr::BinaryOp { op: op @ BinaryOperator::Custom(_), right, .. } => {
+            if let BinaryOperator::Custom(text) = op
+                && let Some((operator, sign)) = with_sign(text)
+            {
+                *op = operator;
+                let operand = std::mem::replace(right.as_mut(), syntax::null());
+                **right = Expr::UnaryOp { op: sign, expr: Box::new(operand) };
+            }
+        }
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             *expression = syntax::call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
@@ -74,6 +84,28 @@ pub(super) fn rewrite(expression: &mut Expr) {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
         _ => {}
     }
+}
+
+/// An operator and the sign of its right operand, which the parser reads as one operator: `2>-1`.
+fn with_sign(text: &str) -> Option<(BinaryOperator, UnaryOperator)> {
+    let sign = match text.chars().next_back()? {
+        '-' => UnaryOperator::Minus,
+        '+' => UnaryOperator::Plus,
+        _ => return None,
+    };
+    let operator = match &text[..text.len() - 1] {
+        "=" => BinaryOperator::Eq,
+        "<" => BinaryOperator::Lt,
+        ">" => BinaryOperator::Gt,
+        "<=" => BinaryOperator::LtEq,
+        ">=" => BinaryOperator::GtEq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "+" => BinaryOperator::Plus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        _ => return None,
+    };
+    Some((operator, sign))
 }
 
 /// `mod(a, b)` as `(a) % (b)`.

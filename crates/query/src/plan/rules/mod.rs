@@ -6,6 +6,7 @@
 mod aggregate;
 mod cancellable;
 mod estimate;
+mod filter_pushdown;
 mod implicit_sort;
 mod join_elimination;
 mod join_order;
@@ -20,6 +21,7 @@ mod subqueries;
 pub use aggregate::AggregateInScan;
 pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
 pub use estimate::selectivity;
+pub use filter_pushdown::UnambiguousFilterPushdown;
 pub use implicit_sort::implicit_sort;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;

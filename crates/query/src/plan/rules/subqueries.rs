@@ -89,7 +89,12 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         let is_join = match inner {
             Expr::Exists(_) => true,
             // The engine's join handles nulls if the subquery is not correlated.
-            Expr::InSubquery(inner) => inner.negated == is_not || inner.subquery.outer_ref_columns.is_empty(),
+            Expr::InSubquery(inner) => {
+                let is_negated = inner.negated != is_not;
+                // The engine's join takes null for false if the operand is a constant.
+                let is_constant = inner.expr.column_refs().is_empty();
+                !is_negated || (inner.subquery.outer_ref_columns.is_empty() && !is_constant)
+            }
             _ => false,
         };
         if is_join { Ok(part) } else { rewrite_conjunct(part, schema) }
