@@ -8,8 +8,8 @@
 //!     ProjectionExec: [id@2, x@3, id@0, x@1]
 //! ```
 //!
-//! The pushdown is left out of plans with such a filter. Filters of a statement have been pushed down before, as logical
-//! ones.
+//! The pushdown is left out of plans with such a filter. Filters of a statement have been pushed down before, as
+//! logical ones.
 
 use std::collections::HashSet;
 use std::fmt::{self, Debug, Formatter};
