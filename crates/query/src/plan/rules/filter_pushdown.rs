@@ -83,7 +83,9 @@ fn filtered(node: &Arc<dyn ExecutionPlan>) -> Vec<Filtered> {
     if let Some(sort) = node.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some()) {
         return vec![filtered(sort.expr().iter().map(|key| Arc::clone(&key.expr)).collect(), sort.input())];
     }
-    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+    // Only an aggregation without groups makes filters.
+    let has_no_groups = |aggregate: &&AggregateExec| aggregate.group_expr().is_empty();
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>().filter(has_no_groups) {
         let arguments = aggregate.aggr_expr().iter().flat_map(|call| call.expressions());
         return vec![filtered(arguments.collect(), aggregate.input())];
     }
