@@ -194,7 +194,7 @@ mod tests {
             ),
             (
                 "DELETE FROM t WHERE a = 1 AND (b, c) IN (SELECT 1, 2)",
-                "DELETE FROM t WHERE a = 1 AND EXISTS (SELECT 1 AS \"one\" FROM (SELECT 1, 2) AS \"taut rows\" \
+                "DELETE FROM t WHERE a = 1 AND EXISTS (SELECT 1 AS \"one\" FROM (SELECT 1 AS \"1\", 2 AS \"2\") AS \"taut rows\" \
                  (\"taut value 1\", \"taut value 2\") WHERE \"taut rows\".\"taut value 1\" = b \
                  AND \"taut rows\".\"taut value 2\" = c)",
             ),
