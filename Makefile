@@ -90,8 +90,9 @@ test-postgres: venv
 test-suites: dev-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(if $(DUCKDB),$(PYTHON_VENV)/bin/python tests/differential/duckdb_suite.py $(DUCKDB))
-	$(if $(SQLITE),find $(SQLITE) -name '*.test' -print0 | xargs -0 $(CARGO) run --locked --quiet --package taut-tests \
-		--bin taut-sqllogictest -- --sqlite --label postgresql)
+	$(CARGO) build --locked --workspace
+	$(if $(SQLITE),find $(SQLITE) -name '*.test' -print0 \
+		| xargs -0 $(CARGO_TARGET_DIR)/debug/taut-sqllogictest --sqlite --label postgresql)
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
 dev-wheel: $(PYTHON_VENV)/.installed

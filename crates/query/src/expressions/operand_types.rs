@@ -180,7 +180,7 @@ fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
 }
 
-/// What becomes of some expressions.
+/// How the values of some expressions are used.
 #[derive(Clone, Copy)]
 enum Use<'a> {
     /// The first is compared with each of the others by an operator.

@@ -18,7 +18,7 @@ use crate::error::SqlError;
 
 /// Parts of patterns in PostgreSQL and of `strftime`, each before its prefixes. `None` stands for those without
 /// counterpart. With `true`, a part is case-sensitive.
-const PARTS: [(&str, bool, Option<&str>); 57] = [
+const PARTS: [(&str, bool, Option<&str>); 58] = [
     ("FMMonth", true, Some("%B")),
     ("FMDay", true, Some("%A")),
     ("FMDD", false, Some("%-d")),
@@ -75,6 +75,7 @@ const PARTS: [(&str, bool, Option<&str>); 57] = [
     ("WW", false, None),
     ("TZ", false, None),
     ("OF", false, None),
+    ("RM", false, None),
     ("Q", false, Some("%q")),
 ];
 
@@ -211,7 +212,7 @@ mod tests {
         }
         assert_eq!(translated("DD MON YYYY", true).as_deref(), Ok("%d %B %Y"));
         for (pattern, part) in
-            [("DD MON YYYY", "MON"), ("DDth", "th"), ("J", "J"), ("HH24 TZ", "TZ"), ("Month", "Month")]
+            [("DD MON YYYY", "MON"), ("DDth", "th"), ("J", "J"), ("HH24 TZ", "TZ"), ("DD RM", "RM"), ("Month", "Month")]
         {
             assert_eq!(translated(pattern, false), Err(part.to_owned()), "{pattern}");
         }

@@ -5,8 +5,8 @@
 //!   SELECT SUM(x), a + 1, b::int     sum(x), a + 1, b
 //! ```
 //!
-//! Only selects whose names can be seen get them: the statement itself, subqueries in `FROM`, and `WITH` queries. An
-//! expression of `ORDER BY` that repeats one of the select list becomes its position.
+//! The statement itself, subqueries in `FROM` and `WITH` queries get such names; nobody sees those of other subqueries.
+//! An expression of `ORDER BY` that repeats one of the select list becomes its position.
 
 use std::ops::ControlFlow;
 
