@@ -9,7 +9,7 @@ use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -22,7 +22,7 @@ use crate::expressions::{
 };
 use crate::plan::rules::{
     self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetComparisons,
-    SetOperations, Subqueries, UnambiguousFilterPushdown,
+    SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -135,8 +135,8 @@ impl Engine {
     }
 }
 
-/// DataFusion's analyzer rules with Taut's rules: set operations, nested and long expressions and types of operands
-/// before type coercion, subqueries, checked arithmetic and guards after it.
+/// DataFusion's analyzer rules with Taut's rules: the order of aggregates, set operations, nested and long expressions
+/// and types of operands before type coercion, subqueries, sorts by conditions, checked arithmetic and guards after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(SetOperations));
@@ -145,6 +145,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(3, Arc::new(OperandTypes));
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
+    rules.push(Arc::new(SortConditions));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));
     rules
@@ -153,7 +154,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
 /// scans read only the columns in use.
-fn optimizer_rules() -> Vec<Arc<dyn datafusion::optimizer::OptimizerRule + Send + Sync>> {
+fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));

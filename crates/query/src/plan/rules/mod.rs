@@ -1,7 +1,7 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate
-//! joins that foreign keys make redundant. They also rewrite subqueries, `ANY` and `ALL`, set operations and `NOT IN`
-//! without nulls, keep types of deeply nested expressions cheap to infer, and let scans aggregate. All rules end when
-//! their statement is cancelled.
+//! joins that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations
+//! and `NOT IN` without nulls, give aggregates the order of their rows, keep types of deeply nested expressions cheap to
+//! infer, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod cancellable;
@@ -16,6 +16,7 @@ mod nested_coalesce;
 mod not_in;
 mod set_comparisons;
 mod set_operations;
+mod sort_conditions;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
@@ -30,4 +31,5 @@ pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
+pub use sort_conditions::SortConditions;
 pub use subqueries::Subqueries;
