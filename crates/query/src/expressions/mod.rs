@@ -12,6 +12,7 @@ mod operand_types;
 mod options;
 mod signed_results;
 mod similar_to;
+mod single_row;
 
 pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
 pub use bytes::{is_bytes, read as read_bytes};
@@ -21,3 +22,4 @@ pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use signed_results::with_signed_results;
+pub use single_row::single_row;

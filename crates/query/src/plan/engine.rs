@@ -21,8 +21,8 @@ use crate::expressions::{
     with_signed_results,
 };
 use crate::plan::rules::{
-    self, AggregateInScan, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, SetComparisons,
-    SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
+    self, AggregateInScan, CorrelatedSubqueries, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn,
+    SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -145,6 +145,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(3, Arc::new(OperandTypes));
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
+    rules.push(Arc::new(CorrelatedSubqueries));
     rules.push(Arc::new(SortConditions));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));

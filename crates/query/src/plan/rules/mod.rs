@@ -5,6 +5,7 @@
 
 mod aggregate;
 mod cancellable;
+mod correlated;
 mod estimate;
 mod filter_pushdown;
 mod implicit_sort;
@@ -21,6 +22,7 @@ mod subqueries;
 
 pub use aggregate::AggregateInScan;
 pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
+pub use correlated::CorrelatedSubqueries;
 pub use estimate::selectivity;
 pub use filter_pushdown::UnambiguousFilterPushdown;
 pub use implicit_sort::implicit_sort;

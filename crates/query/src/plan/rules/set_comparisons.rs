@@ -14,15 +14,16 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result, ScalarValue, Spans, plan_err};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Spans, plan_err};
 use datafusion::functions_aggregate::count::count;
 use datafusion::functions_aggregate::min_max::{max, min};
 use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::subqueries::is_name_ambiguous;
+use super::correlated::is_predicate_for_engine;
 
 /// Name of the aggregates of a subquery.
 const VALUE: &str = "taut value";
@@ -40,11 +41,18 @@ impl AnalyzerRule for SetComparisons {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
+            if !has_comparison(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let is_condition = matches!(node, LogicalPlan::Filter(_));
             let names = NamePreserver::new(&node);
             let mapped = node.map_expressions(|expression| {
                 let name = names.save(&expression);
                 let replaced = expression.transform_up(|part| match part {
-                    Expr::SetComparison(comparison) => Ok(Transformed::yes(replaced(comparison)?)),
+                    Expr::SetComparison(comparison) => {
+                        Ok(Transformed::yes(replaced(comparison, is_condition, &schema)?))
+                    }
                     other => Ok(Transformed::no(other)),
                 })?;
                 Ok(replaced.update_data(|expression| name.restore(expression)))
@@ -53,6 +61,15 @@ impl AnalyzerRule for SetComparisons {
         })?;
         Ok(changed.data)
     }
+}
+
+fn has_comparison(node: &LogicalPlan) -> Result<bool> {
+    let mut has = false;
+    node.apply_expressions(|expression| {
+        has |= expression.exists(|part| Ok(matches!(part, Expr::SetComparison(_))))?;
+        Ok(if has { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(has)
 }
 
 /// Number of aggregates in a subquery by which comparisons have been replaced.
@@ -65,8 +82,10 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     Ok(number)
 }
 
-fn replaced(comparison: SetComparison) -> Result<Expr> {
+/// The comparison by aggregates. In a condition on rows, the engine joins the rows of a correlated subquery.
+fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
+    let outer_ref_columns = &subquery.outer_ref_columns;
     let is_any = quantifier == SetQuantifier::Any;
     if subquery.subquery.schema().fields().len() != 1 {
         return plan_err!("Too many columns! The subquery should only return one column");
@@ -74,14 +93,7 @@ fn replaced(comparison: SetComparison) -> Result<Expr> {
     if matches!((op, is_any), (Operator::Eq, true) | (Operator::NotEq, false)) {
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !is_any }));
     }
-    // The engine compares with the rows of a correlated subquery as a join.
-    if !subquery.outer_ref_columns.is_empty() {
-        if is_name_ambiguous(&expr, &subquery) {
-            return plan_err!(
-                "{op} {quantifier} with a correlated subquery that has a column of the same name is not supported; \
-                 rename one of both columns"
-            );
-        }
+    if is_condition && !outer_ref_columns.is_empty() && is_predicate_for_engine(&subquery, schema) {
         return Ok(Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }));
     }
     if replaced_comparisons(&subquery.subquery)? > NESTED_MAX {
@@ -93,7 +105,8 @@ fn replaced(comparison: SetComparison) -> Result<Expr> {
     let value = |aggregate: Expr| {
         let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
         let plan = rows.aggregate(Vec::<Expr>::new(), vec![aggregate.alias(VALUE)])?.build()?;
-        let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns: Vec::new(), spans: Spans::new() };
+        let subquery =
+            Subquery { subquery: Arc::new(plan), outer_ref_columns: outer_ref_columns.clone(), spans: Spans::new() };
         Ok::<_, DataFusionError>(Expr::ScalarSubquery(subquery))
     };
     let compared = |extreme: Expr| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(extreme)));

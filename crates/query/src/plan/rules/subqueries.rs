@@ -19,6 +19,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::correlated::is_predicate_for_engine;
+
 /// Rule that rewrites subqueries. It runs after the engine's own type coercion.
 #[derive(Debug, Default)]
 pub struct Subqueries;
@@ -58,7 +60,7 @@ impl AnalyzerRule for Subqueries {
 }
 
 /// Returns a node with the schema that its inputs imply. The engine does not recompute the schema of a union.
-fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
+pub(super) fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |index: usize| inputs.iter().any(|input| input.schema().field(index).is_nullable());
     let fields = schema.iter().enumerate().map(|(index, (qualifier, field))| {
@@ -87,13 +89,14 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             part => (part, false),
         };
         let is_join = match inner {
-            Expr::Exists(_) => true,
+            Expr::Exists(inner) => is_predicate_for_engine(&inner.subquery, schema),
             // The engine's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => {
                 let is_negated = inner.negated != is_not;
                 // The engine's join takes null for false if the operand is a constant.
                 let is_constant = inner.expr.column_refs().is_empty();
-                !is_negated || (inner.subquery.outer_ref_columns.is_empty() && !is_constant)
+                let is_simple = inner.subquery.outer_ref_columns.is_empty() && !is_constant;
+                (!is_negated || is_simple) && is_predicate_for_engine(&inner.subquery, schema)
             }
             _ => false,
         };
@@ -110,32 +113,42 @@ fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             let (left, right) = (rewrite_conjunct(*left, schema)?, rewrite_conjunct(*right, schema)?);
             Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
         }
-        Expr::InSubquery(InSubquery { negated: false, .. }) => Ok(expression),
+        Expr::InSubquery(InSubquery { negated: false, ref subquery, .. })
+            if is_predicate_for_engine(subquery, schema) =>
+        {
+            Ok(expression)
+        }
         other => Ok(other
             .transform_up(|part| match part {
-                Expr::InSubquery(part) => {
+                Expr::InSubquery(part) if is_predicate_for_engine(&part.subquery, schema) => {
                     let is_found = Expr::InSubquery(InSubquery { negated: false, ..part.clone() });
                     three_valued_in(part, is_found, schema, exists_condition).map(Transformed::yes)
                 }
-                Expr::ScalarSubquery(part) => rewrite_scalar(part),
-                part => Ok(Transformed::no(part)),
+                Expr::Exists(part) if is_predicate_for_engine(&part.subquery, schema) => {
+                    Ok(Transformed::no(Expr::Exists(part)))
+                }
+                part => rewrite_subquery(part, schema),
             })?
             .data),
     }
 }
 
-/// Rewrites an expression whose value is used, which the engine computes without joins. Subqueries that cannot be
-/// rewritten stay, and the engine refuses them by name.
+/// Rewrites an expression whose value is used, which the engine computes without joins.
 fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
-    let changed = expression.transform_up(|part| match part {
-        Expr::Exists(Exists { subquery, negated }) if can_count_rows(&subquery) => {
+    Ok(expression.transform_up(|part| rewrite_subquery(part, schema))?.data)
+}
+
+/// Rewrites a subquery to a value.
+fn rewrite_subquery(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match part {
+        Expr::Exists(Exists { subquery, negated }) => {
             let is_found = match has_one_row(&subquery.subquery) {
                 true => lit(true),
                 false => count_condition(subquery_rows(&subquery)?, &subquery, &[])?,
             };
             Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_found)) } else { is_found }))
         }
-        Expr::InSubquery(part) if can_count_rows(&part.subquery) && !is_name_ambiguous(&part.expr, &part.subquery) => {
+        Expr::InSubquery(part) => {
             let mut outer = Vec::new();
             let operand = part.expr.as_ref().clone().transform_up(|part| match part {
                 Expr::Column(column) => {
@@ -154,23 +167,7 @@ fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         }
         Expr::ScalarSubquery(part) => rewrite_scalar(part),
         part => Ok(Transformed::no(part)),
-    })?;
-    Ok(changed.data)
-}
-
-/// Whether the rows of a subquery can be counted. A subquery with outer columns must have no limit and no grouping.
-fn can_count_rows(subquery: &Subquery) -> bool {
-    let is_countable = |node: &LogicalPlan| {
-        matches!(
-            node,
-            LogicalPlan::Projection(_)
-                | LogicalPlan::Filter(_)
-                | LogicalPlan::SubqueryAlias(_)
-                | LogicalPlan::TableScan(_)
-                | LogicalPlan::Join(_)
-        )
-    };
-    subquery.outer_ref_columns.is_empty() || !subquery.subquery.exists(|node| Ok(!is_countable(node))).unwrap_or(true)
+    }
 }
 
 /// `IN` with SQL's three-valued logic: true if a row is found, else null if a null prevents a decision, else false.
@@ -203,17 +200,6 @@ fn three_valued_in(
 fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
-}
-
-/// Whether a column of `expression`, the left operand of an `IN`, has the name of a column in the subquery. The engine
-/// would take it for the column of the subquery. A subquery under an alias has no such column: see `subquery_rows`.
-pub(super) fn is_name_ambiguous(expression: &Expr, subquery: &Subquery) -> bool {
-    fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
-        let is_renamed = matches!(plan, LogicalPlan::SubqueryAlias(_));
-        plan.schema().has_column(column) || !is_renamed && plan.inputs().iter().any(|input| exposes(input, column))
-    }
-    let is_of = |column: &&Column| exposes(&subquery.subquery, column);
-    !subquery.outer_ref_columns.is_empty() && expression.column_refs().iter().any(is_of)
 }
 
 /// The only column of a subquery.

@@ -1,0 +1,51 @@
+//! Check that a subquery used as a value has one row.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+static SINGLE_ROW: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::new_from_impl(SingleRow { signature: Signature::any(2, Volatility::Volatile) }));
+
+/// The value, if the number of rows is at most one.
+pub fn single_row(value: Expr, rows: Expr) -> Expr {
+    SINGLE_ROW.call(vec![value, rows])
+}
+
+/// Volatile, so that the check is neither moved nor dropped.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SingleRow {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for SingleRow {
+    fn name(&self) -> &'static str {
+        "single_row"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(self.name(), args.arg_fields[0].data_type().clone(), true)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [value, rows] = args.args.as_slice() else { return internal_err!("single_row takes two values") };
+        let rows = rows.to_array(args.number_rows)?;
+        if rows.as_primitive::<Int64Type>().iter().flatten().any(|rows| rows > 1) {
+            return exec_err!("more than one row returned by a subquery used as an expression");
+        }
+        Ok(value.clone())
+    }
+}

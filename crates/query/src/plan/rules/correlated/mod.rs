@@ -1,0 +1,317 @@
+//! Correlated scalar subqueries and lateral joins that the engine cannot decorrelate: those that compare outer columns
+//! by something else than equality, have no aggregate, or have a limit.
+//!
+//! The subquery is computed once for all distinct values of its outer columns, its domain, and joined (Neumann and
+//! Kemper, "Unnesting Arbitrary Queries", BTW 2015, section 3):
+//!
+//! ```text
+//!   SELECT (SELECT count(*) FROM u WHERE u.x < t.x) FROM t
+//!
+//!   Projection: value
+//!     Left Join: t.x IS NOT DISTINCT FROM key
+//!       t
+//!       Aggregate of each key: count(*)          a key without rows has count 0
+//!         Filter: u.x < key
+//!           Cross Join
+//!             Distinct: t.x AS key               the domain
+//!             u
+//! ```
+
+mod domain;
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result, not_impl_err};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, FetchType, Join, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use self::domain::{
+    Domain, Unnested, all_conditions, as_expressions, binary, has_outer, other_columns, outer_columns, renamed,
+    restart_names, unique, uses_outer,
+};
+use super::subqueries::recompute_schema;
+
+/// Rule that joins correlated scalar subqueries and lateral subqueries. It runs after type coercion.
+#[derive(Debug, Default)]
+pub struct CorrelatedSubqueries;
+
+impl AnalyzerRule for CorrelatedSubqueries {
+    fn name(&self) -> &str {
+        "taut_correlated_subqueries"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        restart_names();
+        let changed = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) => joined_condition(join)?.transform_data(|node| match node {
+                LogicalPlan::Join(join) => joined_lateral(join),
+                node => Ok(Transformed::no(node)),
+            }),
+            node => joined_values(node),
+        })?;
+        match changed.transformed {
+            // A joined value can be null.
+            true => {
+                Ok(changed.data.transform_up_with_subqueries(|node| recompute_schema(node).map(Transformed::yes))?.data)
+            }
+            false => Ok(changed.data),
+        }
+    }
+}
+
+/// Joins the correlated scalar subqueries in the expressions of a node with its input.
+fn joined_values(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let is_supported = matches!(
+        node,
+        LogicalPlan::Projection(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Window(_)
+    );
+    if !is_supported || !has_joined(&node)? {
+        return Ok(Transformed::no(node));
+    }
+    let engine_joins = matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Filter(_));
+    let columns = node.schema().columns();
+    let input = node.inputs()[0].clone();
+    let (mut joined, mut expressions) = (input.clone(), node.expressions());
+    if let LogicalPlan::Filter(filter) = &node {
+        // Conditions without such a subquery leave fewer values to compute.
+        let (with, without): (Vec<&Expr>, Vec<&Expr>) = split_conjunction(&filter.predicate)
+            .into_iter()
+            .partition(|part| contains_joined(part, input.schema(), true));
+        if let Some(condition) = without.into_iter().cloned().reduce(Expr::and) {
+            joined = LogicalPlanBuilder::from(joined).filter(condition)?.build()?;
+        }
+        expressions = with.into_iter().cloned().reduce(Expr::and).into_iter().collect();
+    }
+    let source = joined.clone();
+    let names = NamePreserver::new(&node);
+    let expressions = expressions.into_iter().map(|expression| {
+        let name = names.save(&expression);
+        let replaced = expression.transform_down(|part| match part {
+            Expr::ScalarSubquery(subquery) if is_joined(&subquery, input.schema(), engine_joins) => {
+                let (plan, value) = join_value(&source, joined.clone(), &subquery)?;
+                joined = plan;
+                Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(name.restore(replaced.data))
+    });
+    let expressions = expressions.collect::<Result<Vec<_>>>()?;
+    let has_input_columns = matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Window(_));
+    let changed = node.with_new_exprs(expressions, vec![joined])?;
+    let changed = match has_input_columns {
+        true => LogicalPlanBuilder::from(changed).project(columns.into_iter().map(Expr::Column))?.build()?,
+        false => changed,
+    };
+    Ok(Transformed::yes(changed))
+}
+
+fn has_joined(node: &LogicalPlan) -> Result<bool> {
+    let engine_joins = matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Filter(_));
+    let mut has = false;
+    let schema = Arc::clone(node.inputs()[0].schema());
+    node.apply_expressions(|expression| {
+        has |= contains_joined(expression, &schema, engine_joins);
+        Ok(if has { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(has)
+}
+
+fn contains_joined(expression: &Expr, schema: &DFSchema, engine_joins: bool) -> bool {
+    expression
+        .exists(|part| Ok(matches!(part, Expr::ScalarSubquery(subquery) if is_joined(subquery, schema, engine_joins))))
+        .unwrap_or(false)
+}
+
+/// Whether this rule joins a scalar subquery of a node whose input has `schema`. `engine_joins` is whether the engine
+/// joins subqueries of such a node.
+fn is_joined(subquery: &Subquery, schema: &DFSchema, engine_joins: bool) -> bool {
+    let outer = outer_columns(&subquery.subquery).unwrap_or_default();
+    let is_for_engine =
+        engine_joins && is_for_engine(&subquery.subquery) && are_resolved(&outer, schema, &subquery.subquery);
+    !outer.is_empty() && !is_for_engine
+}
+
+/// Whether the engine joins `EXISTS` or `IN` of a subquery in a condition on rows with `schema`.
+pub(super) fn is_predicate_for_engine(subquery: &Subquery, schema: &DFSchema) -> bool {
+    let outer = outer_columns(&subquery.subquery).unwrap_or_default();
+    let plan = &subquery.subquery;
+    outer.is_empty() || (has_only_filters(plan, &|_| true) && are_resolved(&outer, schema, plan))
+}
+
+/// Whether the engine resolves the outer columns of a subquery: the query around it has them, and the subquery has no
+/// column of the same name.
+fn are_resolved(outer: &[Column], schema: &DFSchema, subquery: &LogicalPlan) -> bool {
+    fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
+        plan.schema().has_column(column) || plan.inputs().iter().any(|input| exposes(input, column))
+    }
+    outer.iter().all(|column| schema.has_column(column) && !exposes(subquery, column))
+}
+
+/// Whether the engine joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
+/// equality.
+fn is_for_engine(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(node) => !node.expr.iter().any(has_outer) && is_for_engine(&node.input),
+        LogicalPlan::SubqueryAlias(node) => is_for_engine(&node.input),
+        LogicalPlan::Aggregate(node) => {
+            node.group_expr.is_empty()
+                && !node.aggr_expr.iter().any(has_outer)
+                && has_only_filters(&node.input, &is_equality)
+        }
+        _ => false,
+    }
+}
+
+/// Whether outer columns are used only in filters whose conjuncts are all `allowed`.
+fn has_only_filters(plan: &LogicalPlan, allowed: &impl Fn(&Expr) -> bool) -> bool {
+    match plan {
+        LogicalPlan::Filter(node) => {
+            split_conjunction(&node.predicate).into_iter().all(|part| !has_outer(part) || allowed(part))
+                && has_only_filters(&node.input, allowed)
+        }
+        LogicalPlan::Projection(node) => !node.expr.iter().any(has_outer) && has_only_filters(&node.input, allowed),
+        LogicalPlan::SubqueryAlias(node) => has_only_filters(&node.input, allowed),
+        LogicalPlan::Subquery(node) => has_only_filters(&node.subquery, allowed),
+        other => !uses_outer(other).unwrap_or(true),
+    }
+}
+
+/// Whether a condition compares an outer column with a value of the subquery by equality.
+fn is_equality(condition: &Expr) -> bool {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            has_outer(left) != has_outer(right)
+                && [left, right].iter().any(|side| matches!(side.as_ref(), Expr::OuterReferenceColumn(..)))
+        }
+        _ => false,
+    }
+}
+
+/// Joins the value of a subquery for each row of `source` with the rows of `input`, which has the columns of `source`.
+/// Returns the joined rows and the column of the value.
+fn join_value(source: &LogicalPlan, input: LogicalPlan, subquery: &Subquery) -> Result<(LogicalPlan, Expr)> {
+    let domain = Domain::new(source, &subquery.subquery)?;
+    let unnested = domain.unnest(&subquery.subquery)?;
+    let unnested = match has_at_most_one_row(&subquery.subquery) {
+        true => unnested,
+        false => domain.single_rows(unnested)?,
+    };
+    let Some(value) = other_columns(&unnested.plan, &unnested.keys).into_iter().next() else {
+        return not_impl_err!("a correlated subquery without a column is not supported");
+    };
+    // The value and the keys alone, so that no other column has a name of the input.
+    let alias = unique("taut value");
+    let names: Vec<String> = unnested.keys.iter().map(|_| unique("taut key")).collect();
+    let columns = as_expressions(&unnested.keys).zip(&names).map(|(key, name)| key.alias(name));
+    let columns: Vec<Expr> = columns.chain([Expr::Column(value).alias("value")]).collect();
+    let values = LogicalPlanBuilder::from(unnested.plan).project(columns)?.alias(alias.as_str())?.build()?;
+    let keys: Vec<Column> = names.into_iter().map(|name| Column::new(Some(alias.as_str()), name)).collect();
+    let joined = LogicalPlanBuilder::from(input);
+    let joined = match keys.is_empty() {
+        true => joined.join_on(values, JoinType::Left, [lit(true)])?,
+        false => {
+            let keys = (domain.outer, keys);
+            joined.join_detailed(values, JoinType::Left, keys, None, NullEquality::NullEqualsNull)?
+        }
+    };
+    Ok((joined.build()?, Expr::Column(Column::new(Some(alias.as_str()), "value"))))
+}
+
+/// Whether a subquery has at most one row for each combination of its outer columns.
+fn has_at_most_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(node) => has_at_most_one_row(&node.input),
+        LogicalPlan::SubqueryAlias(node) => has_at_most_one_row(&node.input),
+        LogicalPlan::Filter(node) => has_at_most_one_row(&node.input),
+        LogicalPlan::Sort(node) => has_at_most_one_row(&node.input),
+        LogicalPlan::Aggregate(node) => node.group_expr.is_empty(),
+        LogicalPlan::Limit(node) => matches!(node.get_fetch_type(), Ok(FetchType::Literal(Some(0 | 1)))),
+        LogicalPlan::EmptyRelation(_) => true,
+        LogicalPlan::Values(node) => node.values.len() <= 1,
+        _ => false,
+    }
+}
+
+/// Joins the correlated scalar subqueries in the condition of a join with the side that has their outer columns. For an
+/// inner join, those with columns of both sides become a filter.
+fn joined_condition(join: Join) -> Result<Transformed<LogicalPlan>> {
+    let schema = Arc::clone(&join.schema);
+    let contains = |expression: &Expr| contains_joined(expression, &schema, false);
+    let is_affected = join.filter.as_ref().is_some_and(contains)
+        || join.on.iter().any(|(left, right)| contains(left) || contains(right));
+    if !is_affected {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let columns = schema.columns();
+    let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());
+    let (mut conditions, mut filters) = (Vec::new(), Vec::new());
+    for condition in all_conditions(&join) {
+        let mut is_filter = false;
+        let replaced = condition.clone().transform_down(|part| match part {
+            Expr::ScalarSubquery(subquery) if is_joined(&subquery, &schema, false) => {
+                let outer = outer_columns(&subquery.subquery)?;
+                let has_outer = |side: &LogicalPlan| outer.iter().any(|column| side.schema().has_column(column));
+                let (side, source) = match (has_outer(&join.left), has_outer(&join.right)) {
+                    (true, true) => {
+                        is_filter = true;
+                        return Ok(Transformed::new(Expr::ScalarSubquery(subquery), false, TreeNodeRecursion::Jump));
+                    }
+                    (_, true) => (&mut right, &join.right),
+                    _ => (&mut left, &join.left),
+                };
+                let (joined, value) = join_value(source, side.clone(), &subquery)?;
+                *side = joined;
+                Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        if is_filter && join.join_type != JoinType::Inner {
+            return not_impl_err!(
+                "a subquery with columns of both sides in the condition of a {} JOIN is not supported",
+                join.join_type
+            );
+        }
+        if is_filter { filters.push(condition) } else { conditions.push(replaced.data) }
+    }
+    if conditions.is_empty() {
+        conditions.push(lit(true));
+    }
+    let mut joined = LogicalPlanBuilder::from(left).join_on(right, join.join_type, conditions)?.build()?;
+    if let Some(filter) = filters.into_iter().reduce(Expr::and) {
+        joined = joined_values(LogicalPlanBuilder::from(joined).filter(filter)?.build()?)?.data;
+    }
+    Ok(Transformed::yes(LogicalPlanBuilder::from(joined).project(as_expressions(&columns))?.build()?))
+}
+
+/// Joins a lateral subquery with the rows that its outer columns are of.
+fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
+    let outer = outer_columns(&join.right)?;
+    let is_lateral = outer.iter().any(|column| join.left.schema().has_column(column));
+    let is_for_engine =
+        has_only_filters(&join.right, &|_| true) && are_resolved(&outer, join.left.schema(), &join.right);
+    if !is_lateral || is_for_engine || !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let columns = join.schema.columns();
+    let domain = Domain::new(&join.left, &join.right)?;
+    let Unnested { plan, keys } = domain.unnest(&join.right)?;
+    let names: Vec<String> = keys.iter().map(|_| unique("taut key")).collect();
+    let right = renamed(plan, &keys, &names)?;
+    let same = as_expressions(&domain.outer).zip(names.into_iter().map(|name| Expr::Column(Column::from_name(name))));
+    let same = same.map(|(left, right)| binary(left, Operator::IsNotDistinctFrom, right));
+    let conditions: Vec<Expr> = same.chain(all_conditions(&join)).collect();
+    let joined =
+        LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.left)).join_on(right, join.join_type, conditions)?;
+    Ok(Transformed::yes(joined.project(as_expressions(&columns))?.build()?))
+}
