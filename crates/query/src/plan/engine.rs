@@ -22,7 +22,7 @@ use crate::expressions::{
 };
 use crate::plan::rules::{
     self, AggregateInScan, CorrelatedSubqueries, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn,
-    SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
+    SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -154,9 +154,13 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
-/// scans read only the columns in use.
+/// scans read only the columns in use. Simplification keeps `IN` lists apart.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = Optimizer::new().rules;
+    let unmerged = |rule: Arc<dyn OptimizerRule + Send + Sync>| match rule.name() {
+        "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
+        _ => rule,
+    };
+    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(unmerged).collect();
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));
     rules.push(Arc::new(JoinElimination));
