@@ -25,14 +25,17 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, Schem
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::{Distribution, EquivalenceProperties, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, EvaluationType, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning as OutputPartitioning,
@@ -157,12 +160,16 @@ impl TableProvider for TargetTable {
 
     async fn insert_into(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         input: Arc<dyn ExecutionPlan>,
         _insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(InsertExec::new(Arc::clone(&self.store), self.target.clone(), input)))
+        Ok(Arc::new(InsertExec::plan(Arc::clone(&self.store), self.target.clone(), input, state)?))
     }
+}
+
+fn has_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|node| Ok(node.is::<SortExec>()))
 }
 
 /// Operator that writes the rows of its input to a table and commits them. Returns the number of rows as `count`.
@@ -177,9 +184,18 @@ pub struct InsertExec {
 }
 
 impl InsertExec {
-    /// Creates an insert into an existing table.
-    pub fn into_table(store: Arc<Store>, table: Arc<Table>, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self::new(store, Target::Table(table), input)
+    /// Creates an insert from a physical plan that is not optimized yet. A table without sort order stores rows in the
+    /// order of the query's `ORDER BY`.
+    ///
+    /// # Errors
+    /// Those of the engine's planner.
+    pub fn plan(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>, state: &dyn Session) -> Result<Self> {
+        // The optimizer would drop a sort that no operator requires.
+        let input = match target.design().sort_by.is_empty() && has_sort(&input)? {
+            true => OutputRequirements::new_add_mode().optimize(input, state.config_options())?,
+            false => input,
+        };
+        Ok(Self::new(store, target, input))
     }
 
     /// Creates an insert into a table from a physical plan that is not optimized further. Sorts the rows if necessary,
@@ -198,8 +214,8 @@ impl InsertExec {
         Self { order, ..Self::new(store, target, input) }
     }
 
-    /// Creates an insert. The columns of the input match those of the target by ordinal.
-    pub fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
+    /// The columns of the input match those of the target by ordinal.
+    fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = InputOrder::for_input(&target, &input);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(count_schema()),

@@ -2,7 +2,7 @@
 
 use datafusion::common::config::{ConfigOptions, Dialect};
 
-/// Sets PostgreSQL's grammar, and exact decimal literals.
+/// Sets PostgreSQL's grammar, exact decimal literals, and the order of subqueries.
 pub fn set_parser_options(options: &mut ConfigOptions) {
     options.sql_parser.dialect = Dialect::PostgreSQL;
     // The literal 0.05 is an exact decimal, so comparisons with decimal columns are exact.
@@ -10,6 +10,8 @@ pub fn set_parser_options(options: &mut ConfigOptions) {
     // A timestamp with time zone is an instant, shown in UTC. Without this setting it would be a timestamp without time
     // zone.
     options.execution.time_zone = Some("+00:00".to_owned());
+    // The order of a subquery is that of LIMIT and of aggregates around it.
+    options.sql_parser.enable_subquery_sort_elimination = false;
     // Spans give the position of an unknown name in error messages.
     options.sql_parser.collect_spans = true;
 }

@@ -21,8 +21,9 @@ use crate::expressions::{
     with_signed_results,
 };
 use crate::plan::rules::{
-    self, AggregateInScan, CorrelatedSubqueries, JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn,
-    SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
+    self, AggregateInScan, AggregateOrder, CorrelatedSubqueries, JoinElimination, JoinOrder, LongExpressions,
+    NestedCoalesce, NotIn, SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
+    UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -139,10 +140,11 @@ impl Engine {
 /// and types of operands before type coercion, subqueries, sorts by conditions, checked arithmetic and guards after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::new(SetOperations));
-    rules.insert(1, Arc::new(NestedCoalesce));
-    rules.insert(2, Arc::new(LongExpressions));
-    rules.insert(3, Arc::new(OperandTypes));
+    rules.insert(0, Arc::new(AggregateOrder));
+    rules.insert(1, Arc::new(SetOperations));
+    rules.insert(2, Arc::new(NestedCoalesce));
+    rules.insert(3, Arc::new(LongExpressions));
+    rules.insert(4, Arc::new(OperandTypes));
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CorrelatedSubqueries));

@@ -18,7 +18,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use taut_sql::ROW;
 
 use crate::constraints::default_expression;
-use crate::exec::insert::InsertExec;
+use crate::exec::insert::{InsertExec, Target};
 use crate::exec::reads::StatementReads;
 use crate::exec::scan::{ScanSource, TautTable, map_columns, translate};
 use crate::plan::rules::selectivity;
@@ -153,6 +153,7 @@ impl TableProvider for TautTable {
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
         }
-        Ok(Arc::new(InsertExec::into_table(Arc::clone(&self.store), Arc::clone(&self.stored), input)))
+        let target = Target::Table(Arc::clone(&self.stored));
+        Ok(Arc::new(InsertExec::plan(Arc::clone(&self.store), target, input, state)?))
     }
 }

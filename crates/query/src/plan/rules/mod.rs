@@ -4,6 +4,7 @@
 //! infer, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
+mod aggregate_order;
 mod cancellable;
 mod correlated;
 mod estimate;
@@ -22,6 +23,7 @@ mod sort_conditions;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
+pub use aggregate_order::AggregateOrder;
 pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
 pub use correlated::CorrelatedSubqueries;
 pub use estimate::selectivity;
