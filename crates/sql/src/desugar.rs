@@ -4,6 +4,7 @@ mod date_patterns;
 mod expression_names;
 mod fetch;
 mod function_names;
+mod merged_columns;
 mod operators;
 mod output_names;
 mod recursion;
@@ -56,7 +57,8 @@ impl VisitorMut for Desugar {
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
         fetch::rewrite(query)?;
-        windows::resolve_in_query(query)
+        windows::resolve_in_query(query)?;
+        merged_columns::rewrite_in_query(query)
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
@@ -74,7 +76,8 @@ impl VisitorMut for Desugar {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         row_values::rewrite_in_select(select);
         make_names_distinct(&mut select.projection);
-        windows::resolve_in_select(select)
+        windows::resolve_in_select(select)?;
+        merged_columns::rewrite_in_select(select)
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {

@@ -1,0 +1,249 @@
+//! Columns that `RIGHT JOIN` and `FULL JOIN` with `USING` merge. The planner takes the left table's column, which is null
+//! in rows of the right table alone. Here the joins of such a `FROM` become joins `ON`, and the merged columns get their
+//! values:
+//!
+//! ```text
+//! SELECT k, x, y FROM a FULL JOIN b USING (k)
+//! SELECT coalesce(a.k, b.k) AS k, x, y FROM a FULL JOIN b ON a.k = b.k
+//!
+//! SELECT * FROM a RIGHT JOIN b USING (k)
+//! SELECT b.k AS k, a.* EXCLUDE (k), b.* EXCLUDE (k) FROM a RIGHT JOIN b ON a.k = b.k
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, OrderBy, OrderByKind,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut,
+    VisitorMut, WildcardAdditionalOptions,
+};
+
+use crate::error::SqlError;
+use crate::identifiers::normalize;
+use crate::syntax;
+
+/// Rewrites the joins of a query, and the merged columns in it and its `ORDER BY`.
+pub(super) fn rewrite_in_query(query: &mut Query) -> ControlFlow<SqlError> {
+    let Query { body, order_by, .. } = query;
+    let SetExpr::Select(select) = body.as_mut() else { return ControlFlow::Continue(()) };
+    let Some(mut merged) = rewrite_joins(select)? else { return ControlFlow::Continue(()) };
+    if let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = order_by {
+        // A name in the select list has precedence, and its value is the same.
+        for order in order.iter_mut().filter(|order| !is_output(select, &order.expr)) {
+            order.visit(&mut merged)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Rewrites the joins and the merged columns of a `SELECT`.
+pub(super) fn rewrite_in_select(select: &mut Select) -> ControlFlow<SqlError> {
+    rewrite_joins(select)?;
+    ControlFlow::Continue(())
+}
+
+fn is_output(select: &Select, expression: &Expr) -> bool {
+    let Expr::Identifier(name) = expression else { return false };
+    select.projection.iter().any(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => normalize(alias) == normalize(name),
+        _ => false,
+    })
+}
+
+fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
+    let merges = |join: &JoinOperator| match join {
+        JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint) => {
+            matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
+        }
+        _ => false,
+    };
+    if !select.from.iter().flat_map(|from| &from.joins).any(|join| merges(&join.join_operator)) {
+        return ControlFlow::Continue(None);
+    }
+    let mut merged = Merged::default();
+    for from in &mut select.from {
+        merged.add(from)?;
+    }
+    let items = std::mem::take(&mut select.projection);
+    for item in items {
+        match item {
+            SelectItem::Wildcard(options) if options == WildcardAdditionalOptions::default() => {
+                select.projection.extend(merged.all_columns());
+            }
+            SelectItem::Wildcard(_) => {
+                return unsupported("options of * with RIGHT or FULL JOIN USING", "the names of columns are");
+            }
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => select.projection.push(match merged.value(&name) {
+                Some(expr) => SelectItem::ExprWithAlias { expr, alias: name },
+                None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
+            }),
+            mut item => {
+                item.visit(&mut merged)?;
+                select.projection.push(item);
+            }
+        }
+    }
+    let Select { distinct, selection, group_by, having, qualify, named_window, .. } = select;
+    distinct.visit(&mut merged)?;
+    selection.visit(&mut merged)?;
+    group_by.visit(&mut merged)?;
+    having.visit(&mut merged)?;
+    qualify.visit(&mut merged)?;
+    named_window.visit(&mut merged)?;
+    ControlFlow::Continue(Some(merged))
+}
+
+fn unsupported<T>(what: &str, allowed: &str) -> ControlFlow<SqlError, T> {
+    ControlFlow::Break(SqlError::unsupported(what, allowed))
+}
+
+/// A table of the `FROM`.
+struct Relation {
+    name: ObjectName,
+    /// Columns that are part of a merged one.
+    merged: Vec<Ident>,
+}
+
+/// Merged columns of a `SELECT`. As a visitor, it replaces their names outside of subqueries.
+#[derive(Default)]
+struct Merged {
+    relations: Vec<Relation>,
+    /// Names and values, in the order of `*`.
+    columns: Vec<(Ident, Expr)>,
+    /// Number of subqueries around the visited expression.
+    depth: usize,
+}
+
+impl Merged {
+    /// Adds an item of the `FROM`, whose `USING` becomes `ON`.
+    fn add(&mut self, from: &mut TableWithJoins) -> ControlFlow<SqlError> {
+        let first = self.relations.len();
+        self.add_relation(&from.relation)?;
+        for join in &mut from.joins {
+            self.add_relation(&join.relation)?;
+            let (is_left, is_right) = match &join.join_operator {
+                JoinOperator::Right(_) | JoinOperator::RightOuter(_) => (false, true),
+                JoinOperator::FullOuter(_) => (true, true),
+                _ => (true, false),
+            };
+            let (JoinOperator::Join(constraint)
+            | JoinOperator::Inner(constraint)
+            | JoinOperator::Left(constraint)
+            | JoinOperator::LeftOuter(constraint)
+            | JoinOperator::Right(constraint)
+            | JoinOperator::RightOuter(constraint)
+            | JoinOperator::FullOuter(constraint)
+            | JoinOperator::CrossJoin(constraint)) = &mut join.join_operator
+            else {
+                return unsupported("RIGHT and FULL JOIN USING beside a join of this kind", "ON is");
+            };
+            let names = match constraint {
+                JoinConstraint::Using(names) => names.clone(),
+                JoinConstraint::Natural => return unsupported("NATURAL beside RIGHT or FULL JOIN", "USING and ON are"),
+                _ => continue,
+            };
+            let mut conditions = Vec::with_capacity(names.len());
+            let mut columns = Vec::new();
+            for name in &names {
+                let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else {
+                    return unsupported("qualified names in USING", "names of columns are");
+                };
+                let right = self.column_of(self.relations.len() - 1, name);
+                let left = match self.value(name) {
+                    Some(value) => value,
+                    None if self.relations.len() == first + 2 => self.column_of(first, name),
+                    None => {
+                        let what = format!("USING ({name}) of a column from one of several joined tables");
+                        return unsupported(&what, "beside RIGHT or FULL JOIN, ON is");
+                    }
+                };
+                let value = match (is_left, is_right) {
+                    (true, true) => syntax::call("coalesce", vec![left.clone(), right.clone()]),
+                    (false, _) => right.clone(),
+                    _ => left.clone(),
+                };
+                conditions.push(syntax::equal(left, right));
+                self.columns.retain(|(known, _)| normalize(known) != normalize(name));
+                columns.push((name.clone(), value));
+            }
+            self.columns.splice(0..0, columns);
+            *constraint = match syntax::all_of(conditions) {
+                Some(condition) => JoinConstraint::On(condition),
+                None => return unsupported("USING without columns", "at least one column is"),
+            };
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn add_relation(&mut self, table: &TableFactor) -> ControlFlow<SqlError> {
+        let alias = match table {
+            TableFactor::Table { alias, .. }
+            | TableFactor::Derived { alias, .. }
+            | TableFactor::TableFunction { alias, .. }
+            | TableFactor::Function { alias, .. }
+            | TableFactor::UNNEST { alias, .. } => alias,
+            _ => return unsupported("a join in parentheses beside RIGHT or FULL JOIN USING", "ON is"),
+        };
+        let name = match (alias, table) {
+            (Some(alias), _) => ObjectName::from(alias.name.clone()),
+            (None, TableFactor::Table { name, .. }) => name.clone(),
+            _ => return unsupported("a subquery without alias beside RIGHT or FULL JOIN USING", "an alias is"),
+        };
+        self.relations.push(Relation { name, merged: Vec::new() });
+        ControlFlow::Continue(())
+    }
+
+    /// A column of a table, which becomes part of a merged one.
+    fn column_of(&mut self, relation: usize, column: &Ident) -> Expr {
+        let relation = &mut self.relations[relation];
+        relation.merged.push(column.clone());
+        let mut parts: Vec<Ident> = relation.name.0.iter().filter_map(|part| part.as_ident().cloned()).collect();
+        parts.push(column.clone());
+        Expr::CompoundIdentifier(parts)
+    }
+
+    fn value(&self, name: &Ident) -> Option<Expr> {
+        let found = self.columns.iter().find(|(known, _)| normalize(known) == normalize(name));
+        found.map(|(_, value)| value.clone())
+    }
+
+    /// The columns of `*`: the merged ones, then the others of each table.
+    fn all_columns(&self) -> Vec<SelectItem> {
+        let merged = self.columns.iter();
+        let merged = merged.map(|(name, value)| SelectItem::ExprWithAlias { expr: value.clone(), alias: name.clone() });
+        let others = self.relations.iter().map(|relation| {
+            let merged: Vec<ObjectName> = relation.merged.iter().cloned().map(ObjectName::from).collect();
+            let exclude = (!merged.is_empty()).then_some(ExcludeSelectItem::Multiple(merged));
+            let options = WildcardAdditionalOptions { opt_exclude: exclude, ..WildcardAdditionalOptions::default() };
+            let name = SelectItemQualifiedWildcardKind::ObjectName(relation.name.clone());
+            SelectItem::QualifiedWildcard(name, options)
+        });
+        merged.chain(others).collect()
+    }
+}
+
+impl VisitorMut for Merged {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<SqlError> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<SqlError> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
+        if self.depth == 0
+            && let Expr::Identifier(name) = expression
+            && let Some(value) = self.value(name)
+        {
+            *expression = value;
+        }
+        ControlFlow::Continue(())
+    }
+}
