@@ -18,6 +18,7 @@
 
 mod average;
 mod division;
+mod extrema;
 mod kernels;
 mod program;
 mod rounding;
@@ -56,7 +57,7 @@ use super::operand_types::is_comparison;
 /// Adds the division and the rounding of decimals, and exact sums and averages, to a state.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalDivision));
-    let functions = [average::average(), sum::sum()].map(Arc::new);
+    let functions = [average::average(), sum::sum()].into_iter().chain(extrema::extrema()).map(Arc::new);
     state.aggregate_functions().get_or_insert_default().extend(functions);
     state.scalar_functions().get_or_insert_default().extend(rounding::functions().map(Arc::new));
     state

@@ -1,0 +1,247 @@
+//! `min` and `max` of floating-point numbers, in PostgreSQL's order: NaN is greater than infinity, and all NaN are equal.
+//!
+//! The engine starts a group with the greatest or least finite number, so a group of infinities has a wrong result, and
+//! its comparison with NaN depends on the order of the rows. Here it aggregates integers that have the order of the
+//! numbers:
+//!
+//! ```text
+//!   -inf < -1.0 < -0.0 < 0.0 < 1.0 < inf < NaN
+//!   key = bits if the sign is 0, else bits with all but the sign inverted
+//! ```
+//!
+//! Other types are those of the engine.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
+    StatisticsArgs,
+};
+
+/// The functions that replace the engine's `min` and `max`.
+pub fn extrema() -> [AggregateUDF; 2] {
+    [
+        AggregateUDF::new_from_impl(Extremum { engine: Min::new() }),
+        AggregateUDF::new_from_impl(Extremum { engine: Max::new() }),
+    ]
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Extremum<Engine> {
+    engine: Engine,
+}
+
+/// Type of the integers for floating-point numbers of a type.
+fn key_type(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Float32 => Some(DataType::Int32),
+        DataType::Float64 => Some(DataType::Int64),
+        _ => None,
+    }
+}
+
+impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extremum<Engine> {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.engine.signature()
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.engine.coerce_types(types)
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.engine.return_type(types)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        match key_type(args.return_type()) {
+            Some(key_type) => Ok(Box::new(ByKey { engine: self.engine.accumulator(with_type(args, key_type))? })),
+            None => self.engine.accumulator(args),
+        }
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
+        self.engine.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
+        match key_type(args.return_type()) {
+            Some(key_type) => {
+                Ok(Box::new(ByKey { engine: self.engine.create_groups_accumulator(with_type(args, key_type))? }))
+            }
+            None => self.engine.create_groups_accumulator(args),
+        }
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        match key_type(args.return_type()) {
+            Some(key_type) => {
+                Ok(Box::new(ByKey { engine: self.engine.create_sliding_accumulator(with_type(args, key_type))? }))
+            }
+            None => self.engine.create_sliding_accumulator(args),
+        }
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.engine.is_descending()
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.engine.order_sensitivity()
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        self.engine.reverse_expr()
+    }
+
+    fn value_from_stats(&self, args: &StatisticsArgs<'_>) -> Option<ScalarValue> {
+        self.engine.value_from_stats(args)
+    }
+
+    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+        self.engine.set_monotonicity(data_type)
+    }
+}
+
+/// The arguments with another type of the result.
+fn with_type(args: AccumulatorArgs<'_>, data_type: DataType) -> AccumulatorArgs<'_> {
+    AccumulatorArgs { return_field: Arc::new(Field::new(args.return_field.name(), data_type, true)), ..args }
+}
+
+/// An accumulator of the engine for the integers of floating-point numbers.
+#[derive(Debug)]
+struct ByKey<Engine> {
+    engine: Engine,
+}
+
+impl Accumulator for ByKey<Box<dyn Accumulator>> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.engine.update_batch(&keys(values)?)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.engine.merge_batch(&keys(states)?)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.engine.retract_batch(&keys(values)?)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.engine.supports_retract_batch()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.engine.state()?.iter().map(number).collect()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        number(&self.engine.evaluate()?)
+    }
+
+    fn size(&self) -> usize {
+        self.engine.size()
+    }
+}
+
+impl GroupsAccumulator for ByKey<Box<dyn GroupsAccumulator>> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) -> Result<()> {
+        self.engine.update_batch(&keys(values)?, groups, filter, total)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
+        self.engine.merge_batch(&keys(states)?, groups, total)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        numbers(&self.engine.evaluate(emit_to)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.engine.state(emit_to)?.iter().map(numbers).collect()
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.engine.convert_to_state(&keys(values)?, filter)?.iter().map(numbers).collect()
+    }
+
+    fn size(&self) -> usize {
+        self.engine.size()
+    }
+}
+
+fn key_of_32(number: f32) -> i32 {
+    let bits = if number.is_nan() { f32::NAN } else { number }.to_bits().cast_signed();
+    if bits < 0 { bits ^ i32::MAX } else { bits }
+}
+
+fn key_of_64(number: f64) -> i64 {
+    let bits = if number.is_nan() { f64::NAN } else { number }.to_bits().cast_signed();
+    if bits < 0 { bits ^ i64::MAX } else { bits }
+}
+
+fn number_of_32(key: i32) -> f32 {
+    f32::from_bits(if key < 0 { key ^ i32::MAX } else { key }.cast_unsigned())
+}
+
+fn number_of_64(key: i64) -> f64 {
+    f64::from_bits(if key < 0 { key ^ i64::MAX } else { key }.cast_unsigned())
+}
+
+/// Integers for columns of numbers.
+fn keys(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    let key = |column: &ArrayRef| match column.data_type() {
+        DataType::Float32 => Ok(Arc::new(column.as_primitive::<Float32Type>().unary::<_, Int32Type>(key_of_32)) as _),
+        DataType::Float64 => Ok(Arc::new(column.as_primitive::<Float64Type>().unary::<_, Int64Type>(key_of_64)) as _),
+        other => internal_err!("min and max of floating-point numbers got {other}"),
+    };
+    columns.iter().map(key).collect()
+}
+
+fn numbers(column: &ArrayRef) -> Result<ArrayRef> {
+    match column.data_type() {
+        DataType::Int32 => Ok(Arc::new(column.as_primitive::<Int32Type>().unary::<_, Float32Type>(number_of_32))),
+        DataType::Int64 => Ok(Arc::new(column.as_primitive::<Int64Type>().unary::<_, Float64Type>(number_of_64))),
+        other => internal_err!("min and max of floating-point numbers returned {other}"),
+    }
+}
+
+fn number(value: &ScalarValue) -> Result<ScalarValue> {
+    match value {
+        ScalarValue::Int32(key) => Ok(ScalarValue::Float32(key.map(number_of_32))),
+        ScalarValue::Int64(key) => Ok(ScalarValue::Float64(key.map(number_of_64))),
+        other => internal_err!("min and max of floating-point numbers returned {}", other.data_type()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_order_of_numbers() {
+        let numbers = [f64::NEG_INFINITY, f64::MIN, -1.0, -0.0, 0.0, 1e-300, 1.0, f64::MAX, f64::INFINITY, f64::NAN];
+        assert!(numbers.windows(2).all(|pair| key_of_64(pair[0]) < key_of_64(pair[1])));
+        assert!(numbers.iter().all(|number| number_of_64(key_of_64(*number)).to_bits() == number.to_bits()));
+        assert_eq!(key_of_64(f64::NAN), key_of_64(-f64::NAN));
+        let numbers = [f32::NEG_INFINITY, f32::MIN, -1.0, -0.0, 0.0, 1.0, f32::MAX, f32::INFINITY, f32::NAN];
+        assert!(numbers.windows(2).all(|pair| key_of_32(pair[0]) < key_of_32(pair[1])));
+        assert!(numbers.iter().all(|number| number_of_32(key_of_32(*number)).to_bits() == number.to_bits()));
+    }
+}
