@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::kernels::arity::try_binary;
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::functions::math;
@@ -48,7 +48,7 @@ pub fn functions() -> [ScalarUDF; 4] {
 /// Where a number between two results goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Direction {
-    /// To the nearest result, and away from zero from halfway.
+    /// To the nearest result. From halfway, a decimal goes away from zero and double precision to the even result.
     Nearest,
     TowardsZero,
     Up,
@@ -128,6 +128,15 @@ impl ScalarUDFImpl for Rounding {
             {
                 Ok(vec![types[0].clone(), digits.clone()])
             }
+            // As in PostgreSQL: integers are rounded as double precision, and with digits exactly.
+            [number] if number.is_integer() || *number == DataType::Float32 => Ok(vec![DataType::Float64]),
+            [number, digits]
+                if number.is_integer()
+                    && digits.is_integer()
+                    && matches!(self.direction, Direction::Nearest | Direction::TowardsZero) =>
+            {
+                Ok(vec![DataType::Decimal128(integer_digits(number), 0), digits.clone()])
+            }
             _ => {
                 let operand = |data_type: &DataType| Arc::new(Field::new("operand", data_type.clone(), true));
                 let fields = fields_with_udf(&types.iter().map(operand).collect::<Vec<_>>(), self.engine.as_ref())?;
@@ -164,7 +173,10 @@ impl ScalarUDFImpl for Rounding {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let DataType::Decimal128(precision, scale) = *args.return_field.data_type() else {
-            return self.engine.invoke_with_args(args);
+            return match (self.direction, types.as_slice()) {
+                (Direction::Nearest, [DataType::Float64]) => nearest_even(&args.args[0]),
+                _ => self.engine.invoke_with_args(args),
+            };
         };
         if !is_exact(&types) {
             return self.engine.invoke_with_args(args);
@@ -213,6 +225,29 @@ impl ScalarUDFImpl for Rounding {
             [number, digits] if digits.sort_properties == SortProperties::Singleton => number.sort_properties,
             _ => SortProperties::Unordered,
         })
+    }
+}
+
+/// Nearest whole numbers, and the even one from halfway, as PostgreSQL rounds double precision.
+fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
+    Ok(match numbers {
+        ColumnarValue::Array(numbers) => ColumnarValue::Array(Arc::new(
+            numbers.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even),
+        )),
+        ColumnarValue::Scalar(ScalarValue::Float64(number)) => {
+            ColumnarValue::Scalar(ScalarValue::Float64(number.map(f64::round_ties_even)))
+        }
+        ColumnarValue::Scalar(other) => return internal_err!("round got {}", other.data_type()),
+    })
+}
+
+/// Number of digits that an integer type can have.
+fn integer_digits(data_type: &DataType) -> u8 {
+    match data_type {
+        DataType::Int8 | DataType::UInt8 => 3,
+        DataType::Int16 | DataType::UInt16 => 5,
+        DataType::Int32 | DataType::UInt32 => 10,
+        _ => 20,
     }
 }
 
