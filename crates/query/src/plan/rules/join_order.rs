@@ -193,11 +193,11 @@ struct Tree {
 fn order_region(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut region = Region::default();
     collect_region(plan, &mut region);
-    region.find_equalities();
     let count = region.leaves.len();
     if !(2..=RELATIONS_MAX).contains(&count) {
         return Ok(None);
     }
+    region.find_equalities();
     let classes = equivalence_classes(&region);
     let Some(graph) = Graph::new(&region, &classes) else { return Ok(None) };
     let Some(trees) = find_cheapest_trees(&graph) else { return Ok(None) };
