@@ -18,6 +18,8 @@
 //! Statement
 //! ```
 //!
+//! Whether a name in `ORDER BY` is a column or an alias is known when the statement is planned: see [`order_by_columns`].
+//!
 //! The module `syntax` builds nodes of syntax trees; `identifiers` and `types` convert names and types in them.
 //!
 //! This crate does not plan or run statements, and has no catalog. It uses the parser of DataFusion, not its optimizer
@@ -45,6 +47,7 @@ mod limits;
 mod listed_values;
 mod mutation;
 mod names;
+mod order_names;
 mod parameters;
 mod parse;
 mod settings;
@@ -63,6 +66,7 @@ pub use mutation::{
     TargetColumn, WRITTEN, assignment_function,
 };
 pub use names::Names;
+pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};

@@ -18,6 +18,7 @@ use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::rules::set_interrupt;
+use crate::plan::statement_to_plan;
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
 
@@ -91,7 +92,7 @@ impl StatementCatalog {
         };
         let session = session.read().clone();
         let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
-        let plan = Box::pin(state.statement_to_plan(statement.as_ref().clone())).await?;
+        let plan = Box::pin(statement_to_plan(&state, statement.as_ref().clone())).await?;
         Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
 }

@@ -18,6 +18,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
 use crate::plan::parameters::BindParameters;
+use crate::plan::statement_to_plan;
 use crate::write::commit::partitioning_of;
 use crate::write::repartition::{choose_partitioning, complete_partitions, repartition};
 use crate::write::rewrite::rewrite_blocks;
@@ -99,7 +100,7 @@ impl QuerySession {
             match statement {
                 Statement::Engine { statement, .. } => {
                     let state = self.state(None);
-                    let plan = state.statement_to_plan(statement.as_ref().clone()).await?;
+                    let plan = statement_to_plan(&state, statement.as_ref().clone()).await?;
                     withdraw_reads(&state);
                     // Refuses parameters: no caller could give them values.
                     drop(Parameters::default().bind(plan)?);

@@ -23,6 +23,7 @@ use crate::exec::insert::{Target, TargetTable};
 use crate::plan::files::{self, ReadOptions};
 use crate::plan::parameters::BindParameters;
 use crate::plan::rules::implicit_sort;
+use crate::plan::statement_to_plan;
 use crate::write::changes::Changes;
 use crate::write::repartition::complete_partitions;
 use crate::write::rewrite::rebuild_indexes;
@@ -130,7 +131,8 @@ impl QuerySession {
             }
             TableSource::Query(query) => {
                 let statement = Ast::Query(query.clone());
-                let plan = self.state(None).statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+                let plan =
+                    statement_to_plan(&self.state(None), EngineStatement::Statement(Box::new(statement))).await?;
                 let plan = parameters.bind(plan)?;
                 let mut options = options.to_vec();
                 let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);

@@ -33,6 +33,7 @@ use crate::exec::scan;
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
 use crate::plan::parameters::BindParameters;
+use crate::plan::statement_to_plan;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::write::changes::Changes;
 
@@ -354,11 +355,11 @@ impl QuerySession {
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
-        let mut plan = state.statement_to_plan(request.statement.as_ref().clone()).await;
+        let mut plan = statement_to_plan(&state, request.statement.as_ref().clone()).await;
         if plan.is_err() && request.names.is_some() {
             // With all columns visible, the message can list the existing ones.
             state = self.state_on(snapshot, None);
-            plan = state.statement_to_plan(request.statement.as_ref().clone()).await;
+            plan = statement_to_plan(&state, request.statement.as_ref().clone()).await;
         }
         Ok((state, plan?))
     }

@@ -1,0 +1,149 @@
+//! Names in expressions of `ORDER BY` that are both an input column and an alias.
+//!
+//! The planner takes the alias, PostgreSQL the column. Whether there is such a column is known when the statement is
+//! planned, so this is a second form of the statement, in which the name can only be the column. If it cannot be planned,
+//! the name is the alias.
+//!
+//! ```text
+//! SELECT -a AS a FROM t ORDER BY a + 0
+//! SELECT * EXCLUDE ("taut order 0")
+//! FROM (SELECT -a AS a, a + 0 AS "taut order 0" FROM t ORDER BY "taut order 0") AS "taut ordered"
+//! ```
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{
+    ExcludeSelectItem, Expr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Visit,
+    VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+};
+
+use crate::identifiers::normalize;
+use crate::syntax;
+
+/// The statement in which names in expressions of `ORDER BY` are input columns. `None` if no such name is an alias.
+pub fn order_by_columns(statement: &EngineStatement) -> Option<EngineStatement> {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            if ast.visit(&mut Finder).is_continue() {
+                return None;
+            }
+            let mut ast = ast.clone();
+            let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut Rewriter);
+            Some(EngineStatement::Statement(ast))
+        }
+        EngineStatement::Explain(explain) => {
+            let mut explain = explain.clone();
+            explain.statement = Box::new(order_by_columns(&explain.statement)?);
+            Some(EngineStatement::Explain(explain))
+        }
+        _ => None,
+    }
+}
+
+/// Ends at the first query with such a name.
+struct Finder;
+
+impl Visitor for Finder {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let is_affected = parts(query).is_some_and(|(select, order)| {
+            let aliases = aliases(select);
+            order.iter().any(|order| uses_alias(&order.expr, &aliases))
+        });
+        if is_affected { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn parts(query: &Query) -> Option<(&Select, &[OrderByExpr])> {
+    match (query.body.as_ref(), &query.order_by) {
+        (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. }))
+            if select.distinct.is_none() =>
+        {
+            Some((select.as_ref(), order.as_slice()))
+        }
+        _ => None,
+    }
+}
+
+/// Aliases of values other than the column of that name.
+fn aliases(select: &Select) -> HashSet<String> {
+    let alias = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { expr: Expr::Identifier(name), alias } if normalize(name) == normalize(alias) => {
+            None
+        }
+        SelectItem::ExprWithAlias { alias, .. } => Some(normalize(alias)),
+        _ => None,
+    };
+    select.projection.iter().filter_map(alias).collect()
+}
+
+/// Whether an expression that is no name itself has one of the names outside of its subqueries.
+fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
+    struct Uses<'a> {
+        aliases: &'a HashSet<String>,
+        depth: usize,
+    }
+    impl Visitor for Uses<'_> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            match expression {
+                Expr::Identifier(name) if self.depth == 0 && self.aliases.contains(&normalize(name)) => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    !aliases.is_empty()
+        && !matches!(expression, Expr::Identifier(_))
+        && expression.visit(&mut Uses { aliases, depth: 0 }).is_break()
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = ();
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let Some((select, _)) = parts(query) else { return ControlFlow::Continue(()) };
+        let aliases = aliases(select);
+        let mut added = Vec::new();
+        if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
+            (query.body.as_mut(), &mut query.order_by)
+        {
+            for order in order.iter_mut().filter(|order| uses_alias(&order.expr, &aliases)) {
+                let name = format!("taut order {}", added.len());
+                let column = Expr::Identifier(syntax::quoted(&name));
+                let expression = std::mem::replace(&mut order.expr, column);
+                select.projection.push(syntax::aliased(expression, &name));
+                added.push(ObjectName::from(syntax::quoted(&name)));
+            }
+        }
+        if !added.is_empty() {
+            let options = WildcardAdditionalOptions {
+                opt_exclude: Some(ExcludeSelectItem::Multiple(added)),
+                ..WildcardAdditionalOptions::default()
+            };
+            let outer = syntax::select(vec![SelectItem::Wildcard(options)], Vec::new(), None);
+            let ordered = Box::new(std::mem::replace(query, *outer));
+            if let SetExpr::Select(select) = query.body.as_mut() {
+                select.from.push(syntax::without_joins(syntax::derived_table(ordered, "taut ordered", &[])));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
