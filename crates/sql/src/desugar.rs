@@ -8,6 +8,7 @@ mod merged_columns;
 mod operators;
 mod output_names;
 mod recursion;
+mod refused;
 mod row_values;
 mod tables;
 mod unions;
@@ -53,6 +54,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         recursion::check(query)?;
+        refused::check_order(query)?;
         expression_names::name_in_with(query);
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
@@ -69,11 +71,13 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<SqlError> {
         expression_names::name_in_table(table);
+        refused::check_nested_joins(table)?;
         tables::name_column(table);
         tables::sample(table)
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        refused::check_joins(select)?;
         row_values::rewrite_in_select(select);
         make_names_distinct(&mut select.projection);
         windows::resolve_in_select(select)?;
@@ -87,6 +91,7 @@ impl VisitorMut for Desugar {
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
+            refused::check_count(function)?;
             operators::use_engine_name(function);
             self.function_depth -= 1;
             if self.function_depth > 0 {
