@@ -8,6 +8,7 @@ mod interval;
 mod operators;
 mod parse;
 mod write;
+mod zones;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use taut_types::LogicalType;
 pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
     // The engine's own planner accepts every EXTRACT, so this one is asked before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
+    state.scalar_functions().get_or_insert_default().push(Arc::new(zones::timezone()));
     state.with_type_planner(Arc::new(MicrosecondTimestamps))
 }
 

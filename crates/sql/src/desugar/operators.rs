@@ -9,11 +9,14 @@
 //!   mod(x, 3)                     (x % 3)
 //!   convert_from(x, 'UTF8')       arrow_cast(x, 'Utf8View')
 //!   interval '01:30'              cast('01:30' AS interval)
+//!   -interval '1 day 2 hours'     (interval '1 day 2 hours' * -1)
+//!   x::varchar(3)                 left(x::text, 3)
+//!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, Interval, ObjectNamePart, UnaryOperator, Value,
+    BinaryOperator, CastKind, CharacterLength, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectNamePart, UnaryOperator, Value,
 };
 
 use crate::syntax;
@@ -81,8 +84,41 @@ pub(super) fn rewrite(expression: &mut Expr) {
                 *expression = other;
             }
         }
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if matches!(expr.as_ref(), Expr::Interval(_)) => {
+            let minus = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(syntax::integer(1)) };
+            let product = Expr::BinaryOp { left: expr.clone(), op: BinaryOperator::Multiply, right: Box::new(minus) };
+            *expression = Expr::Nested(Box::new(product));
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            *expression = syntax::call("timezone", vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);
+        }
+        Expr::Cast { data_type, .. } => {
+            if let Some(length) = length_of(data_type) {
+                *data_type = DataType::Text;
+                let length = Expr::value(Value::Number(length.to_string(), false));
+                *expression = syntax::call("left", vec![expression.clone(), length]);
+            }
+        }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
         _ => {}
+    }
+}
+
+/// Number of characters to which a cast cuts a text.
+fn length_of(data_type: &DataType) -> Option<u64> {
+    match data_type {
+        DataType::Varchar(length) | DataType::CharVarying(length) | DataType::CharacterVarying(length) => {
+            length.as_ref().and_then(characters)
+        }
+        DataType::Char(length) | DataType::Character(length) => length.as_ref().map_or(Some(1), characters),
+        _ => None,
+    }
+}
+
+fn characters(length: &CharacterLength) -> Option<u64> {
+    match length {
+        CharacterLength::IntegerLength { length, .. } => Some(*length),
+        CharacterLength::Max => None,
     }
 }
 

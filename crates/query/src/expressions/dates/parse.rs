@@ -50,7 +50,7 @@ impl Instant {
 }
 
 /// Offset of a zone at a local time. A time that a change of the clock skips has the offset before the change.
-fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
+pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) => offset,
         // Standard time, the later of the two.
@@ -184,7 +184,7 @@ fn seconds(text: &str) -> Option<i64> {
 }
 
 /// A zone: a name, or an offset with or without minutes.
-fn zone(text: &str) -> Option<Tz> {
+pub(super) fn zone(text: &str) -> Option<Tz> {
     match text.to_ascii_lowercase().as_str() {
         "z" | "utc" | "gmt" | "zulu" => "+00:00".parse().ok(),
         _ => match text.strip_prefix(['+', '-']) {
