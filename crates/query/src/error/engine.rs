@@ -220,6 +220,10 @@ fn type_mismatch(message: &str) -> Option<ErrorParts> {
         let types = sql_types(types.strip_suffix(')')?);
         return Some(ErrorParts::new("42883", format!("function {name}({types}) does not exist")).hint(NO_MATCH_HINT));
     }
+    if let Some((from, target)) = text_between(message, "cannot cast type ", " to ") {
+        let message = format!("cannot cast type {} to {}", sql_type(from), sql_type(target));
+        return Some(ErrorParts::new("42846", message));
+    }
     let operation =
         text_between(message, "Cannot coerce arithmetic expression ", " to valid types").map(|(text, _)| text);
     let comparison = text_between(message, "Cannot infer common argument type for comparison operation ", "\n")

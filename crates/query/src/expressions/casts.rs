@@ -16,9 +16,11 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type};
-use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int64Type, TimeUnit,
+};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -76,11 +78,34 @@ fn is_narrowing(from: &DataType, target: &DataType) -> bool {
         (from, Decimal128(precision, scale)) if from.is_integer() => {
             integer_digits(from) > i16::from(*precision) - i16::from(*scale)
         }
+        (DataType::Timestamp(from, _), DataType::Timestamp(target, _)) => ticks(*target) < ticks(*from),
         // Unsigned integers are counts, which fit.
         (DataType::UInt64, DataType::Int64) => false,
         (from, target) if from.is_integer() && target.is_integer() => from.primitive_width() > target.primitive_width(),
         _ => false,
     }
+}
+
+/// Number of units in a second.
+fn ticks(unit: TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    }
+}
+
+/// Timestamps with fewer digits behind the second, rounded.
+fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
+    let (DataType::Timestamp(from, zone), DataType::Timestamp(unit, _)) = (timestamps.data_type(), target) else {
+        return internal_err!("{} is rounded to {target}", timestamps.data_type());
+    };
+    let (from, zone, step) = (*from, zone.clone(), ticks(*from) / ticks(*unit));
+    let numbers = cast(timestamps, &DataType::Int64)?;
+    let round = |number: i64| number.saturating_add(step / 2).div_euclid(step) * step;
+    let numbers: ArrayRef = Arc::new(numbers.as_primitive::<Int64Type>().unary::<_, Int64Type>(round));
+    Ok(cast(&cast(&numbers, &DataType::Timestamp(from, zone))?, target)?)
 }
 
 /// Digits of the greatest integer of a type.
@@ -137,6 +162,9 @@ impl ScalarUDFImpl for CheckedCast {
             }
             if dates::is_text(array.data_type()) {
                 return Ok(dates::read(array, &self.target, self.is_try)?);
+            }
+            if matches!(self.target, DataType::Timestamp(..)) {
+                return rounded_timestamps(array, &self.target);
             }
             if dates::is_temporal(array.data_type()) {
                 return Ok(dates::write(array, &self.target)?);

@@ -20,7 +20,7 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast,
+    BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -61,6 +61,27 @@ impl AnalyzerRule for OperandTypes {
     }
 }
 
+/// Both zeros, for a list with a zero and a floating-point operand. The engine looks up a list by the bits of its
+/// numbers.
+fn both_zeros(operand: &Expr, list: &[Expr], schema: &DFSchema) -> Vec<Expr> {
+    let is_float = || operand.get_type(schema).is_ok_and(|data_type| data_type.is_floating());
+    match list.iter().any(is_zero) && is_float() {
+        true => vec![lit(0.0_f64), lit(-0.0_f64)],
+        false => Vec::new(),
+    }
+}
+
+fn is_zero(expression: &Expr) -> bool {
+    match expression {
+        Expr::Literal(number, _) if number.data_type().is_numeric() => {
+            number.cast_to(&DataType::Float64).is_ok_and(|number| matches!(number, ScalarValue::Float64(Some(0.0))))
+        }
+        Expr::Negative(operand) => is_zero(operand),
+        Expr::Cast(cast) => is_zero(&cast.expr),
+        _ => false,
+    }
+}
+
 /// Casts the decimal operands of an expression to double precision if another operand is floating point.
 ///
 /// # Errors
@@ -81,6 +102,9 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
             let mut parts: Vec<&mut Expr> = vec![expr.as_mut()];
             parts.extend(list.iter_mut());
             let changed = widen(&mut parts, Use::Compared("="), schema)?;
+            let zeros = both_zeros(&expr, &list, schema);
+            let changed = changed || !zeros.is_empty();
+            list.extend(zeros);
             changed_if(Expr::InList(InList { expr, list, negated }), changed)
         }
         Expr::Case(mut case) => {
@@ -110,6 +134,11 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         Expr::Cast(Cast { expr, field }) => {
             // The type of a parameter may not be known yet.
             let from = expr.get_type(schema).unwrap_or(DataType::Null);
+            if from.is_numeric() && is_temporal(field.data_type())
+                || is_temporal(&from) && field.data_type().is_numeric()
+            {
+                return plan_err!("cannot cast type {from} to {}", field.data_type());
+            }
             match CheckedCast::of_bytes(&from, field.data_type()) {
                 Some(function) => Transformed::yes(function.call(vec![*expr])),
                 None => Transformed::no(Expr::Cast(Cast { expr, field })),

@@ -7,12 +7,17 @@
 //!   ntile, array_length, array_ndims, array_position, cardinality   integer
 //! ```
 //!
+//! An empty array has no length and no dimensions: null instead of 0, but `cardinality` is 0.
+//!
 //! Calls of window functions and aggregates are cast; the other functions are replaced.
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::Int32Array;
+use datafusion::arrow::compute::kernels::cmp::eq;
+use datafusion::arrow::compute::nullif;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::functions_nested::{cardinality, dimension, length, position};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction, WindowFunctionParams};
@@ -93,7 +98,7 @@ impl ScalarUDFImpl for IntegerResult {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let field = self.engine.return_field_from_args(args)?;
-        Ok(Arc::new(Field::new(field.name(), DataType::Int32, field.is_nullable())))
+        Ok(Arc::new(Field::new(field.name(), DataType::Int32, true)))
     }
 
     fn is_strict(&self) -> bool {
@@ -105,6 +110,18 @@ impl ScalarUDFImpl for IntegerResult {
             arg_fields: &args.arg_fields,
             scalar_arguments: &vec![None; args.arg_fields.len()],
         })?;
-        self.engine.invoke_with_args(args)?.cast_to(&DataType::Int32, None)
+        let number = self.engine.invoke_with_args(args)?.cast_to(&DataType::Int32, None)?;
+        if self.name() == "cardinality" {
+            return Ok(number);
+        }
+        Ok(match number {
+            ColumnarValue::Array(numbers) => {
+                ColumnarValue::Array(nullif(&numbers, &eq(&numbers, &Int32Array::new_scalar(0))?)?)
+            }
+            ColumnarValue::Scalar(ScalarValue::Int32(number)) => {
+                ColumnarValue::Scalar(ScalarValue::Int32(number.filter(|number| *number != 0)))
+            }
+            scalar => scalar,
+        })
     }
 }

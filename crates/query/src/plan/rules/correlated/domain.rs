@@ -264,7 +264,8 @@ impl Domain {
             _ => matches!(join.join_type, JoinType::Inner | JoinType::Left),
         };
         if !supported {
-            return not_impl_err!("outer columns in a subquery are not supported in a {} JOIN", join.join_type);
+            let kind = join.join_type.to_string().to_uppercase();
+            return not_impl_err!("outer columns in a subquery are not supported in a {kind} JOIN");
         }
         let condition = |keys: &[Column]| {
             let replaced = all_conditions(join).into_iter().map(|part| Ok(self.replaced(&part, keys)?.unalias()));

@@ -277,9 +277,9 @@ fn joined_condition(join: Join) -> Result<Transformed<LogicalPlan>> {
             other => Ok(Transformed::no(other)),
         })?;
         if is_filter && join.join_type != JoinType::Inner {
+            let kind = join.join_type.to_string().to_uppercase();
             return not_impl_err!(
-                "a subquery with columns of both sides in the condition of a {} JOIN is not supported",
-                join.join_type
+                "a subquery with columns of both sides in the condition of a {kind} JOIN is not supported"
             );
         }
         if is_filter { filters.push(condition) } else { conditions.push(replaced.data) }
