@@ -10,6 +10,7 @@ use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_aggregate::count::count;
 use datafusion::functions_aggregate::expr_fn::first_value;
 use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
@@ -367,20 +368,40 @@ fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     }
 }
 
-/// Outer columns that a plan uses, with those of its own subqueries.
-pub fn outer_columns(plan: &LogicalPlan) -> Result<Vec<Column>> {
+/// Outer columns that a plan uses, without those that its own subqueries and lateral joins use of it.
+pub fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     let mut columns = BTreeSet::new();
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            expression.apply(|part| {
-                if let Expr::OuterReferenceColumn(_, column) = part {
+    let is_own = |column: &Column| plan.inputs().iter().any(|input| input.schema().has_column(column));
+    plan.apply_expressions(|expression| {
+        expression.apply(|part| {
+            match part {
+                Expr::OuterReferenceColumn(_, column) => {
                     columns.insert(column.clone());
                 }
-                Ok(TreeNodeRecursion::Continue)
-            })
+                Expr::ScalarSubquery(subquery)
+                | Expr::Exists(Exists { subquery, .. })
+                | Expr::InSubquery(InSubquery { subquery, .. })
+                | Expr::SetComparison(SetComparison { subquery, .. }) => {
+                    columns.extend(outer_columns(&subquery.subquery)?.into_iter().filter(|column| !is_own(column)));
+                }
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
         })
     })?;
-    Ok(columns.into_iter().collect())
+    match plan {
+        LogicalPlan::Join(join) => {
+            columns.extend(outer_columns(&join.left)?);
+            let of_left = |column: &Column| join.left.schema().has_column(column);
+            columns.extend(outer_columns(&join.right)?.into_iter().filter(|column| !of_left(column)));
+        }
+        plan => {
+            for input in plan.inputs() {
+                columns.extend(outer_columns(input)?);
+            }
+        }
+    }
+    Ok(columns)
 }
 
 pub fn has_outer(expression: &Expr) -> bool {
@@ -389,17 +410,7 @@ pub fn has_outer(expression: &Expr) -> bool {
 
 /// Whether a plan, or a node below it, uses outer columns.
 pub fn uses_outer(plan: &LogicalPlan) -> Result<bool> {
-    plan.exists(|node| {
-        let mut found = match node {
-            LogicalPlan::Subquery(subquery) => uses_outer(&subquery.subquery)?,
-            _ => false,
-        };
-        node.apply_expressions(|expression| {
-            found |= has_outer(expression);
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        Ok(found)
-    })
+    Ok(!outer_columns(plan)?.is_empty())
 }
 
 thread_local! {

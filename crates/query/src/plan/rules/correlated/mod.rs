@@ -19,6 +19,7 @@
 
 mod domain;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -151,7 +152,7 @@ pub(super) fn is_predicate_for_engine(subquery: &Subquery, schema: &DFSchema) ->
 
 /// Whether the engine resolves the outer columns of a subquery: the query around it has them, and the subquery has no
 /// column of the same name.
-fn are_resolved(outer: &[Column], schema: &DFSchema, subquery: &LogicalPlan) -> bool {
+fn are_resolved(outer: &BTreeSet<Column>, schema: &DFSchema, subquery: &LogicalPlan) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         plan.schema().has_column(column) || plan.inputs().iter().any(|input| exposes(input, column))
     }
