@@ -1,5 +1,6 @@
 //! Rewrites syntax that the planner does not support into equivalent syntax.
 
+mod clauses;
 mod date_patterns;
 mod expression_names;
 mod fetch;
@@ -10,6 +11,7 @@ mod output_names;
 mod recursion;
 mod refused;
 mod row_values;
+mod table_functions;
 mod tables;
 mod unions;
 mod values;
@@ -54,6 +56,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         recursion::check(query)?;
+        clauses::order_by_positions(query);
         refused::check_order(query)?;
         expression_names::name_in_with(query);
         rewrite_values_with_queries(&mut query.body);
@@ -77,7 +80,10 @@ impl VisitorMut for Desugar {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        clauses::select_all(select);
         refused::check_joins(select)?;
+        table_functions::rewrite(select)?;
+        tables::name_sides(select);
         row_values::rewrite_in_select(select);
         make_names_distinct(&mut select.projection);
         windows::resolve_in_select(select)?;

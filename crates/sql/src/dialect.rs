@@ -6,8 +6,10 @@ use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence}
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 
-/// PostgreSQL's dialect, except that the name of a named argument must be an identifier: `f(x => 1)` is accepted,
-/// `f('x' : 1)` is not.
+/// PostgreSQL's dialect with syntax of DuckDB: `FROM t` first, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a comma after
+/// the last item of a list.
+///
+/// The name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)` is not.
 ///
 /// If the name may be any expression, the parser reads each argument of a function twice, first as a name and then as a
 /// value. The time for `abs(abs(abs(...)))` then doubles with each level.
@@ -30,6 +32,34 @@ impl Dialect for Grammar {
 
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
+    }
+
+    fn supports_from_first_select(&self) -> bool {
+        true
+    }
+
+    fn supports_select_wildcard_exclude(&self) -> bool {
+        true
+    }
+
+    fn supports_select_wildcard_replace(&self) -> bool {
+        true
+    }
+
+    fn supports_order_by_all(&self) -> bool {
+        true
+    }
+
+    fn supports_projection_trailing_commas(&self) -> bool {
+        true
+    }
+
+    fn supports_from_trailing_commas(&self) -> bool {
+        true
+    }
+
+    fn supports_column_definition_trailing_commas(&self) -> bool {
+        true
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {

@@ -18,7 +18,8 @@
 //! Statement
 //! ```
 //!
-//! Whether a name in `ORDER BY` is a column or an alias is known when the statement is planned: see [`order_by_columns`].
+//! Whether a name is a column or an alias is known when the statement is planned: see [`order_by_columns`] and
+//! [`replace_alias`].
 //!
 //! The module `syntax` builds nodes of syntax trees; `identifiers` and `types` convert names and types in them.
 //!
@@ -37,6 +38,7 @@
 //! assert_eq!((error.sqlstate(), error.position()), ("42601", Some((2, 1))));
 //! ```
 
+mod aliases;
 mod attachment;
 mod declared;
 mod desugar;
@@ -55,6 +57,7 @@ mod statement;
 mod syntax;
 mod types;
 
+pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 pub use error::{ObjectKind, Result, SqlError};

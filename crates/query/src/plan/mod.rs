@@ -9,21 +9,50 @@ pub mod parameters;
 pub mod rules;
 pub mod table;
 
-use datafusion::common::Result;
+use std::borrow::Cow;
+
+use datafusion::common::{DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement;
 
-/// Plans a statement. A name in an expression of `ORDER BY` is an input column first, and an alias only where no such
-/// column exists.
+/// Maximum number of aliases that are replaced in a statement.
+const ALIASES_MAX: usize = 64;
+
+/// Plans a statement. A name is a column of a table first, and an alias only where no such column exists.
 ///
 /// # Errors
 /// Those of the engine's planner.
-pub async fn statement_to_plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
-    if let Some(by_columns) = taut_sql::order_by_columns(&statement)
+pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    if let Some(by_columns) = taut_sql::order_by_columns(statement)
         && let Ok(plan) = Box::pin(state.statement_to_plan(by_columns)).await
     {
         return Ok(plan);
     }
-    state.statement_to_plan(statement).await
+    let planned = Box::pin(state.statement_to_plan(statement.clone())).await;
+    let Some(mut unknown) = planned.as_ref().err().and_then(unknown_column) else { return planned };
+    let mut replaced = Cow::Borrowed(statement);
+    for _ in 0..ALIASES_MAX {
+        let Some(next) = taut_sql::replace_alias(&replaced, &unknown) else { break };
+        match Box::pin(state.statement_to_plan(next.clone())).await {
+            Ok(plan) => return Ok(plan),
+            // The error of the statement as it was written is reported.
+            Err(error) => match unknown_column(&error) {
+                Some(name) => (replaced, unknown) = (Cow::Owned(next), name),
+                None => break,
+            },
+        }
+    }
+    planned
+}
+
+/// The unqualified column that the planner did not find.
+fn unknown_column(error: &DataFusionError) -> Option<String> {
+    match error.find_root() {
+        DataFusionError::SchemaError(error, _) => match error.as_ref() {
+            SchemaError::FieldNotFound { field, .. } if field.relation.is_none() => Some(field.name.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
 }

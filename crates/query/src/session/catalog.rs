@@ -92,7 +92,7 @@ impl StatementCatalog {
         };
         let session = session.read().clone();
         let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
-        let plan = Box::pin(statement_to_plan(&state, statement.as_ref().clone())).await?;
+        let plan = Box::pin(statement_to_plan(&state, &statement)).await?;
         Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
 }

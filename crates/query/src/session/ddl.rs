@@ -100,7 +100,7 @@ impl QuerySession {
             match statement {
                 Statement::Engine { statement, .. } => {
                     let state = self.state(None);
-                    let plan = statement_to_plan(&state, statement.as_ref().clone()).await?;
+                    let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
                     // Refuses parameters: no caller could give them values.
                     drop(Parameters::default().bind(plan)?);

@@ -114,7 +114,7 @@ impl QuerySession {
             let table = self.table(&mutation.table)?;
             let BoundMutation { query, .. } = bind_mutation(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
-            statement_to_plan(&state, engine_query(query.query)).await?;
+            statement_to_plan(&state, &engine_query(query.query)).await?;
             withdraw_reads(&state);
         }
         self.prepared.insert(name, statement.clone())?;
@@ -365,7 +365,7 @@ impl QuerySession {
             None => None,
             Some(query) => {
                 let state = self.written_state(changes, MemTable::try_new(table.schema.arrow(), vec![vec![]])?);
-                let plan = statement_to_plan(&state, engine_query(query)).await?;
+                let plan = statement_to_plan(&state, &engine_query(query)).await?;
                 let returning =
                     TypedPlan::infer(plan, values).and_then(|query| Returning::compile(query, table, &state));
                 let Some(returning) = returning else {
@@ -382,7 +382,7 @@ impl QuerySession {
         }
         let BoundMutation { query, assigned, .. } = bind_mutation(conflict_update.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names);
-        let plan = statement_to_plan(&state, engine_query(query.query)).await?;
+        let plan = statement_to_plan(&state, &engine_query(query.query)).await?;
         // This plan is not run.
         withdraw_reads(&state);
         // Not recorded as uncacheable: with other values, all parameters may have types.
@@ -549,8 +549,8 @@ pub(super) async fn plan_part(
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
     match parameters.part_to_positional(&statement) {
-        Some((statement, parameters)) => parameters.bind_part(statement_to_plan(&state, statement).await?),
-        None => parameters.bind_part(statement_to_plan(&state, statement).await?),
+        Some((statement, parameters)) => parameters.bind_part(statement_to_plan(&state, &statement).await?),
+        None => parameters.bind_part(statement_to_plan(&state, &statement).await?),
     }
 }
 

@@ -132,7 +132,7 @@ impl QuerySession {
             TableSource::Query(query) => {
                 let statement = Ast::Query(query.clone());
                 let plan =
-                    statement_to_plan(&self.state(None), EngineStatement::Statement(Box::new(statement))).await?;
+                    statement_to_plan(&self.state(None), &EngineStatement::Statement(Box::new(statement))).await?;
                 let plan = parameters.bind(plan)?;
                 let mut options = options.to_vec();
                 let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);

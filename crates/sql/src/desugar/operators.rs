@@ -11,6 +11,7 @@
 //!   interval '01:30'              cast('01:30' AS interval)
 //!   -interval '1 day 2 hours'     (interval '1 day 2 hours' * -1)
 //!   x::varchar(3)                 left(x::text, 3)
+//!   ARRAY[a, b]                   make_array(a, b)
 //!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
 
@@ -22,12 +23,15 @@ use datafusion_sql::sqlparser::ast::{
 use crate::syntax;
 
 /// Functions of PostgreSQL and DuckDB that the engine has under another name.
-const SYNONYMS: [(&str, &str); 5] = [
+const SYNONYMS: [(&str, &str); 8] = [
     ("every", "bool_and"),
     ("gen_random_uuid", "uuid"),
+    ("len", "length"),
+    ("list_value", "make_array"),
     ("sign", "signum"),
-    ("variance", "var_samp"),
     ("stddev_samp", "stddev"),
+    ("strftime", "to_char"),
+    ("variance", "var_samp"),
 ];
 
 /// Replaces the name of a function by that of the engine.
@@ -88,6 +92,10 @@ pub(super) fn rewrite(expression: &mut Expr) {
             let minus = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(syntax::integer(1)) };
             let product = Expr::BinaryOp { left: expr.clone(), op: BinaryOperator::Multiply, right: Box::new(minus) };
             *expression = Expr::Nested(Box::new(product));
+        }
+        // The planner does not find outer columns in the literal of an array.
+        Expr::Array(array) if !array.elem.is_empty() => {
+            *expression = syntax::call("make_array", std::mem::take(&mut array.elem));
         }
         Expr::AtTimeZone { timestamp, time_zone } => {
             *expression = syntax::call("timezone", vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);

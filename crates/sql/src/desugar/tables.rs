@@ -1,16 +1,17 @@
-//! Tables in `FROM`: names of the columns of table functions, and samples.
+//! Tables in `FROM`: names of the columns of table functions, samples, and sides of joins.
 //!
 //! ```text
 //!   FROM generate_series(1, 3) AS g        generate_series(1, 3) AS g (g)
 //!   FROM generate_series(1, 3)             generate_series(1, 3) AS generate_series (generate_series)
+//!   FROM t SEMI JOIN u ON ...              t LEFT SEMI JOIN u ON ...
 //!   FROM t TABLESAMPLE BERNOULLI (10)      (SELECT * FROM t WHERE random() * 100 < 10) AS t
 //! ```
 
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, Expr, Ident, SelectItem, TableAlias, TableAliasColumnDef, TableFactor, TableSample,
-    TableSampleKind, TableSampleMethod, TableSampleQuantity, TableSampleUnit, WildcardAdditionalOptions,
+    BinaryOperator, Expr, Ident, JoinOperator, Select, SelectItem, TableAlias, TableAliasColumnDef, TableFactor,
+    TableSample, TableSampleKind, TableSampleMethod, TableSampleQuantity, TableSampleUnit, WildcardAdditionalOptions,
 };
 
 use crate::error::SqlError;
@@ -38,6 +39,17 @@ pub(super) fn name_column(table: &mut TableFactor) {
     });
     if alias.columns.is_empty() {
         alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+}
+
+/// Names the side whose rows a `SEMI JOIN` or `ANTI JOIN` returns.
+pub(super) fn name_sides(select: &mut Select) {
+    for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+        match &join.join_operator {
+            JoinOperator::Semi(constraint) => join.join_operator = JoinOperator::LeftSemi(constraint.clone()),
+            JoinOperator::Anti(constraint) => join.join_operator = JoinOperator::LeftAnti(constraint.clone()),
+            _ => {}
+        }
     }
 }
 

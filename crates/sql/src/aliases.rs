@@ -1,0 +1,115 @@
+//! Aliases of the select list in `WHERE`, `QUALIFY` and later columns, as in DuckDB.
+//!
+//! A name is a column of a table first. Whether there is such a column is known when the statement is planned, so an alias
+//! is replaced by its expression only after the planner has not found the column.
+//!
+//! ```text
+//! SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100
+//! SELECT price * amount AS total, (price * amount) * 1.2 AS gross FROM t WHERE (price * amount) > 100
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{
+    Expr, ObjectNamePart, Query, Select, SelectItem, VisitMut, VisitorMut, visit_expressions,
+};
+
+use crate::identifiers::normalize;
+
+/// Functions whose results differ from call to call.
+const VOLATILE: [&str; 3] = ["random", "uuid", "gen_random_uuid"];
+
+/// The statement in which alias `name` is replaced by its expression. `None` if nothing was replaced.
+pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineStatement> {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            let mut ast = ast.clone();
+            let mut replacer = Replacer { name, is_replaced: false };
+            let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut replacer);
+            replacer.is_replaced.then_some(EngineStatement::Statement(ast))
+        }
+        EngineStatement::Explain(explain) => {
+            let mut explain = explain.clone();
+            explain.statement = Box::new(replace_alias(&explain.statement, name)?);
+            Some(EngineStatement::Explain(explain))
+        }
+        _ => None,
+    }
+}
+
+struct Replacer<'a> {
+    name: &'a str,
+    is_replaced: bool,
+}
+
+impl VisitorMut for Replacer<'_> {
+    type Break = ();
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        let alias = select.projection.iter().enumerate().find_map(|(index, item)| match item {
+            SelectItem::ExprWithAlias { expr, alias } if normalize(alias) == self.name => Some((index, expr.clone())),
+            _ => None,
+        });
+        let Some((index, value)) = alias.filter(|(_, value)| is_repeatable(value, self.name)) else {
+            return ControlFlow::Continue(());
+        };
+        let mut uses = Uses { name: self.name, value: &value, depth: 0, is_replaced: false };
+        let Select { projection, selection, qualify, .. } = select;
+        for item in &mut projection[index + 1..] {
+            item.visit(&mut uses)?;
+        }
+        selection.visit(&mut uses)?;
+        qualify.visit(&mut uses)?;
+        self.is_replaced |= uses.is_replaced;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether an expression may be computed several times, and does not contain the name.
+fn is_repeatable(expression: &Expr, name: &str) -> bool {
+    let found = visit_expressions(expression, |part| match part {
+        Expr::Identifier(column) if normalize(column) == name => ControlFlow::Break(()),
+        Expr::Function(function) => match function.name.0.as_slice() {
+            [ObjectNamePart::Identifier(name)] if VOLATILE.contains(&name.value.to_lowercase().as_str()) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        },
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_continue()
+}
+
+/// Replaces a name outside of subqueries.
+struct Uses<'a> {
+    name: &'a str,
+    value: &'a Expr,
+    depth: usize,
+    is_replaced: bool,
+}
+
+impl VisitorMut for Uses<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Identifier(column) = &*expression
+            && normalize(column) == self.name
+        {
+            *expression = Expr::Nested(Box::new(self.value.clone()));
+            self.is_replaced = true;
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,40 @@
+//! Clauses of DuckDB that the planner reads differently:
+//!
+//! ```text
+//!   FROM t                               SELECT * FROM t
+//!   SELECT a, sum(b) ... ORDER BY ALL    SELECT a, sum(b) ... ORDER BY 1, 2
+//! ```
+
+use datafusion_sql::sqlparser::ast::{
+    Expr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr, Value,
+    WildcardAdditionalOptions,
+};
+
+/// Adds the select list that a `FROM` without one stands for.
+pub(super) fn select_all(select: &mut Select) {
+    if select.flavor == SelectFlavor::FromFirstNoSelect && select.projection.is_empty() {
+        select.projection.push(SelectItem::Wildcard(WildcardAdditionalOptions::default()));
+        select.flavor = SelectFlavor::Standard;
+    }
+}
+
+/// Replaces `ORDER BY ALL` by the positions of the columns, unless the select list has a `*`.
+pub(super) fn order_by_positions(query: &mut Query) {
+    let Query { body, order_by, .. } = query;
+    let (SetExpr::Select(select), Some(OrderBy { kind: kind @ OrderByKind::All(_), .. })) = (body.as_ref(), order_by)
+    else {
+        return;
+    };
+    let OrderByKind::All(options) = &*kind else { return };
+    let is_value = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    if !select.projection.iter().all(is_value) {
+        return;
+    }
+    let position = |position: usize| Expr::value(Value::Number(position.to_string(), false));
+    let order = (1..=select.projection.len()).map(|number| OrderByExpr {
+        expr: position(number),
+        options: *options,
+        with_fill: None,
+    });
+    *kind = OrderByKind::Expressions(order.collect());
+}

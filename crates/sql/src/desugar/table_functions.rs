@@ -1,0 +1,128 @@
+//! Functions in `FROM` that use columns of the tables before them, or number their rows. They become lateral subqueries:
+//!
+//! ```text
+//!   FROM t, unnest(t.tags) AS g(tag)               FROM t, LATERAL (SELECT unnest(t.tags) AS tag) AS g
+//!   FROM t, generate_series(1, t.n) AS i           FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS i) AS i
+//!   FROM unnest(a) WITH ORDINALITY AS g(tag, n)    FROM (SELECT unnest(a) AS tag,
+//!                                                        unnest(generate_series(1, cardinality(a))) AS n) AS g
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, Query, Select, SelectItem, TableAlias, TableFactor, TableFunctionArgs,
+    Visit, Visitor,
+};
+
+use crate::error::SqlError;
+use crate::syntax;
+
+const UNNEST: &str = "unnest";
+/// Table functions that are also functions of arrays.
+const SERIES: [&str; 2] = ["generate_series", "range"];
+
+/// Rewrites the functions in a `FROM`.
+pub(super) fn rewrite(select: &mut Select) -> ControlFlow<SqlError> {
+    for (index, from) in select.from.iter_mut().enumerate() {
+        rewrite_table(&mut from.relation, index > 0)?;
+        for join in &mut from.joins {
+            rewrite_table(&mut join.relation, true)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<SqlError> {
+    let (arrays, name, alias, with_ordinality) = match table {
+        TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
+            (array_exprs.clone(), UNNEST.to_owned(), alias, *with_ordinality)
+        }
+        TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), with_ordinality, .. }
+        | TableFactor::Function { name, alias, args, with_ordinality, .. } => {
+            let function = name.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase());
+            let is_known = |function: &String| function == UNNEST || SERIES.contains(&function.as_str());
+            let Some(function) = function.filter(is_known) else {
+                return match *with_ordinality {
+                    true => ControlFlow::Break(SqlError::unsupported(
+                        format!("WITH ORDINALITY of {name}"),
+                        "that of unnest and generate_series is",
+                    )),
+                    false => ControlFlow::Continue(()),
+                };
+            };
+            let arguments = args.iter().map(|argument| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument.clone()),
+                _ => None,
+            });
+            let Some(arguments) = arguments.collect::<Option<Vec<_>>>() else { return ControlFlow::Continue(()) };
+            let arrays = if function == UNNEST { arguments } else { vec![syntax::call(&function, arguments)] };
+            (arrays, function, alias, *with_ordinality)
+        }
+        _ => return ControlFlow::Continue(()),
+    };
+    let has_columns = arrays.iter().any(|array| array.visit(&mut Columns { depth: 0 }).is_break());
+    if !has_columns && !with_ordinality {
+        return ControlFlow::Continue(());
+    }
+    let alias = alias.take();
+    let mut columns = names(alias.as_ref(), &name, arrays.len()).into_iter();
+    let mut projection: Vec<SelectItem> = Vec::new();
+    let unnested = |array: Expr| syntax::call(UNNEST, vec![array]);
+    let lengths: Vec<Expr> = arrays.iter().map(|array| syntax::call("cardinality", vec![array.clone()])).collect();
+    for array in arrays {
+        let alias = columns.next().unwrap_or_else(|| Ident::new(&name));
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(array), alias });
+    }
+    if with_ordinality {
+        let length = match lengths.as_slice() {
+            [length] => length.clone(),
+            _ => syntax::call("greatest", lengths),
+        };
+        let numbers = syntax::call("generate_series", vec![syntax::integer(1), length]);
+        let alias = columns.next().unwrap_or_else(|| Ident::new("ordinality"));
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(numbers), alias });
+    }
+    let relation = alias.map_or_else(|| Ident::new(&name), |alias| alias.name);
+    *table = TableFactor::Derived {
+        lateral: has_columns && follows_tables,
+        subquery: syntax::select(projection, Vec::new(), None),
+        alias: Some(TableAlias { explicit: true, name: relation, columns: Vec::new(), at: None }),
+        sample: None,
+    };
+    ControlFlow::Continue(())
+}
+
+/// Names of the columns. One column without a name has the name of the alias, or of the function.
+fn names(alias: Option<&TableAlias>, function: &str, columns: usize) -> Vec<Ident> {
+    match alias {
+        Some(alias) if !alias.columns.is_empty() => alias.columns.iter().map(|column| column.name.clone()).collect(),
+        Some(alias) if columns == 1 => vec![alias.name.clone()],
+        _ => vec![Ident::new(function); columns],
+    }
+}
+
+/// Ends at the first name of a column outside of subqueries.
+struct Columns {
+    depth: usize,
+}
+
+impl Visitor for Columns {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.depth == 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
