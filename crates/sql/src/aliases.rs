@@ -1,7 +1,7 @@
 //! Aliases of the select list in `WHERE`, `QUALIFY` and later columns, as in DuckDB.
 //!
-//! A name is a column of a table first. Whether there is such a column is known when the statement is planned, so an alias
-//! is replaced by its expression only after the planner has not found the column.
+//! A name is a column of a table first. Whether there is such a column is known when the statement is planned, so an
+//! alias is replaced by its expression only after the planner has not found the column.
 //!
 //! ```text
 //! SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100
@@ -54,7 +54,7 @@ impl VisitorMut for Replacer<'_> {
         let Some((index, value)) = alias.filter(|(_, value)| is_repeatable(value, self.name)) else {
             return ControlFlow::Continue(());
         };
-        let mut uses = Uses { name: self.name, value: &value, depth: 0, is_replaced: false };
+        let mut uses = Substitution { name: self.name, value: &value, depth: 0, is_replaced: false };
         let Select { projection, selection, qualify, .. } = select;
         for item in &mut projection[index + 1..] {
             item.visit(&mut uses)?;
@@ -82,14 +82,14 @@ fn is_repeatable(expression: &Expr, name: &str) -> bool {
 }
 
 /// Replaces a name outside of subqueries.
-struct Uses<'a> {
+struct Substitution<'a> {
     name: &'a str,
     value: &'a Expr,
     depth: usize,
     is_replaced: bool,
 }
 
-impl VisitorMut for Uses<'_> {
+impl VisitorMut for Substitution<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {

@@ -6,8 +6,8 @@ use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence}
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 
-/// PostgreSQL's dialect with syntax of DuckDB: `FROM t` first, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a comma after
-/// the last item of a list.
+/// PostgreSQL's dialect with syntax of DuckDB: `FROM t` first, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a comma
+/// after the last item of a list.
 ///
 /// The name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)` is not.
 ///

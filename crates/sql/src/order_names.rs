@@ -1,8 +1,8 @@
 //! Names in expressions of `ORDER BY` that are both an input column and an alias.
 //!
 //! The planner takes the alias, PostgreSQL the column. Whether there is such a column is known when the statement is
-//! planned, so this is a second form of the statement, in which the name can only be the column. If it cannot be planned,
-//! the name is the alias.
+//! planned, so this is a second form of the statement, in which the name can only be the column. If it cannot be
+//! planned, the name is the alias.
 //!
 //! ```text
 //! SELECT -a AS a FROM t ORDER BY a + 0

@@ -1,6 +1,6 @@
-//! Columns that `RIGHT JOIN` and `FULL JOIN` with `USING` merge. The planner takes the left table's column, which is null
-//! in rows of the right table alone. Here the joins of such a `FROM` become joins `ON`, and the merged columns get their
-//! values:
+//! Columns that `RIGHT JOIN` and `FULL JOIN` with `USING` merge. The planner takes the left table's column, which is
+//! null in rows of the right table alone. Here the joins of such a `FROM` become joins `ON`, and the merged columns get
+//! their values:
 //!
 //! ```text
 //! SELECT k, x, y FROM a FULL JOIN b USING (k)

@@ -1,4 +1,5 @@
-//! Functions in `FROM` that use columns of the tables before them, or number their rows. They become lateral subqueries:
+//! Functions in `FROM` that use columns of the tables before them, or number their rows. They become lateral
+//! subqueries:
 //!
 //! ```text
 //!   FROM t, unnest(t.tags) AS g(tag)               FROM t, LATERAL (SELECT unnest(t.tags) AS tag) AS g

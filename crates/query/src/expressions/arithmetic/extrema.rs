@@ -1,4 +1,5 @@
-//! `min` and `max` of floating-point numbers, in PostgreSQL's order: NaN is greater than infinity, and all NaN are equal.
+//! `min` and `max` of floating-point numbers, in PostgreSQL's order: NaN is greater than infinity, and all NaN are
+//! equal.
 //!
 //! The engine starts a group with the greatest or least finite number, so a group of infinities has a wrong result, and
 //! its comparison with NaN depends on the order of the rows. Here it aggregates integers that have the order of the

@@ -1,6 +1,6 @@
-//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate
-//! joins that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations
-//! and `NOT IN` without nulls, give aggregates the order of their rows, keep types of deeply nested expressions cheap to
+//! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
+//! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
+//! `NOT IN` without nulls, give aggregates the order of their rows, keep types of deeply nested expressions cheap to
 //! infer, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
