@@ -15,6 +15,7 @@ mod format;
 mod small_disk;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sqllogictest::{QueryExpect, Record, Runner, TestErrorKind};
 
@@ -52,7 +53,14 @@ pub struct RunOptions {
 /// # Errors
 /// If the file cannot be read or parsed, or the database cannot be created. Failed records are part of the outcome.
 pub fn run_file(path: &Path, options: &RunOptions) -> Result<Outcome, String> {
-    let records = sqllogictest::parse_file::<Kind>(path).map_err(|error| error.to_string())?;
+    let records = match options.style {
+        Style::Taut => sqllogictest::parse_file::<Kind>(path).map_err(|error| error.to_string())?,
+        Style::Sqlite => {
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+            let name: Arc<str> = path.display().to_string().into();
+            sqllogictest::parse_with_name::<Kind>(&without_remarks(&text), name).map_err(|error| error.to_string())?
+        }
+    };
     let server = connection::Server::new(options).map_err(|error| error.to_string())?;
     let expected = server.expected_kinds();
     let mut runner = Runner::new(|| {
@@ -100,4 +108,14 @@ where
         let mode = sqllogictest::Control::ResultMode(sqllogictest::ResultMode::ValueWise);
         let _ = runner.run(Record::Control(mode));
     }
+}
+
+/// A script of SQLite without the remarks behind its conditions, such as `skipif mysql # not compatible`.
+fn without_remarks(script: &str) -> String {
+    let is_condition = |line: &str| line.starts_with("skipif") || line.starts_with("onlyif");
+    let plain = script.lines().map(|line| match line.split_once('#') {
+        Some((condition, _)) if is_condition(line) => condition.trim_end(),
+        _ => line,
+    });
+    plain.collect::<Vec<_>>().join("\n")
 }
