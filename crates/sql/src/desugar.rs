@@ -59,6 +59,7 @@ impl VisitorMut for Desugar {
         clauses::order_by_positions(query);
         refused::check_order(query)?;
         expression_names::name_in_with(query);
+        expression_names::name_in_ordered(query);
         rewrite_values_with_queries(&mut query.body);
         unions::balance(&mut query.body);
         fetch::rewrite(query)?;

@@ -1,8 +1,8 @@
 //! Names in expressions of `ORDER BY` that are both an input column and an alias.
 //!
-//! The planner takes the alias, PostgreSQL the column. Whether there is such a column is known when the statement is
-//! planned, so this is a second form of the statement, in which the name can only be the column. If it cannot be
-//! planned, the name is the alias.
+//! The planner takes the alias, PostgreSQL the column. If the name is qualified, the planner finds both. Whether there
+//! is such a column is known when the statement is planned, so this is a second form of the statement, in which the
+//! name can only be the column. If it cannot be planned, the name is the alias.
 //!
 //! ```text
 //! SELECT -a AS a FROM t ORDER BY a + 0
@@ -80,7 +80,15 @@ fn aliases(select: &Select) -> HashSet<String> {
     select.projection.iter().filter_map(alias).collect()
 }
 
-/// Whether an expression that is no name itself has one of the names outside of its subqueries.
+fn column_name(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Identifier(name) => Some(normalize(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normalize),
+        _ => None,
+    }
+}
+
+/// Whether an expression that is no unqualified name itself has one of the names outside of its subqueries.
 fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
     struct Uses<'a> {
         aliases: &'a HashSet<String>,
@@ -101,7 +109,9 @@ fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
             match expression {
-                Expr::Identifier(name) if self.depth == 0 && self.aliases.contains(&normalize(name)) => {
+                expression
+                    if self.depth == 0 && column_name(expression).is_some_and(|name| self.aliases.contains(&name)) =>
+                {
                     ControlFlow::Break(())
                 }
                 _ => ControlFlow::Continue(()),

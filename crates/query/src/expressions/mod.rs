@@ -1,6 +1,7 @@
 //! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, casts, dates as text,
 //! operands that are computed only if they are needed, types of operands and results, and options of the parser.
 
+mod aggregate_names;
 mod arithmetic;
 mod bytes;
 mod casts;

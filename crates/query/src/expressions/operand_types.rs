@@ -20,7 +20,7 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit,
+    BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -121,7 +121,17 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         Expr::ScalarFunction(mut call) if RETURN_AN_ARGUMENT.contains(&call.func.name()) => {
             let purpose = if call.func.name() == "nullif" { Use::Compared("=") } else { Use::Chosen };
             let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), purpose, schema)?;
-            changed_if(Expr::ScalarFunction(call), changed)
+            match call.args.as_slice() {
+                // The engine's function takes the two zeros for different numbers.
+                [left, right]
+                    if call.func.name() == "nullif"
+                        && (left.get_type(schema)?.is_floating() || right.get_type(schema)?.is_floating()) =>
+                {
+                    let null = lit(ScalarValue::try_from(&left.get_type(schema)?)?);
+                    Transformed::yes(when(left.clone().eq(right.clone()), null).otherwise(left.clone())?)
+                }
+                _ => changed_if(Expr::ScalarFunction(call), changed),
+            }
         }
         Expr::InSubquery(mut test) => {
             widen_subquery(&mut test.expr, &mut test.subquery, Operator::Eq, schema)?;

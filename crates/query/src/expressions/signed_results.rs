@@ -26,9 +26,13 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast,
 };
 
-/// Adds the functions to a state.
+use super::aggregate_names::AggregateNames;
+
+/// Adds the functions, and the names of aggregates, to a state.
 pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilder {
-    state.expr_planners().get_or_insert_default().push(Arc::new(SignedResults));
+    let planners = state.expr_planners().get_or_insert_default();
+    planners.insert(0, Arc::new(AggregateNames));
+    planners.push(Arc::new(SignedResults));
     let functions = [
         length::array_length_udf(),
         dimension::array_ndims_udf(),

@@ -21,8 +21,8 @@ use crate::expressions::{
     with_signed_results,
 };
 use crate::plan::rules::{
-    self, AggregateInScan, AggregateOrder, CorrelatedSubqueries, JoinElimination, JoinOrder, LongExpressions,
-    NestedCoalesce, NotIn, SetComparisons, SetOperations, SortConditions, Subqueries, UnambiguousFilterPushdown,
+    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, JoinElimination, JoinOrder,
+    LongExpressions, NestedCoalesce, NotIn, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
     UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
@@ -116,6 +116,8 @@ impl Engine {
         // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
+        // The check compares whether columns can be null, where the engine contradicts itself for IS TRUE.
+        options.execution.skip_physical_aggregate_schema_check = true;
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
@@ -137,7 +139,8 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules: the order of aggregates, set operations, nested and long expressions
-/// and types of operands before type coercion, subqueries, sorts by conditions, checked arithmetic and guards after it.
+/// and types of operands before type coercion, subqueries, conditions in sorts and windows, checked arithmetic and
+/// guards after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -148,7 +151,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CorrelatedSubqueries));
-    rules.push(Arc::new(SortConditions));
+    rules.push(Arc::new(ConditionColumns));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));
     rules

@@ -549,8 +549,8 @@ pub(super) async fn plan_part(
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
     match parameters.part_to_positional(&statement) {
-        Some((statement, parameters)) => parameters.bind_part(statement_to_plan(&state, &statement).await?),
-        None => parameters.bind_part(statement_to_plan(&state, &statement).await?),
+        Some((statement, parameters)) => parameters.bind_part(statement_to_plan(state, &statement).await?),
+        None => parameters.bind_part(statement_to_plan(state, &statement).await?),
     }
 }
 

@@ -355,11 +355,11 @@ impl QuerySession {
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
-        let mut plan = statement_to_plan(&state, &request.statement).await;
+        let mut plan = statement_to_plan(&state, request.statement).await;
         if plan.is_err() && request.names.is_some() {
             // With all columns visible, the message can list the existing ones.
             state = self.state_on(snapshot, None);
-            plan = statement_to_plan(&state, &request.statement).await;
+            plan = statement_to_plan(&state, request.statement).await;
         }
         Ok((state, plan?))
     }

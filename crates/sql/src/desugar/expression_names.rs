@@ -5,8 +5,8 @@
 //!   SELECT SUM(x), a + 1, b::int     sum(x), a + 1, b
 //! ```
 //!
-//! The statement itself, subqueries in `FROM` and `WITH` queries get such names; nobody sees those of other subqueries.
-//! An expression of `ORDER BY` that repeats one of the select list becomes its position.
+//! The statement itself, subqueries in `FROM` and `WITH` queries get such names; nobody sees those of other subqueries,
+//! but an `ORDER BY` needs them. An expression of `ORDER BY` that repeats one of the select list becomes its position.
 
 use std::ops::ControlFlow;
 
@@ -43,6 +43,14 @@ pub(super) fn name_in_table(table: &mut TableFactor) {
 pub(super) fn name_in_with(query: &mut Query) {
     for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
         name_in_query(&mut table.query);
+    }
+}
+
+/// Names the output columns of a query with `ORDER BY`. The planner adds columns that it sorts by to the select list,
+/// where a cast would have the name of its column.
+pub(super) fn name_in_ordered(query: &mut Query) {
+    if query.order_by.is_some() {
+        name_in_query(query);
     }
 }
 

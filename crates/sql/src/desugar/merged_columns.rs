@@ -69,12 +69,12 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let items = std::mem::take(&mut select.projection);
     for item in items {
         match item {
-            SelectItem::Wildcard(options) if options == WildcardAdditionalOptions::default() => {
-                select.projection.extend(merged.all_columns());
-            }
-            SelectItem::Wildcard(_) => {
-                return unsupported("options of * with RIGHT or FULL JOIN USING", "the names of columns are");
-            }
+            SelectItem::Wildcard(options) => match merged.all_columns_but(options) {
+                Some(columns) => select.projection.extend(columns),
+                None => {
+                    return unsupported("these options of * with JOIN USING", "EXCLUDE and the names of columns are");
+                }
+            },
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => select.projection.push(match merged.value(&name) {
                 Some(expr) => SelectItem::ExprWithAlias { expr, alias: name },
                 None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
@@ -209,9 +209,21 @@ impl Merged {
         found.map(|(_, value)| value.clone())
     }
 
-    /// The columns of `*`: the merged ones, then the others of each table.
-    fn all_columns(&self) -> Vec<SelectItem> {
-        let merged = self.columns.iter();
+    /// The columns of `*`: the merged ones, then the others of each table. `None` if there are options other than the
+    /// exclusion of merged columns.
+    fn all_columns_but(&self, options: WildcardAdditionalOptions) -> Option<Vec<SelectItem>> {
+        let excluded = match options.opt_exclude {
+            None => Vec::new(),
+            Some(ExcludeSelectItem::Single(ref name)) => vec![name.clone()],
+            Some(ExcludeSelectItem::Multiple(ref names)) => names.clone(),
+        };
+        let others = WildcardAdditionalOptions { opt_exclude: None, ..options };
+        let merged_names: Vec<ObjectName> =
+            self.columns.iter().map(|(name, _)| ObjectName::from(name.clone())).collect();
+        if others != WildcardAdditionalOptions::default() || !excluded.iter().all(|name| merged_names.contains(name)) {
+            return None;
+        }
+        let merged = self.columns.iter().filter(|(name, _)| !excluded.contains(&ObjectName::from(name.clone())));
         let merged = merged.map(|(name, value)| SelectItem::ExprWithAlias { expr: value.clone(), alias: name.clone() });
         let others = self.relations.iter().map(|relation| {
             let merged: Vec<ObjectName> = relation.merged.iter().cloned().map(ObjectName::from).collect();
@@ -220,7 +232,7 @@ impl Merged {
             let name = SelectItemQualifiedWildcardKind::ObjectName(relation.name.clone());
             SelectItem::QualifiedWildcard(name, options)
         });
-        merged.chain(others).collect()
+        Some(merged.chain(others).collect())
     }
 }
 

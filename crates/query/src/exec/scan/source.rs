@@ -217,7 +217,15 @@ impl DataSource for ScanSource {
     }
 
     fn eq_properties(&self) -> EquivalenceProperties {
-        EquivalenceProperties::new_with_orderings(Arc::clone(&self.output), self.ordering.clone())
+        let mut properties = EquivalenceProperties::new_with_orderings(Arc::clone(&self.output), self.ordering.clone());
+        // An absorbed projection may have a column twice.
+        for (index, column) in self.columns.iter().enumerate() {
+            let Some(first) = self.columns[..index].iter().position(|other| other == column) else { continue };
+            let output = |index: usize| Arc::new(Column::new(self.output.field(index).name(), index));
+            // Equal columns cannot contradict an ordering.
+            let _ = properties.add_equal_conditions(output(first), output(index));
+        }
+        properties
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {

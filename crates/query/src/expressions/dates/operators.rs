@@ -75,6 +75,12 @@ impl ExprPlanner for DateOperators {
             (BinaryOperator::Plus, DataType::Interval(_), DataType::Date32) if !has_whole_days(&left) => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
             }
+            // The difference of timestamps is an interval, that of dates a number of days.
+            (BinaryOperator::Minus, DataType::Date32, DataType::Date32) if is_shifted(&left) || is_shifted(&right) => {
+                let timestamp = LogicalType::Timestamp.arrow();
+                let (left, right) = (cast(left, timestamp.clone()), cast(right, timestamp));
+                PlannerResult::Original(RawBinaryExpr { left, op, right })
+            }
             (BinaryOperator::Multiply, DataType::Interval(_), number) if number.is_numeric() => {
                 PlannerResult::Planned(MULTIPLY.call(vec![left, cast(right, DataType::Float64)]))
             }
@@ -83,6 +89,12 @@ impl ExprPlanner for DateOperators {
             }
             (BinaryOperator::Divide, DataType::Interval(_), number) if number.is_numeric() => {
                 PlannerResult::Planned(DIVIDE.call(vec![left, cast(right, DataType::Float64)]))
+            }
+            (operator, number, DataType::Interval(_)) if is_comparison(operator) && number.is_integer() => {
+                PlannerResult::Original(RawBinaryExpr { left: as_interval(left, schema)?, op, right })
+            }
+            (operator, DataType::Interval(_), number) if is_comparison(operator) && number.is_integer() => {
+                PlannerResult::Original(RawBinaryExpr { left, op, right: as_interval(right, schema)? })
             }
             (operator, DataType::Interval(_), _) if is_comparison(operator) && is_text_literal(&right) => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, INTERVAL) })
@@ -93,6 +105,26 @@ impl ExprPlanner for DateOperators {
             _ => PlannerResult::Original(RawBinaryExpr { left, op, right }),
         })
     }
+}
+
+/// The difference of two dates as an interval. A date plus whole days is a timestamp in PostgreSQL.
+fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
+    match difference {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
+            if left.get_type(schema)? == DataType::Date32 && right.get_type(schema)? == DataType::Date32 =>
+        {
+            let timestamp = LogicalType::Timestamp.arrow();
+            let (left, right) = (cast(*left, timestamp.clone()), cast(*right, timestamp));
+            Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::Minus, Box::new(right))))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Whether a date is one plus or minus an interval, which is a timestamp in PostgreSQL.
+fn is_shifted(date: &Expr) -> bool {
+    let is_interval = |operand: &Expr| matches!(operand, Expr::Literal(ScalarValue::IntervalMonthDayNano(_), _));
+    matches!(date, Expr::BinaryExpr(BinaryExpr { left, right, .. }) if is_interval(left) || is_interval(right))
 }
 
 /// Whether an expression is a literal of months and days.

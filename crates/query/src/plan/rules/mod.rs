@@ -6,6 +6,7 @@
 mod aggregate;
 mod aggregate_order;
 mod cancellable;
+mod condition_columns;
 mod correlated;
 mod estimate;
 mod filter_pushdown;
@@ -19,12 +20,12 @@ mod nested_coalesce;
 mod not_in;
 mod set_comparisons;
 mod set_operations;
-mod sort_conditions;
 mod subqueries;
 
 pub use aggregate::AggregateInScan;
 pub use aggregate_order::AggregateOrder;
 pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
+pub use condition_columns::ConditionColumns;
 pub use correlated::CorrelatedSubqueries;
 pub use estimate::selectivity;
 pub use filter_pushdown::UnambiguousFilterPushdown;
@@ -37,5 +38,4 @@ pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
-pub use sort_conditions::SortConditions;
 pub use subqueries::Subqueries;

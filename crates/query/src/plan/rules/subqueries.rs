@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::correlated::is_predicate_for_engine;
+use super::correlated::{flattened, is_predicate_for_engine};
 
 /// Rule that rewrites subqueries. It runs after the engine's own type coercion.
 #[derive(Debug, Default)]
@@ -89,18 +89,19 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             part => (part, false),
         };
         let is_join = match inner {
-            Expr::Exists(inner) => is_predicate_for_engine(&inner.subquery, schema),
+            Expr::Exists(inner) => {
+                !selects_values(&inner.subquery.subquery) && is_predicate_for_engine(&inner.subquery, schema)
+            }
             // The engine's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => {
                 let is_negated = inner.negated != is_not;
-                // The engine's join takes null for false if the operand is a constant.
-                let is_constant = inner.expr.column_refs().is_empty();
-                let is_simple = inner.subquery.outer_ref_columns.is_empty() && !is_constant;
-                (!is_negated || is_simple) && is_predicate_for_engine(&inner.subquery, schema)
+                // The engine's join takes null for false if the operand is a constant, maybe after simplification.
+                let is_correlated = !inner.subquery.outer_ref_columns.is_empty();
+                !is_correlated && (!is_negated || is_column(&inner.expr))
             }
             _ => false,
         };
-        if is_join { Ok(part) } else { rewrite_conjunct(part, schema) }
+        if is_join { named_column(part) } else { rewrite_conjunct(part, schema) }
     });
     let parts = parts.collect::<Result<Vec<_>>>()?;
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
@@ -113,19 +114,28 @@ fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             let (left, right) = (rewrite_conjunct(*left, schema)?, rewrite_conjunct(*right, schema)?);
             Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
         }
-        Expr::InSubquery(InSubquery { negated: false, ref subquery, .. })
-            if is_predicate_for_engine(subquery, schema) =>
-        {
-            Ok(expression)
+        Expr::InSubquery(InSubquery { negated: false, ref subquery, .. }) if subquery.outer_ref_columns.is_empty() => {
+            named_column(expression)
+        }
+        // For a condition, null and false are the same.
+        Expr::InSubquery(part) if !part.negated && is_predicate_for_engine(&part.subquery, schema) => {
+            Ok(found_condition(&part, schema)?)
         }
         other => Ok(other
             .transform_up(|part| match part {
                 Expr::InSubquery(part) if is_predicate_for_engine(&part.subquery, schema) => {
-                    let is_found = Expr::InSubquery(InSubquery { negated: false, ..part.clone() });
+                    let is_found = match part.subquery.outer_ref_columns.is_empty() {
+                        true => named_column(Expr::InSubquery(InSubquery { negated: false, ..part.clone() }))?,
+                        false => found_condition(&part, schema)?,
+                    };
                     three_valued_in(part, is_found, schema, exists_condition).map(Transformed::yes)
                 }
                 Expr::Exists(part) if is_predicate_for_engine(&part.subquery, schema) => {
-                    Ok(Transformed::no(Expr::Exists(part)))
+                    let subquery = match selects_values(&part.subquery.subquery) {
+                        true => flattened(&part.subquery.subquery)?,
+                        false => None,
+                    };
+                    Ok(Transformed::yes(Expr::Exists(Exists { subquery: subquery.unwrap_or(part.subquery), ..part })))
                 }
                 part => rewrite_subquery(part, schema),
             })?
@@ -149,24 +159,88 @@ fn rewrite_subquery(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
             Ok(Transformed::yes(if negated { Expr::Not(Box::new(is_found)) } else { is_found }))
         }
         Expr::InSubquery(part) => {
-            let mut outer = Vec::new();
-            let operand = part.expr.as_ref().clone().transform_up(|part| match part {
-                Expr::Column(column) => {
-                    let (qualifier, field) = schema.qualified_field_from_column(&column)?;
-                    let column = Column::new(qualifier.cloned(), field.name());
-                    outer.push(Expr::OuterReferenceColumn(Arc::clone(field), column));
-                    Ok(Transformed::yes(outer[outer.len() - 1].clone()))
-                }
-                part => Ok(Transformed::no(part)),
-            })?;
-            let rows = subquery_rows(&part.subquery)?;
-            let rows = rows.clone().filter(only_column(&rows).eq(operand.data))?;
+            let (rows, outer) = found_rows(&part, schema)?;
             let is_found = count_condition(rows, &part.subquery, &outer)?;
             three_valued_in(part, is_found, schema, |rows, subquery| count_condition(rows, subquery, &[]))
                 .map(Transformed::yes)
         }
         Expr::ScalarSubquery(part) => rewrite_scalar(part),
         part => Ok(Transformed::no(part)),
+    }
+}
+
+/// Rows of a correlated subquery that equal the operand, and the outer columns of the operand.
+fn found_rows(part: &InSubquery, schema: &DFSchema) -> Result<(LogicalPlanBuilder, Vec<Expr>)> {
+    let mut outer = Vec::new();
+    let operand = part.expr.as_ref().clone().transform_up(|part| match part {
+        Expr::Column(column) => {
+            let (qualifier, field) = schema.qualified_field_from_column(&column)?;
+            let column = Column::new(qualifier.cloned(), field.name());
+            outer.push(Expr::OuterReferenceColumn(Arc::clone(field), column));
+            Ok(Transformed::yes(outer[outer.len() - 1].clone()))
+        }
+        part => Ok(Transformed::no(part)),
+    })?;
+    let rows = subquery_rows(&part.subquery)?;
+    Ok((rows.clone().filter(only_column(&rows).eq(operand.data))?, outer))
+}
+
+/// Condition that a correlated subquery has a row that equals the operand.
+fn found_condition(part: &InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let (rows, outer) = found_rows(part, schema)?;
+    match flattened(rows.plan())? {
+        Some(subquery) => Ok(Expr::Exists(Exists { subquery, negated: false })),
+        None => count_condition(rows, &part.subquery, &outer),
+    }
+}
+
+/// A plan as a subquery with more outer columns than another.
+fn with_outer(plan: LogicalPlan, subquery: &Subquery, outer: &[Expr]) -> Subquery {
+    let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
+    Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }
+}
+
+/// Names the column of an `IN` subquery, unless two columns are compared. The engine's join would have it twice.
+fn named_column(condition: Expr) -> Result<Expr> {
+    let named = condition.transform_up(|part| match part {
+        Expr::InSubquery(mut part) if !is_column(&part.expr) || !selects_columns(&part.subquery.subquery) => {
+            let rows = LogicalPlanBuilder::from(part.subquery.subquery.as_ref().clone());
+            let column = only_column(&rows).alias("taut column");
+            part.subquery.subquery = Arc::new(rows.project([column])?.build()?);
+            Ok(Transformed::yes(Expr::InSubquery(part)))
+        }
+        part => Ok(Transformed::no(part)),
+    })?;
+    Ok(named.data)
+}
+
+/// Whether a query selects columns of tables.
+fn selects_columns(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let is_of_table = |value: &Expr| matches!(value, Expr::Column(column) if column.relation.is_some());
+            projection.expr.iter().all(is_of_table)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a query selects something else than columns and literals.
+fn selects_values(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            projection.expr.iter().any(|value| !matches!(value, Expr::Column(_) | Expr::Literal(..)))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an operand is a column, maybe cast.
+fn is_column(operand: &Expr) -> bool {
+    match operand {
+        Expr::Column(_) => true,
+        Expr::Cast(cast) => is_column(&cast.expr),
+        _ => false,
     }
 }
 
@@ -219,18 +293,17 @@ fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Exp
 
 /// Condition that a subquery has rows, as a count. `outer` are outer columns in addition to the subquery's own.
 fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
-    let outer_ref_columns: Vec<Expr> = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
-    let rows = if outer_ref_columns.is_empty() { rows.limit(0, Some(1))? } else { rows };
+    let is_correlated = !subquery.outer_ref_columns.is_empty() || !outer.is_empty();
+    let rows = if is_correlated { rows } else { rows.limit(0, Some(1))? };
     let counted = rows.aggregate(Vec::<Expr>::new(), vec![count(lit(1_i64)).alias("taut count")])?.build()?;
-    let count = Subquery { subquery: Arc::new(counted), outer_ref_columns, spans: Spans::new() };
-    Ok(Expr::ScalarSubquery(count).gt(lit(0_i64)))
+    Ok(Expr::ScalarSubquery(with_outer(counted, subquery, outer)).gt(lit(0_i64)))
 }
 
-/// Makes a scalar subquery null if it has no row. The engine derives its nullability from the column alone.
+/// Makes a scalar subquery null if it has no row. The engine derives its nullability from the column alone, also after
+/// simplification.
 fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
-    let needs_no_change = plan.schema().field(0).is_nullable() || has_one_row(plan);
-    if needs_no_change || !subquery.outer_ref_columns.is_empty() {
+    if has_one_row(plan) || !subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     }
     let rows = subquery_rows(&subquery)?;

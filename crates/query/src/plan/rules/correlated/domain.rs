@@ -353,11 +353,14 @@ fn first_rows(
 fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     match plan {
-        LogicalPlan::Join(join) if matches!(join.join_type, JoinType::Inner | JoinType::Left) => {
-            match [&join.left, &join.right].into_iter().find(|side| has_all(side)) {
-                Some(side) => source(side, columns),
-                None => plan,
-            }
+        LogicalPlan::Join(join) => {
+            // An outer join adds nulls to the other side.
+            let sides: &[_] = match join.join_type {
+                JoinType::Inner => &[&join.left, &join.right],
+                JoinType::Left => &[&join.left],
+                _ => &[],
+            };
+            sides.iter().find(|side| has_all(side)).map_or(plan, |side| source(side, columns))
         }
         LogicalPlan::Projection(node)
             if node.expr.iter().all(|expression| matches!(expression, Expr::Column(_))) && has_all(&node.input) =>

@@ -18,6 +18,7 @@
 //! ```
 
 mod domain;
+mod predicates;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ use self::domain::{
     restart_names, unique, uses_outer,
 };
 use super::subqueries::recompute_schema;
+
+pub(super) use self::predicates::flattened;
 
 /// Rule that joins correlated scalar subqueries and lateral subqueries. It runs after type coercion.
 #[derive(Debug, Default)]
@@ -76,6 +79,7 @@ fn joined_values(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             | LogicalPlan::Sort(_)
             | LogicalPlan::Window(_)
     );
+    check_aggregates(&node)?;
     if !is_supported || !has_joined(&node)? {
         return Ok(Transformed::no(node));
     }
@@ -115,6 +119,20 @@ fn joined_values(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         false => changed,
     };
     Ok(Transformed::yes(changed))
+}
+
+/// Refuses aggregates of outer columns alone. In SQL they are aggregates of the query that has these columns.
+fn check_aggregates(node: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Aggregate(aggregate) = node else { return Ok(()) };
+    for call in &aggregate.aggr_expr {
+        if has_outer(call) && call.column_refs().is_empty() {
+            return not_impl_err!(
+                "an aggregate of columns of an outer query alone is not supported in a subquery; compute it in the outer \
+                 query"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn has_joined(node: &LogicalPlan) -> Result<bool> {
@@ -192,8 +210,9 @@ fn has_only_filters(plan: &LogicalPlan, allowed: &impl Fn(&Expr) -> bool) -> boo
 fn is_equality(condition: &Expr) -> bool {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
-            has_outer(left) != has_outer(right)
-                && [left, right].iter().any(|side| matches!(side.as_ref(), Expr::OuterReferenceColumn(..)))
+            let is_outer = |side: &Expr| matches!(side, Expr::OuterReferenceColumn(..));
+            let is_inner = |side: &Expr| !has_outer(side) && !side.column_refs().is_empty();
+            (is_outer(left) && is_inner(right)) || (is_inner(left) && is_outer(right))
         }
         _ => false,
     }

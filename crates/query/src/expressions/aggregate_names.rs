@@ -1,0 +1,24 @@
+//! Names of aggregates whose arguments have casts. The engine leaves casts out of names, so that `sum(a)` and
+//! `sum(a::bigint)` in one query would be two columns of one name. Here such an argument is named after its full text.
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr};
+
+/// Planner that names the arguments of aggregates.
+#[derive(Debug)]
+pub struct AggregateNames;
+
+impl ExprPlanner for AggregateNames {
+    fn plan_aggregate(&self, mut raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
+        for argument in &mut raw.args {
+            let has_cast = argument.exists(|part| Ok(matches!(part, Expr::Cast(_) | Expr::TryCast(_))))?;
+            if has_cast && !matches!(argument, Expr::Alias(_)) {
+                let name = argument.to_string();
+                *argument = std::mem::take(argument).alias(name);
+            }
+        }
+        Ok(PlannerResult::Original(raw))
+    }
+}
