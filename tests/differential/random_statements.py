@@ -1,11 +1,12 @@
-"""Random statements on Taut, DuckDB and PostgreSQL: expressions of every type, joins, subqueries, windows, set operations.
+"""Random statements on Taut, DuckDB and PostgreSQL: expressions, joins, subqueries, windows and set operations.
 
     make test-statements STATEMENTS=10000 SEED=1
 
-Needs the Python package and the programs of a PostgreSQL server. A case is three small tables of random rows and a number
-of statements on them. A statement fails if Taut's outcome, rows or an error, is neither that of DuckDB nor that of
-PostgreSQL. It is printed with the seed of its case; `--seed S --cases 1` repeats the case. Numbers are equal if only
-digits behind the ninth significant one differ, because the engines have other scales.
+Needs the Python package and the programs of a PostgreSQL server. A case is three small tables of random rows and a
+number of statements on them. A statement fails if Taut's outcome, rows or an error, is neither that of DuckDB nor that
+of PostgreSQL. It is printed with the seed of its case; `--seed S --cases 1` repeats the case. Numbers are equal if they
+differ by less than a ten-millionth, because the engines have other scales. Errors that say what is not supported are
+counted apart.
 
 Literals are cast, because a literal without a cast is an integer in PostgreSQL and a bigint in Taut.
 """
@@ -215,7 +216,7 @@ class Generator:
         return f"({self.predicate(scope, depth - 1)} {joined} {self.predicate(scope, depth - 1)})"
 
     def inner(self, kind, scope, alias):
-        """An argument of an aggregate that has a column of its own query. Without one it is an aggregate of the outer query."""
+        """An argument with a column of the aggregate's own query. Without one it is an aggregate of the outer query."""
         return f"case when {alias}.k is null then {value(kind, self.rng)} else {self.expression(kind, scope, 1)} end"
 
     def rows(self, kind, outer):
@@ -404,7 +405,7 @@ class Engines:
 
 
 def is_same(found, expected):
-    """Whether two outcomes are equal, but for digits behind the ninth of a number."""
+    """Whether two outcomes are equal, but for the last digits of numbers."""
     if found is None or expected is None or found == expected:
         return found is expected or found == expected
     found, expected = sorted(found.elements()), sorted(expected.elements())
