@@ -25,9 +25,10 @@ pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineSt
     match statement {
         EngineStatement::Statement(ast) => {
             let mut ast = ast.clone();
-            let mut replacer = Replacer { name, is_replaced: false };
+            let mut replacer = Replacer { name, selects: 0 };
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut replacer);
-            replacer.is_replaced.then_some(EngineStatement::Statement(ast))
+            // In several SELECTs the name may be a column of one of them.
+            (replacer.selects == 1).then_some(EngineStatement::Statement(ast))
         }
         EngineStatement::Explain(explain) => {
             let mut explain = explain.clone();
@@ -40,7 +41,8 @@ pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineSt
 
 struct Replacer<'a> {
     name: &'a str,
-    is_replaced: bool,
+    /// Number of `SELECT`s in which the name was replaced.
+    selects: usize,
 }
 
 impl VisitorMut for Replacer<'_> {
@@ -61,7 +63,7 @@ impl VisitorMut for Replacer<'_> {
         }
         selection.visit(&mut uses)?;
         qualify.visit(&mut uses)?;
-        self.is_replaced |= uses.is_replaced;
+        self.selects += usize::from(uses.is_replaced);
         ControlFlow::Continue(())
     }
 }

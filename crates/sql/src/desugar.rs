@@ -5,6 +5,7 @@ mod date_patterns;
 mod expression_names;
 mod fetch;
 mod function_names;
+mod grouped_casts;
 mod merged_columns;
 mod operators;
 mod output_names;
@@ -27,6 +28,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
+pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::output_names::make_names_distinct;
 pub(crate) use self::values::rewrite_values_with_queries;
 
@@ -64,7 +66,8 @@ impl VisitorMut for Desugar {
         unions::balance(&mut query.body);
         fetch::rewrite(query)?;
         windows::resolve_in_query(query)?;
-        merged_columns::rewrite_in_query(query)
+        merged_columns::rewrite_in_query(query)?;
+        grouped_casts::name_in_query(query)
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
@@ -76,6 +79,7 @@ impl VisitorMut for Desugar {
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<SqlError> {
         expression_names::name_in_table(table);
         refused::check_nested_joins(table)?;
+        merged_columns::rewrite_nested(table)?;
         tables::name_column(table);
         tables::sample(table)
     }
@@ -88,7 +92,8 @@ impl VisitorMut for Desugar {
         row_values::rewrite_in_select(select);
         make_names_distinct(&mut select.projection);
         windows::resolve_in_select(select)?;
-        merged_columns::rewrite_in_select(select)
+        merged_columns::rewrite_in_select(select)?;
+        grouped_casts::name_in_select(select)
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {

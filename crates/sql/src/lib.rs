@@ -60,6 +60,7 @@ mod types;
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+pub use desugar::NAMED_CAST;
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
 pub use limits::is_long;

@@ -118,9 +118,10 @@ fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
             }
         }
     }
-    !aliases.is_empty()
-        && !matches!(expression, Expr::Identifier(_))
-        && expression.visit(&mut Uses { aliases, depth: 0 }).is_break()
+    // The planner adds columns to the select list that an ORDER BY needs, but not those that its subqueries need.
+    let has_subquery = || syntax::has_query(expression);
+    let names_alias = || !aliases.is_empty() && expression.visit(&mut Uses { aliases, depth: 0 }).is_break();
+    !matches!(expression, Expr::Identifier(_)) && (has_subquery() || names_alias())
 }
 
 struct Rewriter;

@@ -24,6 +24,7 @@ mod program;
 mod rounding;
 mod sum;
 
+pub use extrema::{maximum, minimum};
 pub use kernels::overflow;
 
 use std::sync::{Arc, LazyLock};
@@ -121,6 +122,28 @@ fn checked_expression(expression: Expr, schema: &DFSchema, keeps_names: bool) ->
     }
 }
 
+/// Whether a list has items that differ by row.
+fn has_computed_items(list: &InList) -> bool {
+    let is_computed = |item: &Expr| !matches!(item, Expr::Column(_)) && !item.column_refs().is_empty();
+    list.list.iter().any(is_computed) && !list.expr.is_volatile()
+}
+
+/// A list as a list of its constants and comparisons with its other items. The engine takes a `CASE` in a list for a
+/// constant, the one that it returns without rows.
+fn in_parts(list: InList) -> Expr {
+    let InList { expr, list, negated } = list;
+    let (computed, constants): (Vec<Expr>, Vec<Expr>) =
+        list.into_iter().partition(|item| !item.column_refs().is_empty());
+    let constants =
+        (!constants.is_empty()).then(|| Expr::InList(InList { expr: expr.clone(), list: constants, negated: false }));
+    let compared = computed.into_iter().map(|item| expr.as_ref().clone().eq(item));
+    match compared.chain(constants).reduce(Expr::or) {
+        Some(found) if negated => Expr::Not(Box::new(found)),
+        Some(found) => found,
+        None => Expr::InList(InList { expr, list: Vec::new(), negated }),
+    }
+}
+
 /// Number of nested functions at which they are replaced by one function.
 const LEVELS_MAX: usize = 32;
 
@@ -171,6 +194,7 @@ impl Rewriter<'_> {
                 let list = list.into_iter().map(|value| interval_length(value, self.keeps_names)).collect();
                 Expr::InList(InList { expr: length(expr), list, negated })
             }
+            Expr::InList(list) if has_computed_items(&list) => in_parts(list),
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
                 match CheckedCast::udf(&from, field.data_type(), false, self.keeps_names) {

@@ -9,13 +9,16 @@ mod dates;
 mod domains;
 mod guards;
 mod intervals;
+mod named_cast;
 mod operand_types;
 mod options;
 mod signed_results;
 mod similar_to;
 mod single_row;
 
-pub use arithmetic::{CheckedArithmetic, Operation, overflow, with_checked_arithmetic, with_exact_functions};
+pub use arithmetic::{
+    CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic, with_exact_functions,
+};
 pub use bytes::{is_bytes, read as read_bytes};
 pub use dates::{read as read_dates, with_dates};
 pub use domains::with_domains;
@@ -23,4 +26,4 @@ pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use signed_results::with_signed_results;
-pub use single_row::single_row;
+pub use single_row::{is_single_row, single_row};

@@ -7,7 +7,7 @@
 //!   ntile, array_length, array_ndims, array_position, cardinality   integer
 //! ```
 //!
-//! An empty array has no length and no dimensions: null instead of 0, but `cardinality` is 0.
+//! An empty array has no length: null instead of 0, but `cardinality` is 0.
 //!
 //! Calls of window functions and aggregates are cast; the other functions are replaced.
 
@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 };
 
 use super::aggregate_names::AggregateNames;
+use super::named_cast::named_cast;
 
 /// Adds the functions, and the names of aggregates, to a state.
 pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilder {
@@ -40,7 +41,9 @@ pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilde
         cardinality::cardinality_udf(),
     ];
     let functions = functions.map(|engine| Arc::new(ScalarUDF::new_from_impl(IntegerResult { engine })));
-    state.scalar_functions().get_or_insert_default().extend(functions);
+    let scalar = state.scalar_functions().get_or_insert_default();
+    scalar.extend(functions);
+    scalar.push(Arc::new(named_cast()));
     state
 }
 

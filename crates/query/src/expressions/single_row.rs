@@ -17,6 +17,11 @@ pub fn single_row(value: Expr, rows: Expr) -> Expr {
     SINGLE_ROW.call(vec![value, rows])
 }
 
+/// Whether a function is this check.
+pub fn is_single_row(function: &ScalarUDF) -> bool {
+    function.inner().is::<SingleRow>()
+}
+
 /// Volatile, so that the check is neither moved nor dropped.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SingleRow {

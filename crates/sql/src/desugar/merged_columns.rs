@@ -1,6 +1,6 @@
-//! Columns that `RIGHT JOIN` and `FULL JOIN` with `USING` merge. The planner takes the left table's column, which is
-//! null in rows of the right table alone. Here the joins of such a `FROM` become joins `ON`, and the merged columns get
-//! their values:
+//! Columns that joins with `USING` merge. The planner takes the left table's column, which is null in rows of the right
+//! table alone, and does not find it everywhere. Here the joins of such a `FROM` become joins `ON`, and the merged
+//! columns get their values:
 //!
 //! ```text
 //! SELECT k, x, y FROM a FULL JOIN b USING (k)
@@ -50,21 +50,60 @@ fn is_output(select: &Select, expression: &Expr) -> bool {
     })
 }
 
-fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
-    let merges = |join: &JoinOperator| match join {
+/// Replaces a join in parentheses with an alias, which hides the names in it, by a subquery.
+pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
+    let TableFactor::NestedJoin { table_with_joins, alias } = table else { return ControlFlow::Continue(()) };
+    match alias.take() {
+        Some(alias) => {
+            let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+            let subquery = syntax::select(all, vec![table_with_joins.as_ref().clone()], None);
+            *table = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
+            ControlFlow::Continue(())
+        }
+        None if table_with_joins.joins.iter().any(|join| merges(&join.join_operator)) => {
+            unsupported("RIGHT or FULL JOIN USING in parentheses", "ON is")
+        }
+        None => ControlFlow::Continue(()),
+    }
+}
+
+/// Whether a join merges columns whose left value can be missing.
+fn merges(join: &JoinOperator) -> bool {
+    match join {
         JoinOperator::Right(constraint)
         | JoinOperator::RightOuter(constraint)
         | JoinOperator::FullOuter(constraint) => {
             matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
         }
         _ => false,
-    };
-    if !select.from.iter().flat_map(|from| &from.joins).any(|join| merges(&join.join_operator)) {
+    }
+}
+
+fn is_using(join: &JoinOperator) -> bool {
+    matches!(
+        join,
+        JoinOperator::Join(JoinConstraint::Using(_))
+            | JoinOperator::Inner(JoinConstraint::Using(_))
+            | JoinOperator::Left(JoinConstraint::Using(_))
+            | JoinOperator::LeftOuter(JoinConstraint::Using(_))
+    )
+}
+
+fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
+    let joins = || select.from.iter().flat_map(|from| &from.joins).map(|join| &join.join_operator);
+    let has_options = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options != WildcardAdditionalOptions::default());
+    let needs_merge = joins().any(merges);
+    let can_merge = joins().any(is_using) && !select.projection.iter().any(has_options);
+    if !needs_merge && !can_merge {
         return ControlFlow::Continue(None);
     }
     let mut merged = Merged::default();
-    for from in &mut select.from {
-        merged.add(from)?;
+    let mut from = select.from.clone();
+    match from.iter_mut().try_for_each(|from| merged.add(from)) {
+        ControlFlow::Continue(()) => select.from = from,
+        // The planner takes the left column, which an inner or a left join has in each row.
+        ControlFlow::Break(_) if !needs_merge => return ControlFlow::Continue(None),
+        ControlFlow::Break(error) => return ControlFlow::Break(error),
     }
     let items = std::mem::take(&mut select.projection);
     for item in items {
@@ -120,6 +159,8 @@ impl Merged {
     /// Adds an item of the `FROM`, whose `USING` becomes `ON`.
     fn add(&mut self, from: &mut TableWithJoins) -> ControlFlow<SqlError> {
         let first = self.relations.len();
+        // A name is merged within one item.
+        let of_others = std::mem::take(&mut self.columns);
         self.add_relation(&from.relation)?;
         for join in &mut from.joins {
             self.add_relation(&join.relation)?;
@@ -155,8 +196,8 @@ impl Merged {
                     Some(value) => value,
                     None if self.relations.len() == first + 2 => self.column_of(first, name),
                     None => {
-                        let what = format!("USING ({name}) of a column from one of several joined tables");
-                        return unsupported(&what, "beside RIGHT or FULL JOIN, ON is");
+                        let what = format!("USING ({name}) after several joins beside RIGHT or FULL JOIN");
+                        return unsupported(&what, "ON is");
                     }
                 };
                 let value = match (is_left, is_right) {
@@ -174,6 +215,7 @@ impl Merged {
                 None => return unsupported("USING without columns", "at least one column is"),
             };
         }
+        self.columns.splice(0..0, of_others);
         ControlFlow::Continue(())
     }
 

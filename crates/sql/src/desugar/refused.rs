@@ -73,7 +73,7 @@ pub(super) fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
     let is_refused = list.args.iter().any(is_of_table) || (list.args.len() > 1 && !is_distinct);
     if name.value.eq_ignore_ascii_case("count") && is_refused {
-        return ControlFlow::Break(SqlError::unsupported(function.to_string(), "count(*) and count(value) are"));
+        return ControlFlow::Break(SqlError::unsupported(function.to_string(), "count(*) and count(column) are"));
     }
     ControlFlow::Continue(())
 }

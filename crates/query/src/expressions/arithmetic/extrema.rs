@@ -21,8 +21,8 @@ use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
-    StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
+    Signature, StatisticsArgs,
 };
 
 /// The functions that replace the engine's `min` and `max`.
@@ -31,6 +31,18 @@ pub fn extrema() -> [AggregateUDF; 2] {
         AggregateUDF::new_from_impl(Extremum { engine: Min::new() }),
         AggregateUDF::new_from_impl(Extremum { engine: Max::new() }),
     ]
+}
+
+/// `min` of an expression.
+pub fn minimum(argument: Expr) -> Expr {
+    let [min, _] = extrema();
+    min.call(vec![argument])
+}
+
+/// `max` of an expression.
+pub fn maximum(argument: Expr) -> Expr {
+    let [_, max] = extrema();
+    max.call(vec![argument])
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -10,11 +10,12 @@
 //!         Sort: t.x
 //! ```
 //!
-//! Values of `DISTINCT` are in their own order, as in PostgreSQL.
+//! The engine has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the rows of
+//! the others have any order.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result, not_impl_err};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr};
@@ -32,23 +33,18 @@ impl AnalyzerRule for AggregateOrder {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
             let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-            if !aggregate.aggr_expr.iter().any(has_free_order) {
+            check_orders(&aggregate.aggr_expr)?;
+            let calls = calls(&aggregate.aggr_expr)?;
+            if !calls.iter().any(needs_order) || !calls.iter().all(has_no_order) {
                 return Ok(Transformed::no(node));
             }
-            let Ordered { plan, order } = match ordered(&aggregate.input)? {
-                Some(ordered) => ordered,
-                None => Ordered { plan: aggregate.input.as_ref().clone(), order: Vec::new() },
-            };
+            let Some(Ordered { plan, order }) = ordered(&aggregate.input)? else { return Ok(Transformed::no(node)) };
             let names = NamePreserver::new(&node);
             let calls = aggregate.aggr_expr.iter().map(|call| {
                 let name = names.save(call);
                 let ordered = call.clone().transform_up(|part| match part {
-                    Expr::AggregateFunction(mut call) if is_free(&call) => {
-                        // Distinct values come from a sort.
-                        call.params.order_by = match call.params.distinct {
-                            true => vec![call.params.args[0].clone().sort(true, false)],
-                            false => order.clone(),
-                        };
+                    Expr::AggregateFunction(mut call) if needs_order(&call) => {
+                        call.params.order_by.clone_from(&order);
                         Ok(Transformed::yes(Expr::AggregateFunction(call)))
                     }
                     part => Ok(Transformed::no(part)),
@@ -63,14 +59,40 @@ impl AnalyzerRule for AggregateOrder {
     }
 }
 
-fn has_free_order(call: &Expr) -> bool {
-    call.exists(|part| Ok(matches!(part, Expr::AggregateFunction(call) if is_free(call)))).unwrap_or(false)
+/// Calls of aggregates in the expressions of an aggregation.
+fn calls(expressions: &[Expr]) -> Result<Vec<AggregateFunction>> {
+    let mut calls = Vec::new();
+    for expression in expressions {
+        expression.apply(|part| {
+            if let Expr::AggregateFunction(call) = part {
+                calls.push(call.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(calls)
 }
 
-/// Whether the result of a call depends on the order of its rows, and the call does not name one.
-fn is_free(call: &AggregateFunction) -> bool {
-    let has_order = matches!(call.func.name(), "array_agg" | "string_agg" | "first_value" | "last_value" | "nth_value");
-    has_order && call.params.order_by.is_empty()
+/// Whether the result of a call depends on the order of its rows.
+fn needs_order(call: &AggregateFunction) -> bool {
+    matches!(call.func.name(), "array_agg" | "string_agg" | "first_value" | "last_value" | "nth_value")
+}
+
+fn has_no_order(call: &AggregateFunction) -> bool {
+    call.params.order_by.is_empty() && !(call.params.distinct && needs_order(call))
+}
+
+/// Refuses different orders where one of the aggregates is `DISTINCT`, which the engine would compute in the other
+/// order.
+fn check_orders(expressions: &[Expr]) -> Result<()> {
+    let calls: Vec<_> = calls(expressions)?.into_iter().filter(needs_order).collect();
+    let mut orders = calls.iter().map(|call| &call.params.order_by).filter(|order| !order.is_empty());
+    let first = orders.next();
+    let differ = first.is_some_and(|first| orders.any(|order| order != first));
+    if differ && calls.iter().any(|call| call.params.distinct) {
+        return not_impl_err!("aggregates with different ORDER BY beside one with DISTINCT are not supported");
+    }
+    Ok(())
 }
 
 /// A plan whose rows have an order.
@@ -119,7 +141,7 @@ fn ordered(plan: &LogicalPlan) -> Result<Option<Ordered>> {
         },
         LogicalPlan::Projection(projection) => match ordered(&projection.input)? {
             Some(Ordered { plan, order }) => {
-                let names = (0..order.len()).map(|index| free_name(projection.schema.as_ref(), index));
+                let names = (0..order.len()).map(|index| unused_name(projection.schema.as_ref(), index));
                 let names: Vec<String> = names.collect();
                 let added = order.iter().zip(&names).map(|(order, name)| order.expr.clone().alias(name));
                 let columns: Vec<Expr> = projection.expr.iter().cloned().chain(added).collect();
@@ -134,7 +156,7 @@ fn ordered(plan: &LogicalPlan) -> Result<Option<Ordered>> {
 }
 
 /// Name of an added column that a projection does not have.
-fn free_name(schema: &DFSchema, index: usize) -> String {
-    let is_free = |name: &String| schema.fields().iter().all(|field| field.name() != name);
-    (0..).map(|number| format!("taut order {}", index + number * 100)).find(is_free).unwrap_or_default()
+fn unused_name(schema: &DFSchema, index: usize) -> String {
+    let is_unused = |name: &String| schema.fields().iter().all(|field| field.name() != name);
+    (0..).map(|number| format!("taut order {}", index + number * 100)).find(is_unused).unwrap_or_default()
 }

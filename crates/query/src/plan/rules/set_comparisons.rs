@@ -2,7 +2,7 @@
 //! column of the query by name, and takes `x` for that column if both have one name.
 //!
 //! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others follow from the number of rows, the number of values, and the
-//! least and the greatest value, which are computed once:
+//! least and the greatest value, which are computed once if the query is not correlated:
 //!
 //! ```text
 //!   x > ALL (query)    no rows: true    x > max: else false    a null, or x null: null    else true
@@ -16,14 +16,14 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Spans, plan_err};
 use datafusion::functions_aggregate::count::count;
-use datafusion::functions_aggregate::min_max::{max, min};
 use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::correlated::is_predicate_for_engine;
+use super::correlated::{is_predicate_for_engine, restart_names};
+use crate::expressions::{maximum, minimum};
 
 /// Name of the aggregates of a subquery.
 const VALUE: &str = "taut value";
@@ -40,6 +40,7 @@ impl AnalyzerRule for SetComparisons {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        restart_names();
         let changed = plan.transform_up_with_subqueries(|node| {
             if !has_comparison(&node)? {
                 return Ok(Transformed::no(node));
@@ -110,8 +111,8 @@ fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) ->
         Ok::<_, DataFusionError>(Expr::ScalarSubquery(subquery))
     };
     let compared = |extreme: Expr| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(extreme)));
-    let least = || Ok::<_, DataFusionError>(compared(value(min(column.clone()))?));
-    let greatest = || Ok::<_, DataFusionError>(compared(value(max(column.clone()))?));
+    let least = || Ok::<_, DataFusionError>(compared(value(minimum(column.clone()))?));
+    let greatest = || Ok::<_, DataFusionError>(compared(value(maximum(column.clone()))?));
     let decisive = match op {
         Operator::Gt | Operator::GtEq => {
             if is_any {

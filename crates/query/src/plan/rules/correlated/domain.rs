@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, JoinType, NullEquality, Result, not_impl_err};
+use datafusion::common::{Column, DFSchema, ExprSchema, JoinType, NullEquality, Result, ScalarValue, not_impl_err};
 use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_aggregate::count::count;
 use datafusion::functions_aggregate::expr_fn::first_value;
@@ -14,17 +14,20 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, FetchType, Join, Limit, LogicalPlan,
-    LogicalPlanBuilder, Operator, Projection, SkipType, SortExpr, SubqueryAlias, Union, Window, lit,
+    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Join, Limit,
+    LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, SortExpr, SubqueryAlias, Union, Volatility,
+    Window, lit,
 };
 
-use crate::expressions::single_row;
+use crate::expressions::is_single_row;
 
 /// Distinct values of the columns of a query that a subquery uses.
 pub struct Domain {
     /// Plan of the query that has these columns.
     source: LogicalPlan,
     pub outer: Vec<Column>,
+    /// Whether equal values stay several rows.
+    has_all_rows: bool,
 }
 
 /// Rows of a part of the subquery for each row of the domain.
@@ -35,33 +38,44 @@ pub struct Unnested {
 }
 
 impl Domain {
-    /// The columns of `input` that `subquery` uses. Fails if `input` would have other rows when it is computed again.
+    /// The columns of `input` that `subquery` uses.
+    ///
+    /// # Errors
+    /// If `input`, which is read several times, may have other rows each time, or if `subquery` calls volatile
+    /// functions, which would run once for equal rows.
     pub fn new(input: &LogicalPlan, subquery: &LogicalPlan) -> Result<Self> {
         let outer: Vec<Column> =
             outer_columns(subquery)?.into_iter().filter(|column| input.schema().has_column(column)).collect();
+        for column in &outer {
+            if input.schema().field_from_column(column)?.data_type().is_nested() {
+                return not_impl_err!("arrays of the outer query in a correlated subquery are not supported");
+            }
+        }
         let source = source(input, &outer).clone();
-        let is_volatile = source.exists(|node| {
-            let mut is_volatile = false;
-            node.apply_expressions(|expression| {
-                is_volatile |= expression.is_volatile();
-                Ok(TreeNodeRecursion::Continue)
-            })?;
-            Ok(is_volatile)
-        })?;
-        if is_volatile {
+        if let Some(part) = unrepeatable_part(&source)? {
             return not_impl_err!(
-                "a correlated subquery over rows with volatile functions, such as random(), is not supported; store \
-                 the rows in a table"
+                "a correlated subquery over rows of a query with {part} is not supported; store the rows in a table first"
             );
         }
-        Ok(Self { source, outer })
+        if calls_volatile(subquery)? {
+            return not_impl_err!("volatile functions, such as random(), in a correlated subquery are not supported");
+        }
+        Ok(Self { source, outer, has_all_rows: false })
+    }
+
+    /// All columns and rows of a query, which is read once.
+    pub fn of_rows(input: &LogicalPlan) -> Self {
+        Self { source: input.clone(), outer: input.schema().columns(), has_all_rows: true }
     }
 
     fn rows(&self) -> Result<Unnested> {
         let alias = unique("taut domain");
         let columns: Vec<Expr> = as_expressions(&self.outer).map(|column| column.alias(unique("taut key"))).collect();
-        let plan = LogicalPlanBuilder::from(self.source.clone()).project(columns)?.distinct()?.alias(alias.as_str())?;
-        let plan = plan.build()?;
+        let mut plan = LogicalPlanBuilder::from(self.source.clone()).project(columns)?;
+        if !self.has_all_rows {
+            plan = plan.distinct()?;
+        }
+        let plan = plan.alias(alias.as_str())?.build()?;
         Ok(Unnested { keys: plan.schema().columns(), plan })
     }
 
@@ -173,13 +187,8 @@ impl Domain {
         }
         let domain = self.rows()?;
         let values = plan.schema().columns().split_off(keys.len());
-        let joined = LogicalPlanBuilder::from(domain.plan).join_detailed(
-            plan,
-            JoinType::Left,
-            (domain.keys.clone(), keys),
-            None,
-            NullEquality::NullEqualsNull,
-        )?;
+        let same = same_values(&domain.keys, &keys, [domain.plan.schema(), plan.schema()])?;
+        let joined = LogicalPlanBuilder::from(domain.plan).join_on(plan, JoinType::Left, same)?;
         let mut columns: Vec<Expr> = as_expressions(&domain.keys).collect();
         for (value, call) in values.into_iter().zip(&aggregate.aggr_expr) {
             let name = value.name.clone();
@@ -203,7 +212,7 @@ impl Domain {
         else {
             return not_impl_err!("outer columns in a subquery are supported with LIMIT and OFFSET that are numbers");
         };
-        // The limit goes below projections and aliases, to the order of the rows.
+        // Moves the limit below projections and aliases, to the sort that it belongs to.
         let lower = |input: &Arc<LogicalPlan>| {
             let limit = Limit { input: Arc::clone(input), skip: limit.skip.clone(), fetch: limit.fetch.clone() };
             Arc::new(LogicalPlan::Limit(limit))
@@ -218,11 +227,14 @@ impl Domain {
                 return self.unnest(&LogicalPlan::SubqueryAlias(lowered));
             }
             LogicalPlan::Sort(sort) => (&sort.input, sort.expr.as_slice()),
+            LogicalPlan::Distinct(Distinct::On(_)) => {
+                return not_impl_err!("LIMIT with DISTINCT ON in a correlated subquery is not supported");
+            }
             _ => (&limit.input, [].as_slice()),
         };
         let Unnested { plan, keys } = self.unnest(input)?;
         let (skip, fetch) = (skip as u64, fetch.map(|fetch| fetch as u64));
-        first_rows(plan, keys.clone(), &keys, self.order(order, &keys)?, skip, fetch)
+        numbered_rows(plan, keys.clone(), &keys, self.order(order, &keys)?, skip, fetch)
     }
 
     fn distinct_on(&self, distinct: &DistinctOn) -> Result<Unnested> {
@@ -286,9 +298,12 @@ impl Domain {
         let columns: Vec<Expr> = as_expressions(&left.plan.schema().columns())
             .chain(as_expressions(&other_columns(&right.plan, &right.keys)))
             .collect();
-        let same = as_expressions(&left.keys).zip(as_expressions(&right.keys));
-        let same = same.map(|(left, right)| binary(left, Operator::IsNotDistinctFrom, right));
-        let plan = LogicalPlanBuilder::from(left.plan).join_on(right.plan, join.join_type, same.chain(conditions))?;
+        let same = same_values(&left.keys, &right.keys, [left.plan.schema(), right.plan.schema()])?;
+        let plan = LogicalPlanBuilder::from(left.plan).join_on(
+            right.plan,
+            join.join_type,
+            same.into_iter().chain(conditions),
+        )?;
         Ok(Unnested { plan: plan.project(columns)?.build()?, keys: left.keys })
     }
 
@@ -311,8 +326,8 @@ impl Domain {
         Ok(Unnested { plan: LogicalPlanBuilder::from(plan).project(columns)?.build()?, keys })
     }
 
-    /// One row for each key. Several are an error when the rows are read.
-    pub fn single_rows(&self, unnested: Unnested) -> Result<Unnested> {
+    /// The first row for each key, and the number of rows.
+    pub fn first_rows(&self, unnested: Unnested) -> Result<Unnested> {
         let Unnested { plan, keys } = unnested;
         let Some(value) = other_columns(&plan, &keys).into_iter().next() else {
             return not_impl_err!("a correlated subquery without a column is not supported");
@@ -320,16 +335,13 @@ impl Domain {
         let groups: Vec<Expr> = as_expressions(&keys).collect();
         let first = first_value(Expr::Column(value), Vec::new()).alias("taut first");
         let rows = count(lit(1_i64)).alias("taut rows");
-        let column = |name: &str| Expr::Column(Column::from_name(name));
-        let mut columns = groups.clone();
-        columns.push(single_row(column("taut first"), column("taut rows")).alias("taut single"));
-        let plan = LogicalPlanBuilder::from(plan).aggregate(groups, vec![first, rows])?.project(columns)?.build()?;
+        let plan = LogicalPlanBuilder::from(plan).aggregate(groups, vec![first, rows])?.build()?;
         Ok(Unnested { plan, keys })
     }
 }
 
 /// Rows number `skip` + 1 to `skip` + `fetch` of each partition.
-fn first_rows(
+fn numbered_rows(
     plan: LogicalPlan,
     keys: Vec<Column>,
     partition: &[Column],
@@ -349,7 +361,68 @@ fn first_rows(
     Ok(Unnested { plan: plan.project(as_expressions(&columns))?.build()?, keys })
 }
 
-/// Smallest part of a plan that has the columns, found through joins. It may have values that the plan has not.
+/// The part of a query that may return other rows when it is run again.
+fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
+    const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
+    const BY_ORDER: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+    if calls_volatile(plan)? {
+        return Ok(Some("volatile functions, such as random()"));
+    }
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        let part = match node {
+            LogicalPlan::Limit(_) => Some("LIMIT or OFFSET"),
+            LogicalPlan::Distinct(Distinct::On(_)) => Some("DISTINCT ON"),
+            LogicalPlan::Window(window) => {
+                let is_by_peers =
+                    |call: &Expr| BY_PEERS.iter().any(|name| call.schema_name().to_string().starts_with(name));
+                (!window.window_expr.iter().all(is_by_peers)).then_some("window functions")
+            }
+            LogicalPlan::Aggregate(aggregate) => {
+                let depends = |call: &Expr| {
+                    call.exists(|part| match part {
+                        // The last digits of a sum of floating-point numbers depend on the order of the rows.
+                        Expr::AggregateFunction(call) => Ok(BY_ORDER.contains(&call.func.name())
+                            || !matches!(call.func.name(), "min" | "max" | "count")
+                                && call.params.args.iter().any(|argument| {
+                                    argument.get_type(aggregate.input.schema()).is_ok_and(|kind| kind.is_floating())
+                                })),
+                        _ => Ok(false),
+                    })
+                };
+                let mut depends_on_order = false;
+                for call in &aggregate.aggr_expr {
+                    depends_on_order |= depends(call)?;
+                }
+                depends_on_order.then_some("aggregates that depend on the order of rows")
+            }
+            _ => None,
+        };
+        found = found.or(part);
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Whether a plan, or a subquery in it, calls a volatile function.
+fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            // The check of a joined subquery is volatile, but has one result.
+            found |= expression.exists(|part| match part {
+                Expr::ScalarFunction(call) => {
+                    Ok(call.func.signature().volatility == Volatility::Volatile && !is_single_row(&call.func))
+                }
+                _ => Ok(false),
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(found)
+}
+
+/// Smallest part of a plan that has the columns, found through joins. Its values are a superset of those of the plan.
 fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     match plan {
@@ -407,6 +480,18 @@ pub fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     Ok(columns)
 }
 
+/// Whether an expression has a correlated subquery.
+pub fn has_correlated(expression: &Expr) -> bool {
+    let is_correlated = |part: &Expr| match part {
+        Expr::ScalarSubquery(subquery)
+        | Expr::Exists(Exists { subquery, .. })
+        | Expr::InSubquery(InSubquery { subquery, .. })
+        | Expr::SetComparison(SetComparison { subquery, .. }) => Ok(uses_outer(&subquery.subquery)?),
+        _ => Ok(false),
+    };
+    expression.exists(is_correlated).unwrap_or(true)
+}
+
 pub fn has_outer(expression: &Expr) -> bool {
     expression.exists(|part| Ok(matches!(part, Expr::OuterReferenceColumn(..)))).unwrap_or(true)
 }
@@ -448,6 +533,26 @@ pub fn all_conditions(join: &Join) -> Vec<Expr> {
     };
     let on = join.on.iter().map(|(left, right)| binary(left.clone(), operator, right.clone()));
     on.chain(join.filter.iter().cloned().flat_map(split_conjunction_owned)).collect()
+}
+
+/// Conditions that rows have the same values, where null is the same as null. They are equalities of values that are
+/// never null: the engine adds equalities of the statement to a join, and there null equals nothing.
+pub fn same_values(left: &[Column], right: &[Column], schemas: [&DFSchema; 2]) -> Result<Vec<Expr>> {
+    let mut conditions = Vec::with_capacity(left.len());
+    for (left, right) in left.iter().zip(right) {
+        let field = schemas[0].field_from_column(left)?;
+        let is_nullable = field.is_nullable() || schemas[1].field_from_column(right)?.is_nullable();
+        let (left, right) = (Expr::Column(left.clone()), Expr::Column(right.clone()));
+        if !is_nullable {
+            conditions.push(left.eq(right));
+            continue;
+        }
+        let of_null = lit(ScalarValue::new_default(field.data_type())?);
+        let value = |column: &Expr| coalesce(vec![column.clone(), of_null.clone()]);
+        conditions.push(value(&left).eq(value(&right)));
+        conditions.push(left.is_null().eq(right.is_null()));
+    }
+    Ok(conditions)
 }
 
 pub fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result, not_impl_err};
+use datafusion::common::{Column, DFSchema, JoinType, Result, not_impl_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
@@ -34,11 +34,13 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use self::domain::{
-    Domain, Unnested, all_conditions, as_expressions, binary, has_outer, other_columns, outer_columns, renamed,
-    restart_names, unique, uses_outer,
+    Domain, Unnested, all_conditions, as_expressions, has_correlated, has_outer, other_columns, outer_columns, renamed,
+    same_values, unique, uses_outer,
 };
 use super::subqueries::recompute_schema;
+use crate::expressions::single_row;
 
+pub(super) use self::domain::restart_names;
 pub(super) use self::predicates::flattened;
 
 /// Rule that joins correlated scalar subqueries and lateral subqueries. It runs after type coercion.
@@ -51,7 +53,6 @@ impl AnalyzerRule for CorrelatedSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        restart_names();
         let changed = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Join(join) => joined_condition(join)?.transform_data(|node| match node {
                 LogicalPlan::Join(join) => joined_lateral(join),
@@ -196,7 +197,9 @@ fn is_for_engine(plan: &LogicalPlan) -> bool {
 fn has_only_filters(plan: &LogicalPlan, allowed: &impl Fn(&Expr) -> bool) -> bool {
     match plan {
         LogicalPlan::Filter(node) => {
-            split_conjunction(&node.predicate).into_iter().all(|part| !has_outer(part) || allowed(part))
+            split_conjunction(&node.predicate)
+                .into_iter()
+                .all(|part| !has_correlated(part) && (!has_outer(part) || allowed(part)))
                 && has_only_filters(&node.input, allowed)
         }
         LogicalPlan::Projection(node) => !node.expr.iter().any(has_outer) && has_only_filters(&node.input, allowed),
@@ -225,27 +228,35 @@ fn join_value(source: &LogicalPlan, input: LogicalPlan, subquery: &Subquery) -> 
     let unnested = domain.unnest(&subquery.subquery)?;
     let unnested = match has_at_most_one_row(&subquery.subquery) {
         true => unnested,
-        false => domain.single_rows(unnested)?,
+        false => domain.first_rows(unnested)?,
     };
-    let Some(value) = other_columns(&unnested.plan, &unnested.keys).into_iter().next() else {
+    let mut columns_of_value = other_columns(&unnested.plan, &unnested.keys).into_iter();
+    let Some(value) = columns_of_value.next() else {
         return not_impl_err!("a correlated subquery without a column is not supported");
     };
+    let rows = columns_of_value.next().filter(|_| !has_at_most_one_row(&subquery.subquery));
     // The value and the keys alone, so that no other column has a name of the input.
     let alias = unique("taut value");
     let names: Vec<String> = unnested.keys.iter().map(|_| unique("taut key")).collect();
     let columns = as_expressions(&unnested.keys).zip(&names).map(|(key, name)| key.alias(name));
-    let columns: Vec<Expr> = columns.chain([Expr::Column(value).alias("value")]).collect();
+    let columns: Vec<Expr> = columns
+        .chain([Expr::Column(value).alias("value")])
+        .chain(rows.iter().map(|rows| Expr::Column(rows.clone()).alias("rows")))
+        .collect();
     let values = LogicalPlanBuilder::from(unnested.plan).project(columns)?.alias(alias.as_str())?.build()?;
     let keys: Vec<Column> = names.into_iter().map(|name| Column::new(Some(alias.as_str()), name)).collect();
-    let joined = LogicalPlanBuilder::from(input);
-    let joined = match keys.is_empty() {
-        true => joined.join_on(values, JoinType::Left, [lit(true)])?,
-        false => {
-            let keys = (domain.outer, keys);
-            joined.join_detailed(values, JoinType::Left, keys, None, NullEquality::NullEqualsNull)?
-        }
+    let mut same = same_values(&domain.outer, &keys, [input.schema(), values.schema()])?;
+    if same.is_empty() {
+        same.push(lit(true));
+    }
+    let joined = LogicalPlanBuilder::from(input).join_on(values, JoinType::Left, same)?;
+    let column = |name: &str| Expr::Column(Column::new(Some(alias.as_str()), name));
+    // Only a row of the query that has several values is an error.
+    let value = match rows {
+        Some(_) => single_row(column("value"), column("rows")),
+        None => column("value"),
     };
-    Ok((joined.build()?, Expr::Column(Column::new(Some(alias.as_str()), "value"))))
+    Ok((joined.build()?, value))
 }
 
 /// Whether a subquery has at most one row for each combination of its outer columns.
@@ -324,14 +335,46 @@ fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
     let columns = join.schema.columns();
+    if join.join_type == JoinType::Inner && is_of_one_row(&join.right) {
+        return Ok(Transformed::yes(expanded(&join)?));
+    }
     let domain = Domain::new(&join.left, &join.right)?;
     let Unnested { plan, keys } = domain.unnest(&join.right)?;
     let names: Vec<String> = keys.iter().map(|_| unique("taut key")).collect();
     let right = renamed(plan, &keys, &names)?;
-    let same = as_expressions(&domain.outer).zip(names.into_iter().map(|name| Expr::Column(Column::from_name(name))));
-    let same = same.map(|(left, right)| binary(left, Operator::IsNotDistinctFrom, right));
-    let conditions: Vec<Expr> = same.chain(all_conditions(&join)).collect();
+    let keys: Vec<Column> = names.into_iter().map(Column::from_name).collect();
+    let same = same_values(&domain.outer, &keys, [join.left.schema(), right.schema()])?;
+    let conditions: Vec<Expr> = same.into_iter().chain(all_conditions(&join)).collect();
     let joined =
         LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.left)).join_on(right, join.join_type, conditions)?;
     Ok(Transformed::yes(joined.project(as_expressions(&columns))?.build()?))
+}
+
+/// Whether a subquery computes its rows from outer columns alone, as `unnest` does.
+fn is_of_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Subquery(node) => is_of_one_row(&node.subquery),
+        LogicalPlan::SubqueryAlias(node) => is_of_one_row(&node.input),
+        LogicalPlan::Projection(node) => is_of_one_row(&node.input),
+        LogicalPlan::Filter(node) => is_of_one_row(&node.input),
+        LogicalPlan::Unnest(node) => is_of_one_row(&node.input),
+        LogicalPlan::EmptyRelation(node) => node.produce_one_row,
+        _ => false,
+    }
+}
+
+/// The rows of a join with a lateral subquery that computes its rows from those of the left side, which are read once.
+fn expanded(join: &Join) -> Result<LogicalPlan> {
+    let domain = Domain::of_rows(&join.left);
+    let Unnested { plan, keys } = domain.unnest(&join.right)?;
+    let left = keys
+        .iter()
+        .zip(domain.outer)
+        .map(|(key, column)| Expr::Column(key.clone()).alias_qualified(column.relation, column.name));
+    let columns: Vec<Expr> = left.chain(as_expressions(&other_columns(&plan, &keys))).collect();
+    let mut rows = LogicalPlanBuilder::from(plan).project(columns)?;
+    if let Some(condition) = all_conditions(join).into_iter().reduce(Expr::and) {
+        rows = rows.filter(condition)?;
+    }
+    rows.build()
 }

@@ -19,11 +19,14 @@ use datafusion::common::{Column, DFSchema, Result, Spans};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery, lit};
 
-use super::domain::{has_outer, unique, uses_outer};
+use super::domain::{has_correlated, has_outer, unique, uses_outer};
 
 /// The subquery whose rows exist if those of `plan` do. `None` if outer columns are not only in filters.
 pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     let Some((input, conditions)) = flatten(plan, Vec::new())? else { return Ok(None) };
+    if conditions.iter().any(has_correlated) {
+        return Ok(None);
+    }
     let (correlated, plain): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(has_outer);
     let mut rows = LogicalPlanBuilder::from(input.clone());
     if let Some(condition) = conjunction(plain) {

@@ -1,0 +1,80 @@
+//! Casts in queries with `GROUP BY`, which the planner leaves out of names. They become arguments of a function:
+//!
+//! ```text
+//!   SELECT ts, ts::date, count(*) FROM t GROUP BY ts, ts::date
+//!   SELECT ts, named_cast(ts::date), count(*) FROM t GROUP BY ts, named_cast(ts::date)
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SetExpr, VisitMut, VisitorMut,
+};
+
+use crate::error::SqlError;
+use crate::syntax;
+
+/// Function that returns its argument, a cast, and is named after it.
+pub const NAMED_CAST: &str = "named_cast";
+
+/// Names the casts in the `ORDER BY` of a query with `GROUP BY`.
+pub(super) fn name_in_query(query: &mut Query) -> ControlFlow<SqlError> {
+    let Query { body, order_by, .. } = query;
+    if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
+        (body.as_ref(), order_by)
+        && is_grouped(select)
+    {
+        order.visit(&mut Casts { depth: 0 })?;
+    }
+    ControlFlow::Continue(())
+}
+
+/// Names the casts in a `SELECT` with `GROUP BY`, but for those in `WHERE`.
+pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
+    if !is_grouped(select) {
+        return ControlFlow::Continue(());
+    }
+    let Select { projection, group_by, having, qualify, .. } = select;
+    projection.visit(&mut Casts { depth: 0 })?;
+    group_by.visit(&mut Casts { depth: 0 })?;
+    having.visit(&mut Casts { depth: 0 })?;
+    qualify.visit(&mut Casts { depth: 0 })
+}
+
+/// Whether a query has groups. Grouping sets do not keep names when they are simplified.
+fn is_grouped(select: &Select) -> bool {
+    let is_set = |group: &Expr| matches!(group, Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_));
+    match &select.group_by {
+        GroupByExpr::All(_) => true,
+        GroupByExpr::Expressions(groups, _) => !groups.is_empty() && !groups.iter().any(is_set),
+    }
+}
+
+/// Visitor that names casts outside of subqueries.
+struct Casts {
+    depth: usize,
+}
+
+impl VisitorMut for Casts {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<SqlError> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<SqlError> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
+        if self.depth == 0
+            && let Expr::Cast { expr, .. } = &*expression
+            && !matches!(expr.as_ref(), Expr::Value(_))
+        {
+            *expression = syntax::call(NAMED_CAST, vec![expression.clone()]);
+        }
+        ControlFlow::Continue(())
+    }
+}
