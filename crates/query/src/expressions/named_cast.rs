@@ -1,6 +1,6 @@
-//! A cast with a name of its own. The engine leaves casts out of names, so that `ts` and `ts::date` in one `GROUP BY` would
-//! be two columns of one name. Where SQL is parsed, such a cast becomes an argument of this function, which is named after
-//! the full text of the cast and vanishes when expressions are simplified.
+//! A cast with a name of its own. The engine leaves casts out of names, so that `ts` and `ts::date` in one `GROUP BY`
+//! would be two columns of one name. Where SQL is parsed, such a cast becomes an argument of this function, which is
+//! named after the full text of the cast and vanishes when expressions are simplified.
 
 use std::sync::Arc;
 
