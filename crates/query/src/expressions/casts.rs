@@ -96,7 +96,7 @@ fn ticks(unit: TimeUnit) -> i64 {
     }
 }
 
-/// Timestamps with fewer digits behind the second, rounded.
+/// Timestamps rounded to fewer fractional digits.
 fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
     let (DataType::Timestamp(from, zone), DataType::Timestamp(unit, _)) = (timestamps.data_type(), target) else {
         return internal_err!("{} is rounded to {target}", timestamps.data_type());

@@ -10,7 +10,7 @@ pub fn set_parser_options(options: &mut ConfigOptions) {
     // A timestamp with time zone is an instant, shown in UTC. Without this setting it would be a timestamp without time
     // zone.
     options.execution.time_zone = Some("+00:00".to_owned());
-    // The order of a subquery is that of LIMIT and of aggregates around it.
+    // Keeps ORDER BY in subqueries, which a LIMIT or string_agg outside relies on.
     options.sql_parser.enable_subquery_sort_elimination = false;
     // Spans give the position of an unknown name in error messages.
     options.sql_parser.collect_spans = true;

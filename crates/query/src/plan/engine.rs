@@ -116,7 +116,7 @@ impl Engine {
         // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
-        // The check compares whether columns can be null, where the engine contradicts itself for IS TRUE.
+        // The check compares nullability. The engine plans `x IS TRUE` as never null, and executes it as nullable.
         options.execution.skip_physical_aggregate_schema_check = true;
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;

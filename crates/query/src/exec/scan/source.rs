@@ -218,7 +218,7 @@ impl DataSource for ScanSource {
 
     fn eq_properties(&self) -> EquivalenceProperties {
         let mut properties = EquivalenceProperties::new_with_orderings(Arc::clone(&self.output), self.ordering.clone());
-        // An absorbed projection may have a column twice.
+        // A projection pushed into the scan may select a column twice.
         for (index, column) in self.columns.iter().enumerate() {
             let Some(first) = self.columns[..index].iter().position(|other| other == column) else { continue };
             let output = |index: usize| Arc::new(Column::new(self.output.field(index).name(), index));
