@@ -51,12 +51,18 @@ impl Domain {
                 return not_impl_err!("arrays of the outer query in a correlated subquery are not supported");
             }
         }
-        let source = source(input, &outer).clone();
-        if let Some(part) = unrepeatable_part(&source)? {
-            return not_impl_err!(
-                "a correlated subquery over rows of a query with {part} is not supported; store the rows in a table first"
-            );
+        let mut source_of_values = source(input, &outer);
+        while let Some(part) = unrepeatable_part(source_of_values)? {
+            // Without a filter there are more values, which does no harm.
+            let LogicalPlan::Filter(filter) = source_of_values else {
+                return not_impl_err!(
+                    "a correlated subquery over rows of a query with {part} is not supported; store the rows in a table \
+                     first"
+                );
+            };
+            source_of_values = source(&filter.input, &outer);
         }
+        let source = source_of_values.clone();
         if calls_volatile(subquery)? {
             return not_impl_err!("volatile functions, such as random(), in a correlated subquery are not supported");
         }
