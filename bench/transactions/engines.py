@@ -43,7 +43,10 @@ UPSERT = "INSERT INTO t SELECT * FROM batch ON CONFLICT (k) DO UPDATE SET v = ex
 
 
 class Taut:
-    """A database in a directory. Statements have parameters; Taut decides whether to cache their plans."""
+    """A database in a directory. Statements have parameters; Taut decides whether to cache their plans.
+
+    With `merge`, tables have no key, and `upsert` runs MERGE instead of INSERT ... ON CONFLICT.
+    """
 
     def __init__(self, path, layout="row", synchronous="full", memory=None, cache=CACHE, merge=False):
         import taut
@@ -106,7 +109,7 @@ class Taut:
 
 
 class DuckDB:
-    """A database file, with prepared statements and a cursor for each session."""
+    """A database file, with prepared statements and a cursor for each session. `merge` is as in `Taut`."""
 
     def __init__(self, path, merge=False, memory=None):
         import duckdb

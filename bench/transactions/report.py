@@ -23,7 +23,7 @@ def medians(cell):
 
 
 def contest(cell, engine):
-    """Returns the durability class of an engine. Only engines of one class are compared; None takes part in nothing."""
+    """Returns the durability class of an engine, or None. Only engines of the same class, not None, are compared."""
     if engine in ("append and fdatasync", "Taut row, off"):
         return None
     return "normal" if engine.endswith(", normal") else ""

@@ -55,7 +55,7 @@ pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{LOG_SUFFIX}")
 }
 
-/// Name of a log file after the next one was begun. The name asserts that the next file exists.
+/// Name of a log file after the next one was begun. The name implies that the next file exists.
 pub(crate) fn closed_log_name(number: u64) -> String {
     format!("{LOG}/{number:016x}{CLOSED_LOG_SUFFIX}")
 }

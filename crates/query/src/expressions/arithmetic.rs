@@ -14,7 +14,8 @@
 //! is an error only if a row evaluates it. Floating-point numbers, dates and intervals keep the engine's operators, but
 //! intervals are compared by their lengths.
 //!
-//! Quotients and averages of decimals have another type than in the engine, so they are planned at once.
+//! Quotients and averages of decimals have another type than in the engine. Therefore the planner itself plans them as
+//! functions, before type coercion.
 
 mod average;
 mod division;
@@ -122,14 +123,14 @@ fn checked_expression(expression: Expr, schema: &DFSchema, keeps_names: bool) ->
     }
 }
 
-/// Whether a list has items that differ by row.
+/// Whether an `IN` list has an item that is computed from columns, and its left operand can be repeated.
 fn has_computed_items(list: &InList) -> bool {
     let is_computed = |item: &Expr| !matches!(item, Expr::Column(_)) && !item.column_refs().is_empty();
     list.list.iter().any(is_computed) && !list.expr.is_volatile()
 }
 
-/// A list as a list of its constants and comparisons with its other items. The engine takes a `CASE` in a list for a
-/// constant, the one that it returns without rows.
+/// Splits an `IN` list: constants stay in a list, and each item with columns becomes an equality. The engine would take
+/// a `CASE` over columns for a constant, because it returns one when it is evaluated without rows.
 fn in_parts(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
     let (computed, constants): (Vec<Expr>, Vec<Expr>) =
@@ -247,7 +248,7 @@ impl Rewriter<'_> {
                     false => Typed { expression: Expr::Negative(Box::new(expression)), data_type, levels: 0 },
                 })
             }
-            // Casts to the type that the value has keep the engine's own operators cheap.
+            // A cast to the type that its operand has already is dropped.
             Expr::Cast(Cast { expr, field }) if is_arithmetic(&expr) => {
                 let operand = self.arithmetic(*expr)?;
                 if operand.data_type == *field.data_type() {

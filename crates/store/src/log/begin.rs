@@ -1,5 +1,5 @@
 //! Beginning of a log file: it is written and synced under a temporary name, and then renamed into place. Then the
-//! files before it are closed, which asserts that the new file exists.
+//! files before it are closed. Readers conclude from a closed file that its successor exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
 use crate::disk::{Disk, WriteFile};
@@ -44,7 +44,7 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
 pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let name = new_log_name(number);
     disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;
-    // A closed file asserts that its successor exists, so the successor must not be lost after this.
+    // Readers conclude from a closed file that its successor exists, so the successor must not be lost after this.
     disk.sync_directory(LOG).map_err(|source| file_error(disk, "sync", LOG, source))?;
     close_before(disk, number)
 }

@@ -24,7 +24,7 @@ use crate::runtime::spill::SpillDirectory;
 const FIRST: i64 = 70_000;
 /// End of the second block. All of its rows are deleted.
 const BLOCKS: i64 = 73_000;
-/// End of the rows in pages. Some are in a page of their own, others in a page that later inserts extend.
+/// End of the rows in delta pages. Some are in a page of their own, others in a page that later inserts extend.
 const ROWS: i64 = 75_300;
 
 fn schema() -> Schema {
@@ -115,8 +115,8 @@ async fn run_query(context: &SessionContext, query: &str) -> Vec<RecordBatch> {
     frame.collect().await.unwrap_or_else(|error| panic!("{query}: {error}"))
 }
 
-/// Database with table `t`, which has deleted rows and optionally rows in pages, and table `m`, which has the remaining
-/// rows in blocks.
+/// Database with table `t`, which has deleted rows and optionally rows in delta pages, and table `m`, which has the
+/// remaining rows in blocks.
 pub async fn database(has_pages: bool) -> Arc<Store> {
     let store = Arc::new(Store::in_memory().unwrap());
     create(&store, "t", &[rows(0..FIRST), rows(FIRST..BLOCKS)]);

@@ -1,8 +1,8 @@
 //! Reads and writes intervals in PostgreSQL's forms.
 //!
 //! ```text
-//!   1 year 2 months 3 days 04:05:06   1 day -2 hours   42   1-2   P1Y2M3DT4H5M6S   1.5 days ago
-//!   1 year 2 mons 3 days 04:05:06
+//!   read      1 year 2 months 3 days 04:05:06   1 day -2 hours   42   1-2   P1Y2M3DT4H5M6S   1.5 days ago
+//!   written   1 year 2 mons 3 days 04:05:06
 //! ```
 
 use datafusion::arrow::datatypes::IntervalMonthDayNano;

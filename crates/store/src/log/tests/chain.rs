@@ -1,4 +1,4 @@
-//! A closed file asserts its successor, and a log is readable after a crash between any two steps of a switch to the
+//! If a file is closed, its successor exists. A log is readable after a crash between any two steps of a switch to the
 //! next file.
 
 use super::*;

@@ -92,7 +92,7 @@ impl TautAggregateExec {
         Self { replaced, plan, scan, properties, queue: OnceLock::new(), page_aggregate: OnceLock::new(), metrics }
     }
 
-    /// Returns the engine's aggregation of the rows in pages, which all partitions share. There are few such rows.
+    /// Returns the engine's aggregation of the rows in delta pages, which all partitions share. Such rows are few.
     fn page_aggregate(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if source.table().stored().delta.has_no_pages() {
             return Ok(None);

@@ -178,7 +178,7 @@ impl<'a> Segment<'a> {
 pub struct PartitionWork {
     /// Remaining segments.
     pub segments: Arc<WorkQueue>,
-    /// The engine's aggregation of the rows in pages.
+    /// The engine's aggregation of the rows in delta pages.
     pub page_aggregate: Option<Arc<dyn ExecutionPlan>>,
 }
 
