@@ -22,7 +22,7 @@ def medians(cell):
     return {engine: common.median(values) for engine, values in cell["values"].items()}
 
 
-def contest(cell, engine):
+def durability_class(engine):
     """Returns the durability class of an engine, or None. Only engines of the same class, not None, are compared."""
     if engine in ("append and fdatasync", "Taut row, off"):
         return None
@@ -35,16 +35,16 @@ def ratios(facts):
     for cell in facts["cells"]:
         times = medians(cell)
         best = max if cell["unit"] == "per second" else min
-        for promise in ("", "normal"):
+        for durability in ("", "normal"):
             ours, theirs = (
-                [engine for engine in times if contest(cell, engine) == promise and engine.startswith("Taut") == mine]
+                [engine for engine in times if durability_class(engine) == durability and engine.startswith("Taut") == mine]
                 for mine in (True, False)
             )
             if ours and theirs:
                 our, their = best(ours, key=times.get), best(theirs, key=times.get)
                 share = times[our] / times[their] if times[their] else math.inf
                 share = 1 / share if cell["unit"] == "per second" and share else share
-                found.append((share, cell, our, their, promise))
+                found.append((share, cell, our, their, durability))
     return sorted(found, key=lambda one: -one[0])
 
 
@@ -56,9 +56,9 @@ def shown(value, unit):
 
 def summary(found):
     rows = [
-        [f"{cell['part']}: {cell['name']}{promise and ', ' + promise}", f"{share:.2f}", f"{our}: {shown(medians(cell)[our], cell['unit'])}",
+        [f"{cell['part']}: {cell['name']}{durability and ', ' + durability}", f"{share:.2f}", f"{our}: {shown(medians(cell)[our], cell['unit'])}",
          f"{their}: {shown(medians(cell)[their], cell['unit'])}"]
-        for share, cell, our, their, promise in found
+        for share, cell, our, their, durability in found
     ]  # fmt: skip
     return common.table(["", "ratio", "Taut's best", "best rival"], rows) if rows else "None."
 

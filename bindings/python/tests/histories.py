@@ -87,8 +87,8 @@ class History:
             elif not self.transactions[writer].is_committed:
                 yield f"element {element} in list {key}, of T{writer}, which was rolled back"
         if self.is_set(key):
-            own = {self.writers.get((key, element)) for element in elements} - {number, None}
-            for writer in own:
+            other_writers = {self.writers.get((key, element)) for element in elements} - {number, None}
+            for writer in other_writers:
                 missing = {each for each in self.transactions[writer].appends() if each[0] == key}
                 missing = {element for _, element in missing} - set(elements)
                 if missing:

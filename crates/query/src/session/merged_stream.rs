@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_of_a_partition_that_panicked_are_not_taken_for_all() {
+    async fn a_panic_of_any_partition_arrives() {
         for index in 0..3 {
             // The other partitions never end, so the stream must not wait for them.
             let mut ends = [End::Never; 3];

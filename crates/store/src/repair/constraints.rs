@@ -15,7 +15,7 @@ use crate::keys::key_hashes;
 use crate::{ForeignKey, KeySearch, ReadCounters, Table, TableId, UniqueKey};
 
 const NOT_UNIQUE: &str = "rows that were deleted may be back, and have the same key";
-const NOT_REFERENCED: &str = "rows that it references are lost";
+const REFERENCED_ROWS_LOST: &str = "rows that it references are lost";
 
 /// Drops the constraints that no longer hold. Unique keys are checked only if deleted rows may be back, foreign keys
 /// also if referenced rows are lost.
@@ -39,7 +39,7 @@ pub(super) fn drop_violated_constraints(tables: &mut [Table], reports: &mut [Rep
                 || parent.is_some_and(|parent| {
                     let parent = &tables[parent];
                     key.references(&table.schema, &parent.schema, &parent.constraints)
-                        && is_referenced(table, key, parent)
+                        && references_exist(table, key, parent)
                 });
             if !holds {
                 dropped.push((index, key.name.clone()));
@@ -47,7 +47,7 @@ pub(super) fn drop_violated_constraints(tables: &mut [Table], reports: &mut [Rep
         }
     }
     for (index, name) in &dropped {
-        reports[*index].losses.push(TableLoss::Constraint { name: name.clone(), reason: NOT_REFERENCED });
+        reports[*index].losses.push(TableLoss::Constraint { name: name.clone(), reason: REFERENCED_ROWS_LOST });
         Arc::make_mut(&mut tables[*index].constraints).foreign_keys.retain(|key| key.name != *name);
     }
     if !dropped.is_empty() {
@@ -85,7 +85,7 @@ fn is_unique(table: &Table, key: &UniqueKey) -> bool {
 
 /// Whether each row with a foreign key without nulls references an existing row. Returns false if some rows cannot be
 /// read.
-fn is_referenced(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
+fn references_exist(table: &Table, key: &ForeignKey, parent: &Table) -> bool {
     let referenced: Vec<usize> = key.referenced.iter().map(|column| column.index()).collect();
     all_batches_satisfy(table, &key.columns, |keys| {
         let found: BTreeSet<u32> =
