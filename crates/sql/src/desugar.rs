@@ -63,6 +63,7 @@ impl VisitorMut for Desugar {
         expression_names::name_in_with(query);
         expression_names::name_in_ordered(query);
         rewrite_values_with_queries(&mut query.body);
+        values::cast_literals_in_with(query);
         unions::balance(&mut query.body);
         fetch::rewrite(query)?;
         windows::resolve_in_query(query)?;
@@ -78,6 +79,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<SqlError> {
         expression_names::name_in_table(table);
+        values::cast_literals_in_table(table);
         refused::check_nested_joins(table)?;
         merged_columns::rewrite_nested(table)?;
         tables::name_column(table);

@@ -23,6 +23,7 @@ mod extrema;
 mod kernels;
 mod program;
 mod rounding;
+mod sliding;
 mod sum;
 
 pub use extrema::{maximum, minimum};
@@ -35,7 +36,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{Between, InList, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -55,11 +56,13 @@ use self::rounding::Rounding;
 use super::casts::CheckedCast;
 use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
+use super::zeros::unsigned_zero;
 
 /// Adds the division and the rounding of decimals, and exact sums and averages, to a state.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalDivision));
-    let functions = [average::average(), sum::sum()].into_iter().chain(extrema::extrema()).map(Arc::new);
+    let sums = [average::average(), sum::sum()].map(sliding::sliding);
+    let functions = sums.into_iter().chain(extrema::extrema()).chain(sliding::sliding_functions()).map(Arc::new);
     state.aggregate_functions().get_or_insert_default().extend(functions);
     state.scalar_functions().get_or_insert_default().extend(rounding::functions().map(Arc::new));
     state
@@ -131,7 +134,7 @@ fn has_computed_items(list: &InList) -> bool {
 
 /// Splits an `IN` list: constants stay in a list, and each item with columns becomes an equality. The engine would take
 /// a `CASE` over columns for a constant, because it returns one when it is evaluated without rows.
-fn in_parts(list: InList) -> Expr {
+fn split_in_list(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
     let (computed, constants): (Vec<Expr>, Vec<Expr>) =
         list.into_iter().partition(|item| !item.column_refs().is_empty());
@@ -195,7 +198,7 @@ impl Rewriter<'_> {
                 let list = list.into_iter().map(|value| interval_length(value, self.keeps_names)).collect();
                 Expr::InList(InList { expr: length(expr), list, negated })
             }
-            Expr::InList(list) if has_computed_items(&list) => in_parts(list),
+            Expr::InList(list) if has_computed_items(&list) => split_in_list(list),
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
                 match CheckedCast::udf(&from, field.data_type(), false, self.keeps_names) {
@@ -220,8 +223,30 @@ impl Rewriter<'_> {
                 }
             }
             Expr::ScalarFunction(call) => Rounding::with_fixed_type(call, self.schema)?,
+            Expr::WindowFunction(mut window) => {
+                let WindowFunctionParams { args, distinct, partition_by, order_by, .. } = &mut window.params;
+                let keys = order_by.iter_mut().map(|sort| &mut sort.expr).chain(partition_by);
+                let distinct = args.iter_mut().filter(|_| *distinct);
+                keys.chain(distinct).try_for_each(|value| self.compare_by_value(value))?;
+                Expr::WindowFunction(window)
+            }
+            Expr::AggregateFunction(mut call) if call.params.distinct && call.func.name() == "count" => {
+                call.params.args.iter_mut().try_for_each(|argument| self.compare_by_value(argument))?;
+                Expr::AggregateFunction(call)
+            }
             other => other,
         })
+    }
+
+    /// Replaces an expression by one whose values have the same bits where its values are equal.
+    fn compare_by_value(&self, expression: &mut Expr) -> Result<()> {
+        let value = match expression.get_type(self.schema)? {
+            data_type if data_type.is_floating() => unsigned_zero,
+            data_type if is_interval(&data_type) => |interval| interval_length(interval, true),
+            _ => return Ok(()),
+        };
+        *expression = value(std::mem::take(expression));
+        Ok(())
     }
 
     /// Rewrites nested operators. Types are found on the way up, and deep nesting becomes one function, because the

@@ -7,6 +7,7 @@
 mod interval;
 mod operators;
 mod parse;
+mod parts;
 mod write;
 mod zones;
 
@@ -32,7 +33,7 @@ use taut_types::LogicalType;
 pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
     // The engine's own planner accepts every EXTRACT, so this one is asked before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
-    state.scalar_functions().get_or_insert_default().push(Arc::new(zones::timezone()));
+    state.scalar_functions().get_or_insert_default().extend([Arc::new(zones::timezone()), parts::date_part()]);
     state.with_type_planner(Arc::new(MicrosecondTimestamps))
 }
 

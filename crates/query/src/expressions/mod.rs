@@ -15,6 +15,7 @@ mod options;
 mod signed_results;
 mod similar_to;
 mod single_row;
+mod zeros;
 
 pub use arithmetic::{
     CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic, with_exact_functions,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, not_impl_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -132,15 +132,6 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
                 }
                 _ => changed_if(Expr::ScalarFunction(call), changed),
             }
-        }
-        // The engine computes other fields than PostgreSQL, or overflows.
-        Expr::ScalarFunction(call)
-            if call.func.name() == "date_part"
-                && call.args.iter().any(|part| matches!(part.get_type(schema), Ok(DataType::Duration(_)))) =>
-        {
-            return not_impl_err!(
-                "EXTRACT of a difference of timestamps is not supported; extract(epoch FROM a) - extract(epoch FROM b) is"
-            );
         }
         Expr::InSubquery(mut test) => {
             widen_subquery(&mut test.expr, &mut test.subquery, Operator::Eq, schema)?;

@@ -16,8 +16,8 @@
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, CastKind, CharacterLength, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectNamePart, UnaryOperator, Value,
+    BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, Interval, ObjectNamePart, UnaryOperator, Value,
 };
 
 use crate::syntax;
@@ -84,7 +84,7 @@ pub(super) fn rewrite(expression: &mut Expr) {
             }
         }
         Expr::Function(function) => {
-            if let Some(other) = remainder(function).or_else(|| converted(function)).or_else(|| extract(function)) {
+            if let Some(other) = remainder(function).or_else(|| converted(function)) {
                 *expression = other;
             }
         }
@@ -167,24 +167,6 @@ fn remainder(function: &Function) -> Option<Expr> {
     let (left, right) = (operand(left)?, operand(right)?);
     let remainder = Expr::BinaryOp { left, op: BinaryOperator::Modulo, right };
     Some(Expr::Nested(Box::new(remainder)))
-}
-
-/// `date_part('second', x)` as `EXTRACT`, which has the fraction.
-fn extract(function: &Function) -> Option<Expr> {
-    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
-    let FunctionArguments::List(list) = &function.args else { return None };
-    let [
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(field))),
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)),
-    ] = list.args.as_slice()
-    else {
-        return None;
-    };
-    let Value::SingleQuotedString(field) = &field.value else { return None };
-    let is_second = name.value.eq_ignore_ascii_case("date_part")
-        && (field.eq_ignore_ascii_case("second") || field.eq_ignore_ascii_case("seconds"));
-    let (field, syntax) = (DateTimeField::Second, ExtractSyntax::From);
-    is_second.then(|| Expr::Extract { field, syntax, expr: Box::new(value.clone()) })
 }
 
 /// `convert_from(bytes, 'UTF8')` and `convert_to(text, 'UTF8')` as casts that keep the bytes.

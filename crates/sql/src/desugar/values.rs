@@ -1,6 +1,7 @@
-//! Rewrite of `VALUES` lists with subqueries, which the planner supports in `SELECT` only.
+//! Rewrites of `VALUES` lists: of those with subqueries, which the planner supports in `SELECT` only, and of those whose
+//! literals take the type of another row.
 
-use datafusion_sql::sqlparser::ast::{Expr, Parens, SetExpr, Values};
+use datafusion_sql::sqlparser::ast::{CastKind, DataType, Expr, Parens, Query, SetExpr, TableFactor, Value, Values};
 
 use super::unions::union_all;
 use crate::syntax::{aliased, has_query, is_default, select};
@@ -32,4 +33,91 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
         }
     }
     *body = union_all(parts);
+}
+
+/// Casts literals in `VALUES` in `FROM` and `WITH`, as PostgreSQL types them. The planner refuses text beside dates, and
+/// makes decimals of double precision beside `0.5`.
+///
+/// ```text
+///   (VALUES (date '2024-01-05'), ('2024-01-06')) AS v    the text is a date
+///   (VALUES ('NaN'::double precision), (0.5)) AS v       the number is double precision
+/// ```
+///
+/// If the rows of a column name several types, only numbers are cast, to the first floating-point type.
+pub(super) fn cast_literals_in_table(table: &mut TableFactor) {
+    if let TableFactor::Derived { subquery, .. } = table {
+        cast_literals(&mut subquery.body);
+    }
+}
+
+/// As [`cast_literals_in_table`] does, for the queries of `WITH`.
+pub(super) fn cast_literals_in_with(query: &mut Query) {
+    for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+        cast_literals(&mut table.query.body);
+    }
+}
+
+fn cast_literals(body: &mut SetExpr) {
+    let SetExpr::Values(values) = body else { return };
+    let columns = values.rows.first().map_or(0, |row| row.content.len());
+    for column in 0..columns {
+        let named = values.rows.iter().filter_map(|row| named_type(row.content.get(column)?));
+        let mut named = named.fold(Vec::new(), |mut types, named| {
+            if !types.contains(&named) {
+                types.push(named);
+            }
+            types
+        });
+        let is_only = named.len() == 1;
+        let Some(target) = named.iter().position(is_floating).or(is_only.then_some(0)) else { continue };
+        let target = named.swap_remove(target);
+        for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(column)) {
+            let is_cast = match value {
+                Expr::Value(literal) => match literal.value {
+                    Value::Number(..) => is_floating(&target),
+                    Value::SingleQuotedString(_) => is_only,
+                    _ => false,
+                },
+                Expr::UnaryOp { expr, .. } => {
+                    is_floating(&target)
+                        && matches!(expr.as_ref(), Expr::Value(literal) if matches!(literal.value, Value::Number(..)))
+                }
+                _ => false,
+            };
+            if is_cast {
+                *value = Expr::Cast {
+                    kind: CastKind::DoubleColon,
+                    expr: Box::new(value.clone()),
+                    data_type: target.clone(),
+                    array: false,
+                    format: None,
+                };
+            }
+        }
+    }
+}
+
+/// The type that an expression names, as `date '2024-01-05'` and `x::date` do.
+fn named_type(expression: &Expr) -> Option<DataType> {
+    match expression {
+        Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => Some(data_type.clone()),
+        Expr::TypedString(literal) => Some(literal.data_type.clone()),
+        Expr::Interval(_) => Some(DataType::Interval { fields: None, precision: None }),
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => named_type(inner),
+        _ => None,
+    }
+}
+
+fn is_floating(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Real
+            | DataType::Float(_)
+            | DataType::Float4
+            | DataType::Float8
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Double(_)
+            | DataType::DoublePrecision
+    )
 }

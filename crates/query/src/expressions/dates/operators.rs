@@ -6,7 +6,6 @@
 //!                                            filters on columns of dates stay comparisons of dates
 //!   interval '1 day' * 1.5                   1 day 12:00:00
 //!   interval '1 day' < '25 hours'            the text is read as an interval
-//!   extract(second FROM x)                   with the fraction
 //! ```
 
 use std::sync::{Arc, LazyLock};
@@ -18,20 +17,18 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::functions::datetime::date_part;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, cast, lit,
+    ScalarUDFImpl, Signature, Volatility, cast,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use taut_types::LogicalType;
 
+use super::parts::date_part;
 use super::{interval, is_temporal};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
-/// Type of a number of microseconds, and of seconds with six digits.
-const MICROSECONDS: DataType = DataType::Decimal128(16, 0);
 
 static MULTIPLY: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(false));
 static DIVIDE: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(true));
@@ -42,20 +39,7 @@ pub struct DateOperators;
 
 impl ExprPlanner for DateOperators {
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        let is_second = match args.first() {
-            Some(Expr::Literal(ScalarValue::Utf8(Some(field)), _)) => {
-                field.eq_ignore_ascii_case("second") || field.eq_ignore_ascii_case("seconds")
-            }
-            _ => false,
-        };
-        if !is_second {
-            return Ok(PlannerResult::Original(args));
-        }
-        let [_, value] = args.as_slice() else { return Ok(PlannerResult::Original(args)) };
-        let micros = date_part().call(vec![lit("microsecond"), value.clone()]);
-        let micro = lit(ScalarValue::Decimal128(Some(1), 6, 6));
-        let seconds = BinaryExpr::new(Box::new(cast(micros, MICROSECONDS)), Operator::Multiply, Box::new(micro));
-        Ok(PlannerResult::Planned(Expr::BinaryExpr(seconds)))
+        Ok(PlannerResult::Planned(date_part().call(args)))
     }
 
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {

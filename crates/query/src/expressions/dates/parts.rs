@@ -1,0 +1,317 @@
+//! `EXTRACT` and `date_part`: fields of dates, times, timestamps and intervals.
+//!
+//! The engine cuts seconds and milliseconds, and computes the fields of an interval from its nanoseconds alone. It
+//! knows neither centuries nor decades. Here:
+//!
+//! ```text
+//!   second                        decimal(16, 6)
+//!   milliseconds                  decimal(16, 3)
+//!   microseconds                  bigint
+//!   epoch                         double precision
+//!   century, decade, millennium   integer, from the year
+//!   others                        integer
+//! ```
+//!
+//! An interval has months, days and a time, of which each field is a part. A difference of timestamps is days and a
+//! time.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array, PrimitiveArray,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, DurationMicrosecondType, Field, FieldRef, Int32Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, TimeUnit,
+};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_datafusion_err, plan_err};
+use datafusion::functions::datetime::date_part as engine_date_part;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+};
+
+/// The function that replaces the engine's `date_part`.
+pub fn date_part() -> Arc<ScalarUDF> {
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> =
+        LazyLock::new(|| Arc::new(ScalarUDF::new_from_impl(DatePart { engine: engine_date_part() })));
+    Arc::clone(&FUNCTION)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct DatePart {
+    engine: Arc<ScalarUDF>,
+}
+
+/// A field that the engine does not have, or has in another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Microseconds,
+    Milliseconds,
+    Seconds,
+    Minute,
+    Hour,
+    Day,
+    Month,
+    Quarter,
+    Year,
+    Decade,
+    Century,
+    Millennium,
+    Epoch,
+}
+
+impl Part {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name.trim_matches(['\'', '"']).to_ascii_lowercase().as_str() {
+            "microsecond" | "microseconds" | "usec" | "usecs" | "us" => Self::Microseconds,
+            "millisecond" | "milliseconds" | "msec" | "msecs" | "ms" => Self::Milliseconds,
+            "second" | "seconds" | "sec" | "secs" | "s" => Self::Seconds,
+            "minute" | "minutes" | "min" | "mins" | "m" => Self::Minute,
+            "hour" | "hours" | "hr" | "hrs" | "h" => Self::Hour,
+            "day" | "days" | "d" => Self::Day,
+            "month" | "months" | "mon" | "mons" => Self::Month,
+            "quarter" | "qtr" => Self::Quarter,
+            "year" | "years" | "yr" | "yrs" | "y" => Self::Year,
+            "decade" | "decades" | "dec" | "decs" => Self::Decade,
+            "century" | "centuries" | "cent" | "c" => Self::Century,
+            "millennium" | "millennia" | "mil" | "mils" => Self::Millennium,
+            "epoch" => Self::Epoch,
+            _ => return None,
+        })
+    }
+
+    /// Name for the engine.
+    fn engine_name(self) -> &'static str {
+        match self {
+            Self::Microseconds | Self::Milliseconds | Self::Seconds => "microsecond",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Quarter => "quarter",
+            Self::Year | Self::Decade | Self::Century | Self::Millennium => "year",
+            Self::Epoch => "epoch",
+        }
+    }
+
+    fn result_type(self) -> DataType {
+        match self {
+            Self::Microseconds => DataType::Int64,
+            Self::Milliseconds => DataType::Decimal128(16, 3),
+            Self::Seconds => DataType::Decimal128(16, 6),
+            Self::Epoch => DataType::Float64,
+            _ => DataType::Int32,
+        }
+    }
+
+    /// The values for microseconds since the full minute.
+    fn of_micros(self, micros: Int64Array) -> Result<ArrayRef> {
+        Ok(match self.result_type() {
+            // The scale of the decimals makes seconds or milliseconds of the same integers.
+            DataType::Decimal128(precision, scale) => {
+                let (_, values, nulls) = micros.into_parts();
+                let decimals: Vec<i128> = values.iter().map(|micros| i128::from(*micros)).collect();
+                Arc::new(Decimal128Array::new(decimals.into(), nulls).with_precision_and_scale(precision, scale)?)
+            }
+            _ => Arc::new(micros),
+        })
+    }
+
+    /// The integer field of a date whose year is `year`. There is no year 0: the year before 1 is -1.
+    fn of_year(self, year: i32) -> i32 {
+        let year = if year <= 0 { year - 1 } else { year };
+        let rounded_up = |unit: i32| if year > 0 { (year + unit - 1) / unit } else { (year - unit + 1) / unit };
+        match self {
+            Self::Decade if year >= 0 => year / 10,
+            Self::Decade => (year - 8) / 10,
+            Self::Century => rounded_up(100),
+            Self::Millennium => rounded_up(1_000),
+            _ => year,
+        }
+    }
+
+    /// The integer field of an interval.
+    fn of_interval(self, interval: IntervalMonthDayNano) -> i64 {
+        let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+        let micros = nanoseconds / 1_000;
+        match self {
+            Self::Microseconds | Self::Milliseconds | Self::Seconds => micros % 60_000_000,
+            Self::Minute => micros / 60_000_000 % 60,
+            Self::Hour => micros / 3_600_000_000,
+            Self::Day => days.into(),
+            Self::Month => (months % 12).into(),
+            Self::Quarter => (months % 12 / 3 + 1).into(),
+            Self::Decade => (months / 12 / 10).into(),
+            Self::Century => (months / 12 / 100).into(),
+            Self::Millennium => (months / 12 / 1_000).into(),
+            Self::Year | Self::Epoch => (months / 12).into(),
+        }
+    }
+}
+
+/// Seconds of an interval: a year has 365.25 days, a month beside years 30.
+fn seconds(interval: IntervalMonthDayNano) -> f64 {
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    let quarter_days = i64::from(months / 12) * 1_461 + i64::from(months % 12) * 120 + i64::from(days) * 4;
+    let micros = i128::from(quarter_days) * 21_600_000_000 + i128::from(nanoseconds / 1_000);
+    micros as f64 / 1e6
+}
+
+impl DatePart {
+    /// The part that is computed here. `None`: by the engine.
+    ///
+    /// # Errors
+    /// If an interval or a date does not have the part.
+    fn part(name: &str, data_type: &DataType) -> Result<Option<Part>> {
+        use Part::{Hour, Microseconds, Milliseconds, Minute, Seconds};
+        match (Part::parse(name), data_type) {
+            (Some(Microseconds | Milliseconds | Seconds | Minute | Hour), DataType::Date32) => {
+                plan_err!("unit \"{}\" not supported for type date", name.to_lowercase())
+            }
+            (Some(part), _) => Ok(Some(part)),
+            (None, DataType::Interval(_) | DataType::Duration(_)) => {
+                plan_err!("unit \"{}\" not supported for type interval", name.to_lowercase())
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// The engine's field of values.
+    fn engine_field(&self, name: &str, values: &ArrayRef) -> Result<ArrayRef> {
+        let field = Arc::new(Field::new("part", DataType::Utf8, false));
+        let value_field = Arc::new(Field::new("value", values.data_type().clone(), true));
+        let name = ScalarValue::from(name);
+        let scalars = [Some(&name), None];
+        let arg_fields = vec![field, value_field];
+        let return_field = self
+            .engine
+            .return_field_from_args(ReturnFieldArgs { arg_fields: &arg_fields, scalar_arguments: &scalars })?;
+        let args = ScalarFunctionArgs {
+            args: vec![ColumnarValue::Scalar(name), ColumnarValue::Array(Arc::clone(values))],
+            arg_fields,
+            number_rows: values.len(),
+            return_field,
+            config_options: Arc::default(),
+        };
+        self.engine.invoke_with_args(args)?.into_array(values.len())
+    }
+
+    fn field(&self, part: Part, values: &ArrayRef) -> Result<ArrayRef> {
+        let intervals = match values.data_type() {
+            DataType::Duration(_) => Some(days_and_times(values)?),
+            DataType::Interval(_) => Some(cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?),
+            _ => None,
+        };
+        if let Some(intervals) = intervals {
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            return match part.result_type() {
+                DataType::Float64 => Ok(Arc::new(intervals.unary::<_, _>(seconds) as Float64Array)),
+                DataType::Int32 => {
+                    let integer = |interval| part.of_interval(interval) as i32;
+                    Ok(Arc::new(intervals.unary::<_, Int32Type>(integer)))
+                }
+                _ => part.of_micros(intervals.unary(|interval| part.of_interval(interval))),
+            };
+        }
+        let values = self.engine_field(part.engine_name(), values)?;
+        match part {
+            Part::Microseconds | Part::Milliseconds | Part::Seconds => {
+                part.of_micros(cast(&values, &DataType::Int64)?.as_primitive().clone())
+            }
+            Part::Year | Part::Decade | Part::Century | Part::Millennium => {
+                let years: &Int32Array = values.as_primitive();
+                Ok(Arc::new(years.unary::<_, Int32Type>(|year| part.of_year(year))))
+            }
+            _ => Ok(values),
+        }
+    }
+}
+
+/// Differences of timestamps as intervals of days and times.
+fn days_and_times(differences: &ArrayRef) -> Result<ArrayRef> {
+    const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
+    let micros = cast(differences, &DataType::Duration(TimeUnit::Microsecond))?;
+    let interval = |micros: i64| {
+        let days = i32::try_from(micros / MICROSECONDS_PER_DAY).unwrap_or(i32::MAX);
+        IntervalMonthDayNano::new(0, days, micros % MICROSECONDS_PER_DAY * 1_000)
+    };
+    let intervals: PrimitiveArray<IntervalMonthDayNanoType> =
+        micros.as_primitive::<DurationMicrosecondType>().unary(interval);
+    Ok(Arc::new(intervals))
+}
+
+impl ScalarUDFImpl for DatePart {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.engine.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.engine.signature()
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        internal_err!("the type of date_part depends on its first argument")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let name = args.scalar_arguments.first().copied().flatten().and_then(|name| name.try_as_str().flatten());
+        let name = name.ok_or_else(|| plan_datafusion_err!("the field of date_part must be a constant text"))?;
+        match (Self::part(name, args.arg_fields[1].data_type())?, args.arg_fields) {
+            (Some(part), [_, value]) => Ok(Arc::new(Field::new(self.name(), part.result_type(), value.is_nullable()))),
+            _ => self.engine.return_field_from_args(args),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [ColumnarValue::Scalar(name), value] = args.args.as_slice() else {
+            return self.engine.invoke_with_args(args);
+        };
+        let part = match name.try_as_str().flatten() {
+            Some(name) => Self::part(name, &value.data_type())?,
+            None => None,
+        };
+        let Some(part) = part else { return self.engine.invoke_with_args(args) };
+        match value {
+            ColumnarValue::Array(values) => Ok(ColumnarValue::Array(self.field(part, values)?)),
+            ColumnarValue::Scalar(value) => {
+                let fields = self.field(part, &value.to_array()?)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&fields, 0)?))
+            }
+        }
+    }
+
+    fn preimage(&self, args: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
+        match value {
+            // The engine counts years before 1 from 0.
+            Expr::Literal(ScalarValue::Int32(Some(year)), _) if *year <= 0 => Ok(PreimageResult::None),
+            _ => self.engine.inner().preimage(args, value, info),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn years_have_no_zero() {
+        let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| Part::Century.of_year(year));
+        assert_eq!(centuries, [21, 20, 1, -1, -1, -2]);
+        let decades = [2019, 9, 0, -9, -10].map(|year| Part::Decade.of_year(year));
+        assert_eq!(decades, [201, 0, 0, -1, -1]);
+    }
+
+    #[test]
+    fn fields_of_negative_intervals_are_negative() {
+        let interval = IntervalMonthDayNano::new(-25, -3, -3_661_500_000_000);
+        let fields = [Part::Year, Part::Month, Part::Day, Part::Hour, Part::Minute, Part::Seconds];
+        assert_eq!(fields.map(|part| part.of_interval(interval)), [-2, -1, -3, -1, -1, -1_500_000]);
+    }
+}
