@@ -1,7 +1,7 @@
 //! Writes rows into blocks: the operator under `INSERT`, `COPY ... FROM` and `CREATE TABLE AS`.
 //!
 //! ```text
-//! input partition 0 ──> batches until a block is full ──┐ encode and write, as many at once as there are threads
+//! input partition 0 ──> batches until a block is full ──┐ encode and write, as many blocks at once as threads
 //! input partition 1 ──> batches until a block is full ──┤
 //!                                                       ▼
 //!                               all blocks, in order ──> one commit
@@ -188,7 +188,7 @@ impl InsertExec {
     /// order of the query's `ORDER BY`.
     ///
     /// # Errors
-    /// Those of the engine's planner.
+    /// If DataFusion cannot traverse or rewrite the plan.
     pub fn plan(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>, state: &dyn Session) -> Result<Self> {
         // The optimizer would drop a sort that no operator requires.
         let input = match target.design().sort_by.is_empty() && has_sort(&input)? {
@@ -512,7 +512,7 @@ async fn write_blocks(
             let parts = write_streams(writer, &target.partitions(), watched).await?;
             return Ok(WrittenBlocks { blocks: ends.concatenate(parts)?, is_sorted: false, old_ids });
         }
-        // The input could run twice before planning, but the planner may have added an operator that runs only once.
+        // Before planning, the input could run twice. The planner may have added an operator that can run only once.
         InputOrder::Checked(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };

@@ -1,7 +1,7 @@
 //! Splits the result of a mutation's query into rows of the table to delete and rows to insert.
 //!
 //! ```text
-//! query       | taut row | taut action | new values |       one per row to change, or several if a join has more
+//! query       | taut row | taut action | new values |       one per row to change; with a join, one per match
 //!                  │            │             │
 //!                  ▼            ▼             ▼
 //!             ChangedRows: the ids of rows that are deleted or replaced, each once

@@ -1,9 +1,9 @@
 //! Read set of a statement, for serializable transactions.
 //!
 //! ```text
-//! a name is looked up     all rows of the table count as read, until more is known
-//! a scan is planned       counted
-//! the plan is complete    the predicates of its scans count as read instead, if no scan is missing
+//! a name is looked up     all rows of the table count as read, until the plan is complete
+//! a scan is planned       the number of planned scans of the table grows by one
+//! the plan is complete    if it has all planned scans: only rows that pass their predicates count as read
 //! ```
 //!
 //! A caller that plans without [`create_physical_plan`] keeps whole tables in the read set.
@@ -23,7 +23,8 @@ use taut_types::ColumnPredicate;
 use crate::exec::operators::{Interrupt, make_interruptible};
 use crate::exec::scan::scan_source;
 
-/// Tables that a statement reads, as far as it is planned. An extension of the session configuration used for planning.
+/// Tables that a statement has looked up and scans that were planned for it so far. An extension of the session
+/// configuration used for planning.
 #[derive(Debug)]
 pub struct StatementReads {
     /// A weak reference: rows that are still being read do not keep a transaction from ending.
@@ -31,10 +32,14 @@ pub struct StatementReads {
     tables: Mutex<BTreeMap<TableId, PlannedScans>>,
 }
 
+/// What the planner has done with one table so far.
 #[derive(Debug, Default)]
 struct PlannedScans {
+    /// Number of times that the table was looked up by name.
     lookups: usize,
+    /// Number of scans that were planned.
     scans: usize,
+    /// Whether the statement inserts into the table. It then needs no scan of the table.
     is_target: bool,
 }
 
@@ -71,8 +76,9 @@ impl StatementReads {
         }
     }
 
-    /// Narrows the read set to the predicates of the scans in a plan. If a planned scan is no longer in the plan, the
-    /// planner may have used its data, and the whole table stays in the read set.
+    /// Narrows the read set to the predicates of the scans in a plan. If a planned scan is no longer in the plan, its
+    /// result may have been computed during planning, for example from exact statistics. The whole table then stays in
+    /// the read set.
     ///
     /// # Errors
     /// If traversing the plan fails.

@@ -54,7 +54,7 @@ use crate::write::blocks::CoercedStream;
 /// Maximum rows of a batch in a sort, for tables without strings. For each batch that it produces, a merge visits each
 /// of the batches it holds, so few large batches are faster than many small ones.
 const BATCH_ROWS_MAX: usize = 65_536;
-/// Maximum bytes of such a batch. A sort that spills holds four, and reserves 10 MiB for them.
+/// Maximum bytes of such a batch. A sort that spills holds four batches, and reserves 10 MiB for them.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
 /// How the rows of a load get into the order of the table.

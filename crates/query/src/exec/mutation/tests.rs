@@ -14,7 +14,8 @@ use taut_types::LogicalType;
 use crate::error::QueryError;
 use crate::plan::parameters::BindParameters;
 
-/// A context with three tables: the target of the mutations, `t` with the same rows, and `u`.
+/// A context with three tables: the target of the mutations with row ids, `t` with the same rows for the other parts of
+/// a statement, and `u`.
 fn context() -> SessionContext {
     let context = SessionContext::new();
     crate::plan::assignment_cast::register(&context);

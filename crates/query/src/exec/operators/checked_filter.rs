@@ -77,7 +77,8 @@ fn with_cancellation_check(filter: &JoinFilter, interrupt: &Interrupt) -> JoinFi
     JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }
 
-/// A condition without columns that holds for every pair.
+/// A condition without columns that holds for every pair, so that a join without a condition checks for cancellation
+/// too.
 fn always_true(interrupt: &Interrupt) -> JoinFilter {
     let condition = Arc::new(Literal::new(ScalarValue::Boolean(Some(true))));
     let condition = Arc::new(CheckedExpr { inner: condition, interrupt: interrupt.clone() });

@@ -3,7 +3,7 @@
 //! Such a join only needs to know whether a key occurs, but the engine's hash join visits every pair of rows with equal
 //! keys. With ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side
 //! there is at most one pair for each row of the other. If the join has a condition on pairs of rows, the columns that
-//! it reads belong to the key. A nested loop join has only such a condition.
+//! the condition reads belong to the key. A nested loop join has only such a condition, and no other keys.
 //!
 //! A set of bounded size holds the keys that were seen. A full set is emptied, so a key may pass again. If few rows of
 //! a sample are duplicates, the next batches pass unchecked.

@@ -4,8 +4,8 @@
 //! hashes the key and misses the cache. Therefore the build side of a join also collects its integer keys in a bitmap:
 //!
 //! ```text
-//!   keys 3, 4, 9 of a build side       bit  0 1 2 3 4 5 6 7 8 9      of 64 from `base` on
-//!                                           0 0 0 1 1 0 0 0 0 1
+//!   keys 3, 4, 9 of a build side       integer  3 4 5 6 7 8 9        the first bit stands for the least key, `base`
+//!                                      bit      1 1 0 0 0 0 1
 //! ```
 //!
 //! Scans check one bit instead of the lookup. Keys that are too sparse get no bitmap. A key of several columns has a

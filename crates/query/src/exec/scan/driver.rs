@@ -40,8 +40,8 @@ impl TimeSlice {
     pub const SCAN_ONLY: Self = Self(Duration::from_millis(2));
 }
 
-/// Time at which a partition yields next. Many morsels in a row may have no matching row. Yielding in between lets
-/// cancellation and other tasks of the thread proceed.
+/// Time at which a partition yields next. A partition may read many morsels without a matching row, and so return no
+/// batch for long. Yielding in between lets cancellation and other tasks of the thread proceed.
 pub(super) struct SlicePace {
     slice: TimeSlice,
     began: Instant,

@@ -31,8 +31,8 @@ pub(super) struct SegmentAddress {
 }
 
 /// Remaining morsels, in order. Partitions of a scan that share a queue take from it until it is empty, so that none is
-/// idle while another has much work. A partition holds several segments only after it has checked their indexes
-/// together; few of their rows match.
+/// idle while another has much work. A partition takes several segments only to check their indexes together. Those
+/// that it then holds are little work, because few of their rows match.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,

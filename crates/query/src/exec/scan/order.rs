@@ -28,8 +28,9 @@ impl SortedBlocks {
         Some(Self { runs: table.runs.iter().copied().zip(ends).map(|(start, end)| start..end).collect() })
     }
 
-    /// Splits the blocks among partitions of a scan, each in order, to be merged. Returns `None` if a partition would
-    /// have to hold several runs, or if there are too many runs to merge.
+    /// Splits the blocks among partitions of a scan. A partition gets one run, or a part of the only run, so that it
+    /// returns its rows in order. Returns `None` if a partition would have to read several runs, or if there are too
+    /// many runs to merge.
     pub fn partitions(&self, count: usize) -> Option<Vec<Range<usize>>> {
         match self.runs.as_slice() {
             [] => Some(vec![0..0; count]),

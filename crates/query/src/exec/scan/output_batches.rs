@@ -15,7 +15,7 @@ use datafusion::common::Result;
 use taut_block::{ArrayBuilder, SEGMENT_ROWS};
 use taut_types::LogicalType;
 
-/// Maximum rows of a batch that is copied together.
+/// Maximum rows of an output batch that is copied together from smaller batches.
 const COPIED_ROWS: usize = 8192;
 
 /// Output batches, in order.
@@ -33,7 +33,7 @@ pub(super) struct OutputBatches {
     batch_rows: usize,
     /// Copies small batches together. `None` without columns, where rows are only counted.
     coalescer: Option<BatchCoalescer>,
-    /// Maximum rows of a batch that is copied.
+    /// Maximum rows of a pushed batch that is copied. A larger one is an output batch itself.
     copied_max: usize,
     ready: VecDeque<RecordBatch>,
 }

@@ -6,10 +6,10 @@
 //! disjunction, the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists
 //! become an additional column predicate for indexes, zone maps and partitions.
 //!
-//! The dynamic filter of a join is a hint: the join checks the rows again. If its keys are integers, scans check a
-//! bitmap of the keys instead of its hash table. The engine's filter compares floating point bit by bit, but in SQL the
-//! two zeros are one number. Therefore a hint on floating point is used only as far as it becomes column predicates.
-//! The filter of a sort needs no such exception: the sort itself also compares bit by bit.
+//! The dynamic filter of a join is a hint: the join checks the rows again. If the keys of the join are integers, scans
+//! check a bitmap of them instead of the join's hash table. The engine's filter compares floating point bit by bit, but
+//! in SQL the two zeros are one number. Therefore only those parts of a hint on floating point are used that become
+//! column predicates. The filter of a sort needs no such exception: the sort itself also compares bit by bit.
 //!
 //! A sort with nulls first pushes down `c IS NULL OR ...`. It becomes a row predicate, with a column predicate that
 //! replaces it in rows where `c` is not null.

@@ -295,8 +295,9 @@ impl DataSource for ScanSource {
             let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
-        // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort above
-        // the scan would filter the rows itself, and would compare floating point bit by bit (see `predicate.rs`).
+        // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort between
+        // the scan and a join would apply the filter of the join itself, and compare floating point bit by bit. Scans
+        // do not do this: see `predicate.rs`.
         let pushed = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
         if pushed.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
             const FILTER_SELECTIVITY: f64 = 0.2;

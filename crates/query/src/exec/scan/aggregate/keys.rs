@@ -8,8 +8,8 @@
 //!
 //! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small index. When an
 //! index first occurs, the values of its group are looked up in the hash table of the partition. This happens once per
-//! segment and group, or only once if all keys are numbers in small ranges in the whole table. In other segments each
-//! row is looked up.
+//! segment and group. If all keys are numbers in small ranges in the whole table, segments share one table of indexes,
+//! and it happens once per group. In other segments each row is looked up.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -116,7 +116,8 @@ pub struct PartitionGroups {
 }
 
 impl PartitionGroups {
-    /// Starts without groups. `table_mappings` must hold for all segments, if given.
+    /// Starts without groups. `table_mappings` are the conversions of the keys for the whole table, if there are any.
+    /// Rows of a segment whose numbers are outside of these ranges are looked up by hash.
     pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, table_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
         let (segment_groups, table_groups) = (Vec::new(), Vec::new());
