@@ -125,8 +125,8 @@ impl Changes {
         }
     }
 
-    /// Like [`Changes::commit`], for the last change of a statement: unless the statement is already cancelled, it
-    /// cannot be cancelled any more.
+    /// Like [`Changes::commit`], for the last change of a statement. Fails if the statement is already cancelled.
+    /// Otherwise it cannot be cancelled any more.
     ///
     /// # Errors
     /// If the statement is cancelled, `change` returns an error, or the log cannot be written. Nothing has changed

@@ -151,7 +151,8 @@ fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     (ordinals.into_iter().map(|ordinal| Arc::clone(&table.blocks[ordinal])).collect(), order)
 }
 
-/// Maximum rows of a table for which any load may choose the boundaries, which reads the values of all rows.
+/// Maximum rows of a table for which any load may choose the boundaries. To choose them, a load reads the values of all
+/// rows.
 const SAMPLED_TABLE_ROWS_MAX: u64 = 1 << 20;
 /// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
 const NEWEST_RUN_SHARE: u64 = 8;
@@ -160,12 +161,12 @@ const NEWEST_RUN_SHARE: u64 = 8;
 /// or if reading the values is not worth it.
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
-    // Otherwise reading the values is not worth it.
+    // With fewer distinct values and rows than these, boundaries are hardly ever final: the values are not read.
     let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= final_boundary_rows(by);
     if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
         return Ok(false);
     }
-    // Otherwise each of many small loads would read the values of all rows.
+    // Without this check, each of many small loads would read the values of all rows.
     let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
     if table.rows() > SAMPLED_TABLE_ROWS_MAX && newest_run < table.rows() / NEWEST_RUN_SHARE {
         return Ok(false);

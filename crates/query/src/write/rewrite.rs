@@ -7,9 +7,9 @@
 //!
 //! If a block differs from the design only in its indexes, everything else in it is copied unchanged.
 //!
-//! A new sort order cannot be applied block by block: the whole table is sorted, spilling to disk, and replaced at
-//! once. The same holds for new partitions: see `repartition.rs`. All other rewrites keep the rows of a block in its
-//! partition.
+//! A new sort order cannot be applied block by block: the whole table is sorted, spilling to disk, and replaced in one
+//! commit. New partitions also replace the whole table: see `repartition.rs`. All other rewrites keep the rows of a
+//! block in its partition.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use crate::runtime::progress::ProgressCounter;
 use crate::write::changes::Changes;
 use crate::write::live::{live_rows, old_rows};
 
-/// Minimum plain bytes of old blocks in a step: as many as a block of automatic size may have.
+/// Minimum plain bytes of old blocks in a step: the maximum of a block of automatic size, which only a block with wide
+/// rows reaches.
 const STEP_BYTES: u64 = 256 << 20;
 
 /// Sets the design of a table and rewrites the blocks that do not have it yet, keeping the order of rows. Returns the

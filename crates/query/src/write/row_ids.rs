@@ -1,5 +1,6 @@
-//! Row ids of rows that move to other blocks. The old row ids are an additional last column in the stream, which is not
-//! stored in the block. The store uses the ids to find the new position of a row that is changed concurrently.
+//! Row ids of rows that move to other blocks. In the stream of rows, the old row ids are an additional last column. The
+//! block does not store this column. The store uses the ids to find the new position of a row that is changed
+//! concurrently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
