@@ -120,7 +120,7 @@ impl Mover {
             let begun = thread::begin(shared, store, self.engine.context());
             match begun {
                 Ok(thread) => *self.thread.lock() = Some(thread),
-                // Without the thread, commits do its work when they must.
+                // Without the thread, commits run compactions once the limits of backpressure are exceeded.
                 Err(error) => self.shared.status.lock().end_failed(None, Duration::ZERO, Some(error.to_string())),
             }
         }

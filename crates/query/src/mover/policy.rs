@@ -170,8 +170,8 @@ impl MergeInput {
 }
 
 /// Number of inputs, from the first on, that are worth merging: the largest number within the limits of a compaction.
-/// There must be enough inputs, and none may be large, so that each merge multiplies the size of the input that holds a
-/// given row.
+/// There must be enough inputs, and the result must be at least `merge_inputs / 2` times as large as each input. A row
+/// then takes part in few merges.
 fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);

@@ -33,7 +33,7 @@ impl Cancellation {
     {
         self.is_committing.store(true, Ordering::SeqCst);
         let result = match self.token.is_cancelled() {
-            // The caller that cancelled the statement may have missed the flag.
+            // The caller that cancelled the statement may have read `is_committing` before it was set.
             true => Err(QueryError::Cancelled),
             false => commit().map_err(QueryError::from),
         };

@@ -20,7 +20,7 @@ const SPILLING_BYTES_MIN: usize = 4 << 20;
 ///
 /// The others leave [`SPILLING_BYTES_MIN`] to each running operator that can spill, at most an eighth of the memory.
 /// Without it, the merge of one partition could take all memory while another partition is still sorting, and a sort
-/// needs at least one batch. Much more would make merges read their runs in several passes.
+/// needs at least one batch. If they left much more, merges would have to read their runs in several passes.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 /// Minimum working time before a rest. Shorter working times are added up.
 const WORK_TIME_MIN: Duration = Duration::from_millis(10);
-/// Interval at which a rest checks whether a task has begun to wait.
+/// Interval at which a rest checks whether the work has become urgent.
 const REST_STEP: Duration = Duration::from_millis(5);
 
 /// Rests for as long as work has taken. Skips the rest while the work is urgent.

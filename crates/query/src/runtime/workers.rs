@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A thread that is woken may be queued behind the thread that wakes it, while another processor is idle. Linux moves
-//! it when it next balances its queues, milliseconds later. Most short queries have finished by then. So a thread that
-//! starts to compute moves the workers that are queued behind it.
+//! the woken thread when it next balances its queues, milliseconds later. Most short queries have finished by then. So
+//! a thread that starts to compute moves the workers that are queued behind it.
 
 use parking_lot::Mutex;
 
@@ -153,7 +153,8 @@ mod tests {
         });
     }
 
-    /// Can fail only with three or more processors: a worker that may use only one is left alone.
+    /// Can fail only with three or more processors. With two, the temporary affinity of a worker has one processor, and
+    /// other threads leave such a worker alone.
     #[test]
     fn concurrent_migrations_keep_the_affinity_of_a_worker() {
         let usable = usable_processors();
