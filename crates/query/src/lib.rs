@@ -10,7 +10,7 @@
 //! constraints   declarations, check conditions, defaults
 //! expressions   arithmetic and types of expressions, options of the parser
 //! runtime       memory, threads, spill files, progress, cancellation
-//! error         errors; sqlstate gives each its SQLSTATE
+//! error         errors; the SQLSTATE of each is in sqlstate.rs
 //! ```
 //!
 //! A folder imports only folders below it. `tests/structure.py` checks this.

@@ -51,7 +51,7 @@ pub struct StatementCatalog {
     pub reads: Option<Arc<StatementReads>>,
     /// Whether the visible rows obey keys and foreign keys, so that plans may rely on them.
     pub are_keys_valid: bool,
-    /// When the transaction began that a statement has opened: its `now()`.
+    /// Start of the transaction in progress, which `now()` returns. `None` if no transaction is in progress.
     pub transaction_start: Option<DateTime<Utc>>,
     /// Interrupt that cancels the statement.
     pub interrupt: Interrupt,

@@ -274,7 +274,7 @@ fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constrai
             true => parent_constraints.referenced_by.insert(table),
             false => parent_constraints.referenced_by.remove(&table),
         };
-        // Set even if its value is the same: the rows of the referenced table must not change concurrently.
+        // Set even if the value stays the same: the commit then fails if rows of the referenced table have changed.
         edit.set_constraints(parent, parent_constraints)
     };
     for parent in old.iter().filter(|parent| !new.contains(parent)) {

@@ -385,7 +385,7 @@ impl QuerySession {
         let plan = statement_to_plan(&state, &engine_query(query.query)).await?;
         // This plan is not run.
         withdraw_reads(&state);
-        // Not recorded as uncacheable: with other values, all parameters may have types.
+        // Not recorded as uncacheable: other values may determine the types of all parameters.
         let Some(typed) = TypedPlan::infer(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = PlannedDml { query: typed, outputs, assigned, insert_parameters, is_deletion, returning };

@@ -174,6 +174,7 @@ struct RemovedKeys<'a> {
     table: &'a Arc<Table>,
     child: &'a Arc<Table>,
     key: &'a ForeignKey,
+    /// Whether the rows are updated. False if they are deleted.
     is_replaced: bool,
 }
 
@@ -205,7 +206,7 @@ fn set_null(
     Ok(())
 }
 
-/// Checks that no two rows share a key of the new rows.
+/// Checks that each key of the new rows belongs to only one row of the table.
 async fn check_unique(transaction: &Transaction, table: &Table, key: &UniqueKey, rows: &RecordBatch) -> Result<()> {
     for keys in chunks(&key_columns(rows, &key.columns)) {
         transaction.lock_keys(table.id, &non_null_hashes(&keys), KeyMode::Exclusive).await?;
@@ -317,7 +318,7 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
     })
 }
 
-/// Formats a key for a message: `(a, b) = (1, x)`.
+/// Formats a key for a message: `(a, b)=(1, x)`.
 pub(super) fn format_key(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], ordinal: u32) -> Result<String> {
     let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
     let row = UInt32Array::from(vec![ordinal]);

@@ -14,7 +14,7 @@ use crate::write::rewrite::finish_rewrite;
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 100;
-/// Pause before the second attempt, and how much longer it is before each later one.
+/// Pause before the second attempt. Each later pause is longer than the one before by this.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
 /// changes may add more.
@@ -87,7 +87,7 @@ impl QuerySession {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            // Otherwise a page that still grows would never be compacted.
+            // Stops pages from growing: a compaction fails if one of its pages has grown meanwhile.
             self.store.close_pages();
             if attempts > 1 {
                 // Commits that are under way still append to the closed pages.

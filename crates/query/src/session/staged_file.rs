@@ -8,7 +8,7 @@
 //!   .taut-copy-4711-0/              locked while process 4711 writes to it
 //!   .taut-copy-4711-0/sales.csv     the new file
 //!
-//!   sales/                          the target: a directory, also of partitions
+//!   sales/                          the target: a directory of files, or of one directory per partition
 //!   .taut-copy-4711-1/sales/        the new files, which become files of the target
 //! ```
 //!

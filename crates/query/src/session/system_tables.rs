@@ -1,5 +1,5 @@
-//! System tables: the schema `taut`. Each has a file of its own, with its declaration and its rows.
-//! `information_schema`, completion and the reference follow from the declarations.
+//! System tables: the schema `taut`. Each has a file of its own, with its declaration and its rows. The declarations
+//! are also the source of `information_schema`, of completion in the shell, and of docs/reference/system-tables.md.
 
 mod blocks;
 mod columns;
