@@ -1,10 +1,12 @@
 //! Assigns rows to partitions, and finds the partitions whose rows may pass a predicate.
 //!
 //! ```text
-//!   range(c, n)   partition 0   c < b0      partition 1   b0 <= c < b1     ...   partition k   b(k-1) <= c      k < n
+//!   range(c, n)   partition 0   c < b0      partition 1   b0 <= c < b1     ...   partition k   b(k-1) <= c
 //!   hash(c, n)    partition XXH3(datum of c) mod n
 //!   both          partition n   c is null
 //! ```
+//!
+//! The last range partition is `k`, at most `n - 1`: there are fewer than `n` if too few values differ.
 //!
 //! Values are compared and hashed as [`Datum`], so that the partition of a value does not depend on how a block stores
 //! it.
@@ -60,7 +62,8 @@ impl Partitioning {
         let mut boundaries: Vec<Datum> = Vec::new();
         let least = sample.first()?;
         let quantiles = (1..design.count as usize).map(|quantile| quantile * sample.len() / design.count as usize);
-        // If most values equal the least one, all quantiles may equal it too.
+        // If most values equal the least one, all quantiles may equal it too. The first greater value is then the only
+        // boundary.
         let second = (design.count > 1).then(|| sample.partition_point(|datum| datum == least));
         for index in quantiles.chain(second) {
             let Some(quantile) = sample.get(index).filter(|_| boundaries.is_empty() || Some(index) != second) else {

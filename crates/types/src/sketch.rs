@@ -26,6 +26,7 @@ impl DistinctSketch {
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let register = (hash >> 56) as usize;
+        // The bit that is set bounds the rank if the other 56 bits of the hash are zero.
         let rank = ((hash << 8) | 0x80).leading_zeros() as u8 + 1;
         self.registers[register] = self.registers[register].max(rank);
     }

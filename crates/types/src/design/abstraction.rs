@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::{Column, LogicalType, Schema};
 
+    /// For each column group of a design: the positions of the columns that may become levels, and whether they must.
     fn positions(options: &[(&str, &str)]) -> Vec<(Vec<usize>, bool)> {
         let column = |name| Column::new(name, LogicalType::Integer, false);
         let schema = Schema::new(["a", "b", "c", "d"].map(column).to_vec()).unwrap();

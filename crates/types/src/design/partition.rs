@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ColumnIndex;
 
-/// Maximum number of partitions of a table. A load buffers at most 256 MiB of rows until the blocks of their partitions
-/// are full. It then writes the block of the fullest partition. With more partitions than this, such a block could be
-/// about as small as [`crate::BLOCK_BYTES_MIN`].
+/// Maximum number of partitions of a table. A load buffers rows by partition, at most 256 MiB in all. At that limit, it
+/// writes the block of the fullest partition before the block is full. With 1,024 partitions, this block has at least
+/// about 256 KiB. With twice as many, it could be as small as [`crate::BLOCK_BYTES_MIN`].
 pub const PARTITIONS_MAX: u32 = 1024;
 
 /// How rows are divided into partitions by one column. Each block holds rows of one partition.
