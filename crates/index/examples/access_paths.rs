@@ -13,7 +13,7 @@ const ROWS: u32 = 65_536;
 const ZONE_ROWS: u32 = 1_024;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Sixteen rows in a row have the same number. Odd numbers do not occur.
+    // Each number occurs in sixteen consecutive rows. Odd numbers do not occur.
     let numbers: Vec<u64> = (0..u64::from(ROWS)).map(|row| row / 16 * 2).collect();
 
     let datum = |number: u64| Datum::Number(number.into());

@@ -1,4 +1,4 @@
-//! Bloom filters, which tell keys that can occur in a segment from keys that cannot.
+//! Bloom filters: each excludes keys that do not occur in a segment.
 //!
 //! Blocked filters (Putze, Sanders, Singler, 2007) in the form of Apache Parquet. A key has one block of 256 bits, and
 //! one bit in each of the eight words of that block. A lookup therefore reads one cache line.

@@ -10,11 +10,12 @@
 //! 4       4                entries     K distinct keys, 1 ..= N
 //! 8       1                key_bytes   2, 4 or 8: the narrowest that holds the greatest key
 //! 9       55               zero
-//! 64      64 per node      levels      root first, leaves last: keys; the last node is padded with the greatest number
+//! 64      64 per node      levels      root first, leaves last: keys
 //!         K * 2            lasts       u16 each: the position in `rows` of the last row of each key; absent if K = N
 //!         N * 2            rows        u16 each: all rows, by key and then by row
 //!
-//! a leaf holds keys; a node above the leaves holds the greatest key below each child
+//! a leaf holds keys; a node above the leaves holds the greatest key below each child; the last node of each level is
+//! padded with the greatest number of `key_bytes` bytes
 //! ```
 //!
 //! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The caller
@@ -165,7 +166,7 @@ impl CsbTree {
             }
             levels.lower_bounds(&keys[..2 * ranges.len()], &mut entries);
             for ((low, high), [first, end]) in ranges.iter().zip(entries.as_chunks::<2>().0) {
-                // Keys are distinct, so the next entry is greater.
+                // A single key has at most one entry, because the keys of entries are distinct.
                 let is_first = || levels.key(*first).is_some_and(|key| K::try_from(*low).is_ok_and(|low| low == key));
                 let end = if low == high { first + usize::from(is_first()) } else { *end };
                 // Both fit 32 bits: positions among at most 2^16 rows. The range is empty if `low > high`, or if
