@@ -43,8 +43,8 @@ struct Ring {
 #[derive(Debug)]
 pub(crate) struct CachedSections {
     slots: Box<[Mutex<Option<Buffer>>]>,
-    /// Whether each slot was read since the hand last passed it. Stored apart from the slots, because two slots fill a
-    /// cache line.
+    /// Whether each slot was read since the hand last passed it. Stored apart from the slots, so that a slot stays
+    /// small enough for two in a cache line.
     was_read: Box<[AtomicBool]>,
     /// Extremes of sections in slots. Lock order: a slot before this.
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
@@ -162,8 +162,8 @@ impl Ring {
     /// Moves the hand to a section that was not read since it last passed, and evicts it. Returns the bytes freed, or
     /// `None` if no block holds a section.
     fn evict_one(&mut self) -> Option<usize> {
-        // At most two rounds: if all sections were read, the first round only clears their flags. Three more steps,
-        // because the hand may start in the middle of a block, and passes the end of the list.
+        // At most two rounds: if all sections were read, the first round only clears their flags. One more step because
+        // the hand may start in the middle of a block, and two because it passes the end of the list in each round.
         for _ in 0..2 * self.blocks.len() + 3 {
             let Some(block) = self.blocks.get(self.hand.0) else {
                 self.hand = (0, 0);

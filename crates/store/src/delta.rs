@@ -42,7 +42,7 @@ pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 const OPEN_ROWS_MAX: usize = 4_096;
 /// Minimum number of rows, inserted at once, that get a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
-/// Buffer bytes of a column that is nearly empty.
+/// Bytes per column by which the buffers of a small page may exceed twice its values. Larger buffers are not kept.
 const SMALL_BUFFERS: usize = 1_024;
 /// Bytes of a string view, without the bytes of long strings.
 const VIEW_BYTES: usize = size_of::<u128>();
@@ -349,7 +349,8 @@ impl Delta {
                     return Err(Misplaced);
                 }
                 // Growable columns are made only when more rows are appended, because most pages of transactions hold
-                // the rows of one statement. The exception: a few rows may be slices of much larger buffers.
+                // the rows of one statement. The exception: a few rows that are slices of much larger buffers are
+                // copied to growable columns, so that the page does not keep these buffers in memory.
                 let allowance = SMALL_BUFFERS * rows.num_columns();
                 let is_small = rows.num_rows() < OWN_PAGE_ROWS;
                 let content = if is_small && rows.get_array_memory_size() > 2 * approximate_bytes(rows) + allowance {

@@ -169,8 +169,8 @@ impl<'a> KeySearch<'a> {
         }
         for segment in remaining {
             let mut reader = self.table.open_segment(&open, segment);
-            // Even if the block estimates that a scan is cheaper: few rows have one of the keys, and the estimate is
-            // too low for comparisons with a long list of values.
+            // Indexes are used even if the block estimates that a scan is cheaper. Few rows have one of the keys, and
+            // the estimate of a scan is too low for comparisons with a long list of values.
             reader.always_use_indexes();
             let selection = reader.filter(predicate, &mut report).map_err(|error| open.locate(error))?;
             if selection.is_empty() {

@@ -171,7 +171,7 @@ impl LockTable {
                 next = self.waits_for.get(&waiting).copied();
             }
         }
-        // The locks of a transaction are released when it ends.
+        // A transaction that has ended holds no lock any more.
         let running = holders.iter().find_map(|holder| Some((*holder, self.running.get(holder)?)));
         let Some((holder, running)) = running else { return Ok(()) };
         let ended = Ended(Arc::clone(&running.end));

@@ -89,7 +89,8 @@ pub(crate) struct Commits {
     pub log: Option<Arc<Log>>,
     /// Whether this process has begun a timeline: its first commit is in the log.
     has_timeline: bool,
-    /// Blocks of commits whose outcome is uncertain. Their files must stay until the database is opened again.
+    /// Blocks of commits whose outcome is uncertain. Their files must stay until the log restarts, or the database is
+    /// opened again.
     uncertain: Vec<Arc<BlockFile>>,
     /// Bytes of log that were replayed when the database was opened. The next checkpoint removes them.
     pub replayed_bytes: u64,
@@ -357,6 +358,7 @@ impl Store {
                 drop(published);
                 Ok(())
             }
+            // The log failed after this commit was flushed, and the commit is visible already.
             (None, Err(_)) if flushed.is_ok() && self.snapshot().version >= position.sequence() => Ok(()),
             (None, Err(cause)) => Err(CommitError::Uncertain { cause }),
         }

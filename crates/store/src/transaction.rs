@@ -126,9 +126,9 @@ impl TransactionChanges {
     }
 }
 
-/// Foreign rows that a transaction deleted, by their row ids in `newest_table`. Foreign rows are all
-/// rows in blocks, and those in pages of other transactions. `own_table` is the transaction's version of the table.
-/// Returns an error if the rows cannot be deleted in `newest_table`.
+/// Foreign rows that a transaction deleted, by their row ids in `newest_table`. Foreign rows are all rows in blocks,
+/// and those in pages of other transactions. `own_table` is the transaction's version of the table. Returns an error if
+/// the rows cannot be deleted in `newest_table`.
 fn foreign_rows(
     own_table: &Table,
     newest_table: &Table,

@@ -130,7 +130,8 @@ impl Store {
             if with_log {
                 return Err(BackupError::ReadOnly);
             }
-            // A commit after this state has a later time, even if another process has made it already.
+            // Not the current time: another process may already have made the next commit, and the time of that commit
+            // must be later than the time of this state.
             let mut commits = inner.commits.lock();
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
             // A refresh replaces `newest` and `last_time` together under this lock.

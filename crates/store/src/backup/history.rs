@@ -18,6 +18,8 @@ impl Store {
             // A process that only reads may show an earlier commit than the last backup.
             let is_later = manifest.commit > snapshot.version && !self.is_read_only();
             let own_timeline = snapshot.timelines.of_version(manifest.commit.min(snapshot.version));
+            // A timeline that begins after the version of the snapshot is unknown to the snapshot, so it is not
+            // compared.
             let is_other_timeline = match (manifest.timeline, own_timeline) {
                 (Some(backup_timeline), Some(own_timeline)) => {
                     backup_timeline != own_timeline && backup_timeline.0 <= snapshot.version

@@ -349,6 +349,6 @@ pub(super) struct RestoreState {
     pub(super) edit: CatalogEdit,
     /// Number of replayed commits.
     commits: u64,
-    /// Time of the last of them, or of the backup.
+    /// Time of the last replayed commit that has one, or of the backup.
     time: i64,
 }

@@ -150,6 +150,7 @@ mod tests {
     use super::*;
     use taut_types::{Column, ColumnStatistics, LogicalType};
 
+    /// Checks a valid catalog file after a change of its JSON.
     fn file(change: impl FnOnce(&mut serde_json::Value)) -> Result<(), String> {
         let schema = Schema::new(vec![Column::new("a", LogicalType::Date, true)]).unwrap();
         let statistics = vec![ColumnStatistics { rows: 5, ..ColumnStatistics::empty() }];

@@ -27,14 +27,14 @@ pub struct Constraints {
     /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
-    /// The tables with a foreign key to this one, itself included. A change of rows of this table finds those keys with
-    /// it. Adding a foreign key changes this list, so it conflicts with a concurrent change of the referenced table,
-    /// whose transaction does not know of the foreign key.
+    /// The tables with a foreign key to this one, perhaps this table itself. A statement that changes rows of this
+    /// table uses the list to find these foreign keys. Adding a foreign key changes the list. So it conflicts with a
+    /// concurrent transaction that changes rows of this table and does not know of the new foreign key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
 }
 
-/// A set of columns whose values are distinct in all rows, except rows with a null in them.
+/// A set of columns whose values are distinct in all rows without a null in these columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UniqueKey {

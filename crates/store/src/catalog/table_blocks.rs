@@ -118,8 +118,8 @@ fn remove_old_rows(
     let deleted: u64 =
         old.containers().filter_map(|container| table.delta.deleted(container)).map(|rows| rows.count()).sum();
     let found = total_rows(new.iter().map(NewBlock::entry));
-    // The log does not record how many of the deleted rows were left out, and how many were then deleted in the new
-    // blocks.
+    // The log does not record how many of the deleted rows the new blocks leave out. In a replay, this count is the
+    // difference between the rows of the old and of the new blocks.
     let left_out = old.left_out_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
     expected = expected.saturating_sub(left_out);
     let differ = |found| Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
@@ -229,8 +229,8 @@ fn assign_partitions(table: &mut Table, blocks: &[NewBlock]) -> Vec<BlockPartiti
     blocks.iter().map(of_block).collect()
 }
 
-/// Whether a block continues the run of the one before it. Assumes that the rows of each partition were written in
-/// order.
+/// Whether a block continues the run of the one before it. It does if both were written for the same partition, or both
+/// for none. Assumes that the rows of each partition were written in order.
 fn continues_run(table: &Table, before: &BlockPartition, next: &BlockPartition) -> bool {
     match (&table.partitions, before.partition, next.partition) {
         _ if before.written_for == next.written_for => true,

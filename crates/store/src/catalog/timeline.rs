@@ -9,7 +9,8 @@
 //!   a copy       1  2  3 | 4  5 | 6  7            version 6 has another time
 //! ```
 //!
-//! So two databases with the same id have the same commits up to a version if that version is in the same timeline.
+//! So two databases with the same id have the same commits up to a version if that version is in the same timeline in
+//! both.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -207,7 +207,7 @@ fn remove_staged(staging_path: &Path, name: &str) {
 /// reader reads few zeros.
 const EXTENSION_STEP: u64 = 1 << 20;
 
-/// The lock of a directory without a lock file. Held until it is closed.
+/// The lock of a directory without a lock file. Held until the open directory is closed.
 #[derive(Debug)]
 struct DirectoryOnlyLock(#[expect(dead_code, reason = "closing it unlocks it")] Option<File>);
 
@@ -321,7 +321,7 @@ fn process_with_lock(path: &Path) -> Option<u32> {
         // 1: FLOCK  ADVISORY  WRITE 4711 08:01:131075 0 EOF
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, process, file, ..] = fields[..] else { return None };
-        // With layered file systems, this is the device of the layer below, so it is not compared.
+        // On layered file systems, the device in this line is that of the layer below, so it is not compared.
         if file.ends_with(&inode) { process.parse().ok() } else { None }
     })
 }

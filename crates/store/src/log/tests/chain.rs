@@ -97,7 +97,7 @@ fn after_a_crash_in_a_switch_of_files_no_acknowledged_record_is_lost_unnoticed()
 fn switch_file(disk: &SimulatedDisk, log: Log, operation: &str, at: u64) -> u64 {
     let log = match operation {
         "resume" => {
-            // Written, but not known to be durable, so it is carried over.
+            // This record is written but not known to be durable, so the next file carries it over.
             let position = append(&log, 0).unwrap();
             log.flush(position, Durability::Written).unwrap();
             drop(log);

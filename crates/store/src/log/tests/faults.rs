@@ -105,8 +105,9 @@ fn a_log_whose_file_cannot_be_extended_can_continue_in_another() {
         let disk = new_disk();
         let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
         (0..2).for_each(|_| append_synced(&log, 0));
+        // The simulated disk lists changes of a file under the name with which the file was created.
         disk.set_fault(Some(Fault::FailEvery { change: "extend log/0000000000000001.log.new", has_effect }));
-        // These fit without an extension.
+        // These records fit without an extension.
         (0..2).for_each(|_| append_synced(&log, 0));
         let position = append(&log, 0).unwrap();
         append(&log, 0).unwrap();
