@@ -34,7 +34,8 @@ fn assert_refused(store: &Store, backups: &SimulatedDisk, context: &str) {
 
 #[test]
 fn diverged_copies_are_not_mixed_in_a_directory() {
-    // The copy is made of a database that is closed, or that is open. Its commits are in the log, or in the catalog.
+    // `is_open`: the database is not closed before the copy is made, so the commits so far are in its log, not in its
+    // catalog. `is_closed_after`: both are closed before they are backed up, so their later commits are in the catalog.
     for (is_open, is_closed_after) in [(false, true), (true, true), (false, false), (true, false)] {
         // Commits of the database and of its copy.
         for (commits, of_copy) in [(1, 1), (1, 2), (2, 1), (3, 5)] {
@@ -96,7 +97,7 @@ fn backups_of_a_copy_without_commits_of_its_own_belong_to_the_database() {
     let store = open(&copy).unwrap();
     change_rows(&store, "t", &[100], &[]).unwrap();
     back_up(&store, &backups, WITHOUT_LOG).unwrap();
-    // From here on, the database that the copy was made of is another one.
+    // The backups now hold a commit of the copy, so backups of the original database are refused.
     let before = open(&disk).unwrap();
     assert_refused(&before, &backups, "an earlier state");
     change_rows(&before, "t", &[200], &[]).unwrap();

@@ -190,7 +190,8 @@ fn a_failing_or_full_disk_fails_only_the_backup() {
             let taken = back_up(store, backups, WITH_LOG);
             let context = format!("{:?}: {:?}", fault(at), taken.as_ref().err().map(ToString::to_string));
             backups.set_fault(None);
-            // A failed cleanup does not fail the backup, so a fault may have no effect.
+            // A failed cleanup does not fail the backup. So one backup that succeeds does not mean that `at` is past
+            // the last change, but four in a row do.
             in_a_row = if taken.is_ok() { in_a_row + 1 } else { 0 };
             let complete = if taken.is_ok() { vec![1, 2, 3] } else { vec![1, 2] };
             life.check(backups, &complete, &context);

@@ -25,7 +25,8 @@ fn states(steps: &[Step]) -> Vec<State> {
     states
 }
 
-/// Opens the database, which must be in one of the `possible` states and have no leftover files. Returns the state.
+/// Opens the database, which must be in one of the `possible` states and have no leftover files. `possible` and the
+/// result are indexes in `states`.
 fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
     let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = (contents(&store).unwrap_or_else(|error| panic!("{context}: {error}")), layouts(&store));

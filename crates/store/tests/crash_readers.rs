@@ -31,7 +31,8 @@ struct Run {
     acknowledged: u64,
     /// Living readers.
     readers: Vec<Store>,
-    /// The writer. It must be forgotten, not dropped, because its process ended without warning.
+    /// The writer. It is kept until the checks are done: dropping it would close the database, but its process ended
+    /// without warning.
     writer: Option<Store>,
     has_killed_readers: bool,
 }

@@ -32,7 +32,8 @@ fn run(fault: Fault) -> bool {
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
         }
-        // A fault may also hit work after the step has certainly succeeded, or a read of this check.
+        // A fault may also hit work after the step has certainly succeeded, or a read of this check. A read
+        // fails only once, so the contents are read again.
         let found = contents(&store).or_else(|_| contents(&store));
         assert_eq!(found.unwrap(), step.after, "{context}");
         before = step.after;

@@ -254,13 +254,14 @@ pub fn assert_tidy(store: &Store, disk: &SimulatedDisk, context: &str) {
     assert_eq!(found, expected, "{context}: {:?}", disk.list("blocks"));
 }
 
-/// One step of a small database, and its contents after it.
+/// One of a fixed sequence of steps, and the contents of the database after it.
 pub struct Step {
     pub name: &'static str,
     pub run: fn(&Store) -> Result<(), Failure>,
     pub after: Contents,
 }
 
+/// The fixed sequence of steps: a table is created, loaded, rewritten and dropped, and another one is loaded.
 pub fn steps() -> Vec<Step> {
     fn one() -> Vec<i64> {
         (0..2_500).collect()
@@ -313,7 +314,7 @@ pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
     snapshot.tables().map(layouts).collect()
 }
 
-/// Runs one step of a history whose contents depend only on the catalog version.
+/// Runs one step, which the catalog version determines. So [`check`] can compute the contents after these steps.
 pub fn step(store: &Store) -> Result<(), Failure> {
     let version = store.snapshot().version() as i64;
     let rows: Vec<i64> = (version * 10..version * 10 + 3).collect();

@@ -127,8 +127,8 @@ fn replace_and_insert(
             std::thread::yield_now();
         }
         let inserting = scope.spawn(|| transaction.commit(synchronous));
-        // The insert has to wait, which the test cannot observe. But a power loss at this point leaves all needed
-        // files.
+        // The insert has to wait. The test cannot observe that, but checks that a power loss at this point leaves all
+        // needed files.
         for seed in 0..60 {
             assert_opens(&gated.disk, seed, synchronous);
         }

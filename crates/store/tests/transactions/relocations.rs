@@ -304,6 +304,7 @@ fn a_failed_relocation_hides_no_row() {
 
 #[test]
 fn serializable_transactions_fail_if_rows_change_but_not_if_they_are_relocated() {
+    /// Name of a change, whether a transaction that has read the table can commit after it, and the change.
     type Change<'a> = (&'a str, bool, Box<dyn Fn(&Store, Relocation) + 'a>);
     let changes: [Change<'_>; 7] = [
         ("nothing", true, Box::new(|_, _| ())),
