@@ -50,7 +50,8 @@ impl Inner {
             (Arc::clone(&commits.newest), number)
         };
         write_catalog(&self.directory, &catalog, number)?;
-        // A backup that begins meanwhile waits for the checkpoint before it requests log files.
+        // A backup that begins meanwhile waits for the checkpoint before it requests log files, so it requests none
+        // that are removed here.
         let retained = self.commits.lock().retention.as_ref().map(|retention| retention.file.first_log);
         remove_files_before(&self.directory, number, retained)?;
         self.directory.remove_released_files();

@@ -40,7 +40,7 @@ pub use row_sets::{DeletedRows, RowSet};
 pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 /// Maximum rows of an open page.
 const OPEN_ROWS_MAX: usize = 4_096;
-/// Minimum number of rows, inserted at once, that get a page of their own.
+/// Minimum number of rows, inserted by one call, that get a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
 /// Bytes per column by which the buffers of a small page may exceed twice its values. Larger buffers are not kept.
 const SMALL_BUFFERS: usize = 1_024;
@@ -120,7 +120,7 @@ pub struct DeltaPage {
 /// Rows of a delta page, in memory.
 #[derive(Clone, Debug)]
 enum PageContent {
-    /// Rows that were inserted at once, with none appended since.
+    /// Rows that were inserted by one call, with none appended since.
     Closed(RecordBatch),
     Open(Arc<OpenPage>),
 }

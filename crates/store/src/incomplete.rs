@@ -98,7 +98,8 @@ fn create_incomplete_file(disk: &dyn Disk) -> Result<(), NotStarted> {
             Ok(created.map_err(|source| file_error(disk, "create", ROOT, source))?)
         }
         TargetState::Empty => {
-            // Without this lock, a process that creates a database here at the same time would find the file in it.
+            // Without this lock, another process could create a database here at the same time, and the file would be
+            // in that database.
             let lock = disk.lock_without_writing(LOCK).map_err(|source| file_error(disk, "lock", ROOT, source))?;
             let _lock = lock.ok_or(NotStarted::Exists)?;
             match check_target(disk)? {

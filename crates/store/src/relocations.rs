@@ -141,7 +141,7 @@ impl RelocationsSince {
     }
 
     /// Row ids of some rows in another version of their table. Returns `None` if that version lacks one of the rows.
-    /// The list may also contain relocations after that version.
+    /// The list may also contain relocations after that version, which are not applied.
     pub fn row_ids_in(&self, table: &Table, mut rows: RowSet) -> Option<RowSet> {
         let all_exist = |rows: &RowSet| rows.segments().all(|(container, ..)| table.has_container(container));
         for relocations in self.of_table(table.id) {

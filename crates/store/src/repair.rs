@@ -219,7 +219,8 @@ pub enum RepairError {
         /// The damage of the catalog.
         error: OpenError,
     },
-    /// A file of the damaged database cannot be read, although it may be intact. Its rows would be lost without need.
+    /// A file of the damaged database cannot be read, although it may be intact. A repair without it would lose its
+    /// rows without need.
     #[error("{0}; the file may be intact, so the repair stops: make it readable, and repair again")]
     Unreadable(FileError),
     /// The directory of the new database is not empty.

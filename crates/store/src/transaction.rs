@@ -47,7 +47,7 @@ struct Preview {
     preview: Arc<Catalog>,
 }
 
-/// State of a transaction at one moment, to which it can be restored. A statement that fails is undone with it.
+/// State of a transaction at one moment. [`Transaction::restore`] returns to it, for example after a failed statement.
 #[derive(Debug)]
 pub struct SavepointState(TransactionChanges);
 

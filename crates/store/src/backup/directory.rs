@@ -231,7 +231,7 @@ impl BackupDirectory {
         write_with_checksum(&*self.disk, &backup_file_name(number, kind), content)
     }
 
-    /// Writes a block. It is valid once its directory is synced.
+    /// Writes a block, whose content is then durable. Its name is durable once the directory `blocks` is synced.
     pub fn write_block<T>(
         &self,
         block: BlockKey,

@@ -69,8 +69,8 @@ pub struct OldRows {
     pub nulls: Vec<u64>,
     /// The deleted rows that the new blocks leave out. `None` in a change from the log, which was checked before.
     pub left_out: Option<Vec<(ContainerId, Arc<DeletedRows>)>>,
-    /// Relocations of the rows that are not left out. If given, other transactions may delete and lock these rows
-    /// meanwhile: their locks and deletions are carried over to the new row ids.
+    /// Relocations of the rows that are not left out. If given, other transactions may delete and lock these rows until
+    /// the commit: their locks and deletions are carried over to the new row ids.
     pub relocations: Option<Arc<RowRelocations>>,
 }
 

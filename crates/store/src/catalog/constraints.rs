@@ -187,7 +187,8 @@ impl Constraints {
 }
 
 impl ForeignKey {
-    /// Puts the columns in the order of the referenced key. That key is looked up and locked in its own order.
+    /// Puts the columns in the order of the referenced key, which is the order in which that key is looked up and
+    /// locked.
     pub fn match_key_order(&mut self, parent: &Constraints) {
         let Some(key) = parent.key_on(&self.referenced) else { return };
         let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();

@@ -1,4 +1,5 @@
-//! Encoding of changes: those of one commit in a record of the log, or all rows outside of blocks in a delta file.
+//! Encoding of changes. A record of the log has the changes of one commit. A delta file has changes that restore all
+//! rows outside of blocks and all deletions.
 //!
 //! ```text
 //! offset   size   field

@@ -168,7 +168,7 @@ fn check_columns(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> 
     }
 }
 
-/// Sets whether a column may hold nulls. Each block stores this for its own columns.
+/// Sets whether a column may hold nulls. Existing blocks keep the nullability with which they were written.
 pub(super) fn set_nullable(table: &mut Table, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
     let differ = |what: String| columns_error(&table.name, &table.schema, what);
     let mut columns = table.schema.columns().to_vec();

@@ -132,8 +132,8 @@ impl SimulatedDisk {
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let before = self.state.lock().clone();
         let mut random = Random(seed);
-        // Besides even chances, seeds try the extremes: none of the changes that were not synced survive, or nearly
-        // all.
+        // Of eight changes that were not synced, about this number survives. Besides even chances, seeds try none, all,
+        // nearly all and few.
         let kept_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
         let mut names = before.durable;
         for change in before.pending.iter().filter(|_| random.next() % 8 < kept_of_8) {

@@ -26,8 +26,8 @@ pub(super) struct History {
     pub is_mixed: bool,
 }
 
-/// Reads the newest state. Its blocks belong to `damaged`. For a block whose file is missing, uses the blocks that
-/// later replaced it, if the log names them after its damage.
+/// Reads the newest state. Its blocks belong to `damaged`. If the file of a block is missing, the blocks that replaced
+/// it are used instead, provided that an intact record after the damage of the log names them.
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;

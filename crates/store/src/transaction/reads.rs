@@ -1,7 +1,7 @@
 //! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      for each table: all rows, or those that pass at least one of several conjunctions, existing or not
+//! read      for each table: all rows, or those, present and future, that pass at least one of several conjunctions
 //! changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
