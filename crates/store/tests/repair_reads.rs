@@ -40,7 +40,7 @@ fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
         }
     }
     assert!(stopped > 20, "{stopped}");
-    // The same with a damaged block: a segment that cannot be read is not lost.
+    // The same with a damaged block: a segment that cannot be read for the moment does not count as lost.
     let (disk, store, _) = sample();
     drop(store);
     let name = names(&disk, "blocks/", ".block").remove(0);
