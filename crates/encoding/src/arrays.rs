@@ -19,7 +19,8 @@ use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 pub(crate) trait NumberSource {
     /// Count of the numbers.
     fn len(&self) -> usize;
-    /// Appends the numbers, decoded to a native integer. Floating point is appended as ordered integers.
+    /// Appends the numbers, decoded to a native integer. Floating point is appended as ordered integers, which sort
+    /// like the values (see `numbers/mod.rs`).
     fn append<O: Native>(&self, out: &mut Vec<O>);
 }
 

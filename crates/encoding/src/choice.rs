@@ -9,7 +9,8 @@ pub enum Choice {
     Auto,
     /// The smallest of the encodings that use the order of rows, regardless of the cost of decoding, and even if the
     /// rows are unordered. For numbers: `constant`, `run_length`, `run_length_delta` and `delta`; only `run_length`
-    /// if the numbers are too far apart for differences. For text and bytes: `front_coded`.
+    /// if the numbers are too far apart for differences. For text and bytes: `constant`, `run_length` and
+    /// `front_coded`.
     Ordered,
     /// Plain values.
     Plain,

@@ -8,11 +8,12 @@
 //! 3       1     plain_bytes    bytes of a plain number: 1, 2, 4, 8, 16; 0 for text and bytes
 //! 4       4     rows           1 ..= 65,536
 //! 8       4     nulls          0 ..= rows
-//! 12      4     entries        of a dictionary; symbols of fsst; exceptions of patched and alp; bits of a word or run
-//!                              (`run_words`, run_length_delta)
-//! 16      16    base           of packed numbers; the number of a constant; the least step (delta, run_length_delta)
-//! 32      4     runs           of run_length; words of runs
-//! 36      4     heap_bytes     of text and bytes; of a bitmap; of a chunk of exceptions
+//! 12      4     entries        of a dictionary; symbols of fsst; exceptions of patched, alp and delta; bits of a word
+//!                              (run_length as words, see `run_words.rs`); bits of a run's length (run_length_delta)
+//! 16      16    base           of packed numbers; the number of a constant; the first number of a bitmap; the least
+//!                              step (delta, run_length_delta)
+//! 32      4     runs           of run_length; words, if each run is stored as words (`run_words.rs`, run_length_delta)
+//! 36      4     heap_bytes     of the values of text and bytes, end to end; of a bitmap; of a chunk of exceptions
 //! 40      4     decoded_bytes  of fsst and front_coded: bytes of all values together
 //! 44      1     exponent       of alp
 //! 45      1     factor         of alp

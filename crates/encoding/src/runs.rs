@@ -65,7 +65,7 @@ impl<'a> SelectedRuns<'a> {
     }
 
     /// Moves the values of the selected rows to the front and returns their number. `values` has one value for each row
-    /// of the span. The values after those are undefined.
+    /// of the span. The values after the moved ones are undefined.
     ///
     /// # Panics
     /// If there are fewer values than rows in the span.

@@ -5,7 +5,7 @@
 //! constant     0                                1
 //! dictionary   its entry                        entries
 //! run_length   its run (text: its entry)        runs
-//! null rows    the last code of any encoding    one more
+//! null rows    the code after all of these      one more, if any row is null
 //! ```
 //!
 //! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. If a
@@ -72,8 +72,9 @@ impl Chunk {
         (count <= CODES_MAX).then_some(count)
     }
 
-    /// Sum of the stored numbers of all rows, computed from the runs. For floating point, these are ordered
-    /// integers. Returns `None` if the encoding has no runs and is not constant, a row is null, or the sum overflows.
+    /// Sum of the stored numbers of all rows, computed from the runs. The stored numbers of floating point are the
+    /// integers that sort like the values. Returns `None` if the encoding has no runs and is not constant, a row is
+    /// null, or the sum overflows.
     pub fn sum_of_runs(&self) -> Option<i128> {
         let ChunkValues::Numbers(numbers) = &self.values else { return None };
         if self.nulls > 0 {

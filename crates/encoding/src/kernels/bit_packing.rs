@@ -9,8 +9,8 @@
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
-//! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here because
-//! the width is an ordinary variable. One loop therefore serves all widths, can be fused with the step after it (adding
+//! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here so that
+//! the width can be an ordinary variable. One loop then serves all widths, can be fused with the step after it (adding
 //! a base, widening, comparing), and is compiled for wider vectors.
 
 use std::mem::MaybeUninit;

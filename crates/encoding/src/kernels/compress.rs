@@ -23,8 +23,8 @@ mod others {
     impl super::Compress for i64 {}
 }
 
-/// Moves the values whose bits are set to the front, in their order, and returns their number. The values after those
-/// are undefined.
+/// Moves the values whose bits are set to the front, in their order, and returns their number. The rest of `values` is
+/// undefined.
 ///
 /// # Panics
 /// If there are fewer bits than values.

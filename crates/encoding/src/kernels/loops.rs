@@ -12,9 +12,9 @@
 //! shifts and masks are then constants. Other predicates compute them in the loop. Explicit prefetching halves the
 //! speed: the hardware prefetcher does better.
 //!
-//! A predicate gives, for each register of a row, the lanes that pass, as a register or as a mask. The results of a row
-//! become bits together and are written as cells. A cell has the bits of a row, or of half a row if a row has more bits
-//! than a word.
+//! A predicate gives, for each register of a row, the lanes that pass, as a register or as a mask. The results for all
+//! registers of a row are converted to bits together, and written to the selection in cells. A cell has the bits of a
+//! row, or of half a row if a row has more bits than a word.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
 macro_rules! eight_times {

@@ -82,7 +82,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: low.minus(high) },
         Kind::Range { low: high, span: L::default() },
         Kind::Range { low: L::MAX, span: L::from_u64(1) },
-        // Ranges of half of all lanes, one more, and all but one.
+        // Ranges of half of all lane values, of one value more than half, and twice of all values but one.
         Kind::Range { low, span: L::MAX.shr(1) },
         Kind::Range { low, span: L::MAX.minus(L::MAX.shr(1)) },
         Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },

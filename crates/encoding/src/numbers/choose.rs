@@ -1,9 +1,9 @@
 //! Choice of the encoding for the numbers of a chunk. All of it is here; the sizes are in the encodings' own files.
 //!
 //! [`Statistics`] are collected once. Each encoding estimates its bytes from them, next to its `write`. [`estimate`]
-//! lists all estimates. Estimates that need more work, such as a pass over all steps, are made only if a sample
-//! suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that work for writing. The choice
-//! has two stages:
+//! lists all estimates. Estimates that need more work, such as a pass over all steps between neighbours, are made only
+//! if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that work for writing.
+//! The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of
@@ -26,11 +26,11 @@
 //! run_length_delta, runs of 4        900       30    5,200
 //! ```
 //!
-//! Steps that are exceptions cost less than the bits that they save.
+//! The exceptions of `delta` are not in the table. They take less time than the bits that they save would take.
 //!
-//! Because of these speeds, `two_byte_delta` is chosen if it is no larger, and a full bitmap if it is half as large.
-//! The faster the replaced encoding decodes, the more the other encodings must save: see
-//! [`ValueEncoding::replacement_twelfths_max`].
+//! Because of these speeds, `two_byte_delta` replaces packed numbers if it is no larger than they are, and a bitmap in
+//! which nearly all bits are set replaces an encoding that is at least twice as large. The faster the replaced encoding
+//! decodes, the more the other encodings must save: see [`ValueEncoding::replacement_twelfths_max`].
 
 use taut_types::Encoding;
 
@@ -176,7 +176,8 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     if statistics.runs == 1 {
         return Encoding::Constant;
     }
-    // If all runs have one row, words are wider than the steps of `delta`, because they also hold the length of a run.
+    // If all runs have one row, the words of `run_length_delta` are wider than the steps of `delta`, because they also
+    // hold the length of a run.
     let has_runs = statistics.runs < statistics.rows();
     let candidates = [Encoding::RunLength, Encoding::Delta, Encoding::RunLengthDelta];
     let candidates = candidates.into_iter().filter(|encoding| has_runs || *encoding != Encoding::RunLengthDelta);
@@ -185,13 +186,13 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 
 /// Chooses the encoding with the fewest bits per row, weighed against the cost of decoding:
 ///
-/// - Packed numbers decode as fast as memory. They must save an eighth of plain numbers.
-/// - Runs and dictionaries must be half as large.
+/// - Packed numbers decode as fast as memory is read. They must save an eighth of the bits of plain numbers.
+/// - Runs and dictionaries must be half as large as packed numbers, or as plain ones if packing saves too little.
 /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One exception
 ///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two multiplications per number, so they
 ///   decode at three quarters of the speed of packed numbers.
 /// - Marked exceptions decode at half the speed of packed numbers. With their decoding time counted as bits, they
-///   must save half of packed numbers, and a fifth of others.
+///   must save half of packed or plain numbers, and a fifth of `patched` with exceptions stored with their rows.
 ///
 /// Stores in `scratch` the results that writing reuses.
 fn choose_by_values<N: Native>(

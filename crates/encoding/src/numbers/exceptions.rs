@@ -139,7 +139,8 @@ impl<N: Native> Window<N> {
     pub(crate) fn from_sample(sample: &mut [N], (min, max): (N, N), plain_bytes: usize) -> Self {
         sample.sort_unstable();
         let rows = sample.len();
-        // Any of these shares of exceptions may be the best. At an eighth, exceptions no longer save anything.
+        // Shares of exceptions that are tried: an eighth of the rows, a sixteenth and so on, and none. More than an
+        // eighth saves nothing.
         let shares = (3..=9).map(|shift| rows >> shift).chain([0]);
         let cost = |(width, exceptions): (usize, usize)| rows * width + exceptions * bits(plain_bytes);
         let narrowest = |exceptions: usize| {

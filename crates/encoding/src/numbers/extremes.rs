@@ -2,18 +2,18 @@
 //! caller that reads a chunk repeatedly may cache them.
 //!
 //! ```text
-//! packed    | 32 numbers of 27 bits | 32 numbers | ...     rows of a vector (see `kernels/bit_packing.rs`)
-//! extremes  | first                 | first      | ...     u16 keys, in the order of the numbers
-//!           | second                | second     | ...     u16 keys of the most extreme number but one
-//!           | index                 | index      | ...     u8, index of the first one among the neighbours
+//! packed    | 32 numbers of 27 bits | 32 numbers | ...     rows of a vector, each a group; see `bit_packing.rs`
+//! extremes  | first                 | first      | ...     u16 each: key of the most extreme number of the row
+//!           | second                | second     | ...     u16 each: key of the second most extreme number
+//!           | index                 | index      | ...     u8 each: index in the row of the most extreme number
 //! ```
 //!
 //! A key is the highest 16 bits of a number's distance from the base. If numbers are unordered, every zone of thousands
 //! of rows spans nearly the whole value range. But only 3 % of the groups of 32 neighbours contain one of the greatest
 //! thousandth of the numbers. If only few numbers at one end pass a predicate, a scan therefore reads mostly the first
-//! keys, which are a fiftieth of the bytes. If the first number of a group passes and the second does not, only the
-//! first passes: its index is the result, and no number is read. For the greatest thousandth, this holds in 97 of 100
-//! groups. In the other groups, all numbers are read.
+//! keys, which are a fiftieth of the bytes. If the most extreme number of a group passes and the second most extreme
+//! does not, only the former passes: its index is the result, and no number is read. For the greatest thousandth, this
+//! holds in 97 of 100 groups that have a passing number. In the other three, all numbers are read.
 //!
 //! These are small materialized aggregates (Moerkotte, 1998) of very small groups: a group is read from memory as a
 //! whole. They are built once a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
@@ -126,8 +126,8 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the numbers that the extremes do not decide. Returns `None` if there are too many, the predicate is not a
-    /// range, or `extremes` does not have the length for these numbers.
+    /// only the numbers that the extremes do not decide. Returns `None` if these are too many, the predicate is not a
+    /// range, or `extremes` does not have the length for the numbers of this chunk.
     pub(crate) fn find_by_extremes(
         &self,
         predicate: &DatumPredicate,
@@ -146,8 +146,8 @@ impl Packed {
     }
 
     /// Rows of vectors that may have a number between the bounds, and how many of them must be read. Prefetches the
-    /// words of those that must be read. Returns `None` if there are too many, or if `extremes` does not have the
-    /// length for these numbers.
+    /// words of the rows that must be read. Returns `None` if there are too many candidates or rows to read, or if
+    /// `extremes` does not have the length for the numbers of this chunk.
     fn candidates<L: Lane>(
         &self,
         (low, high): (L, L),

@@ -52,7 +52,7 @@ impl<N: Native> MarkedPlan<N> {
     pub(crate) fn from_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = LeastCost::find(sample, plain_bytes, depth.min(DEPTH_MAX));
         let overhead_bits = 8 * CHUNK_OVERHEAD_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
-        // A sample misses some rare numbers.
+        // A sample misses some rare numbers. One more exception in the sample stands for them.
         let scale_up =
             |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + overhead_bits;
         Some(Self { window: least.window?, bits: scale_up(least.bits), cost: scale_up(least.cost) })

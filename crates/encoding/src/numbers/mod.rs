@@ -51,10 +51,10 @@ pub use extremes::Extreme;
 
 /// Rows that are decoded together to select some of them. Their numbers fit the L1 cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
-/// Maximum rows per selected row, times the bytes of a value, for which decoding all rows and compacting the selected
-/// numbers is faster than reading them one by one. This holds for AVX-512, which compacts a register of values at a
-/// time. AVX2 compacts at most eight values, which gives two thirds of the gain. It compacts too few values of 8
-/// bytes to gain at all. Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
+/// Maximum of `rows * value_bytes / selected` for which decoding all rows and compacting the selected numbers is faster
+/// than reading them one by one. This is the maximum for AVX-512, which compacts a register of 64 bytes at a time. For
+/// AVX2, which compacts at most eight values at a time, it is two thirds of this, and values of 8 bytes gain nothing.
+/// Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
 const ROWS_PER_SELECTED_BYTE_MAX: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
@@ -318,8 +318,8 @@ impl Numbers {
         let is_decoded_fast = match self {
             Self::Constant(_) | Self::Plain(_) | Self::Packed(_) | Self::Dictionary(_) => true,
             Self::RunLength(_) | Self::Patched(_) | Self::Alp(_) => true,
-            // These decode slowly, because they sum up steps or search set bits. Only `two_byte_delta` decodes fast,
-            // but reads single rows fast too.
+            // The first three decode slowly, because they sum up steps or search set bits. `two_byte_delta` decodes
+            // fast, but reads single rows fast too.
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };

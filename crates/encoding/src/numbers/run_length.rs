@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! part: ends of runs, as in `run_ends.rs`
-//! part: one number per run, packed (inner encoding bit_packed or frame_of_reference) or plain
+//! part: one number per run, packed (inner encoding frame_of_reference) or plain (inner encoding plain)
 //! ```
 //!
 //! The number and the length of a run share one word instead (inner encoding run_length) if that is smaller: see

@@ -26,7 +26,7 @@ impl<'v, N: Native> Statistics<'v, N> {
                 min = min.min(*value);
                 max = max.max(*value);
             }
-            // Counted in parts, so that each count fits the lanes of a vector.
+            // Counted in parts of 128 pairs, so that each count fits a byte.
             for part in 0..values.len().div_ceil(128) {
                 let left = &values[part * 128..values.len().min(part * 128 + 128)];
                 let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];

@@ -6,7 +6,7 @@
 //!
 //! `base`, the least number, is in the head. `width` is 16. Row `r` is at byte `2 * r`. The encoding suits columns that
 //! are looked up by position, because the offsets are fixed and the numbers are narrower than plain ones. It cannot
-//! hold numbers more than 65,535 apart. Numbers less than 16,384 apart are smaller if packed.
+//! hold numbers more than 65,535 apart. Numbers less than 32,768 apart are smaller if packed.
 
 use std::ops::Range;
 

@@ -25,7 +25,7 @@ struct BitPositions {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn bit_positions<const BITS: u32>(width: __m512i, rows: __m512i) -> BitPositions {
     let all = |number: u32| _mm512_set1_epi32(number as i32);
-    // 1,024 / BITS lanes of a vector, in words of 32 bits.
+    // 1,024 / BITS lanes of a vector.
     let lanes = VECTOR_ROWS as u32 / BITS;
     let order = _mm512_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7, 0, 4, 2, 6, 1, 5, 3, 7);
     let lane = _mm512_and_si512(rows, all(lanes - 1));
@@ -33,8 +33,8 @@ fn bit_positions<const BITS: u32>(width: __m512i, rows: __m512i) -> BitPositions
     let eighth = _mm512_and_si512(_mm512_srli_epi32::<7>(rows), all(7));
     let row = _mm512_or_si512(_mm512_slli_epi32::<3>(_mm512_permutexvar_epi32(sixteenths, order)), eighth);
     let bit = _mm512_mullo_epi32(row, width);
-    // A vector has 32 words of 32 bits for each bit of the width. One word of each lane also makes 32 words of 32
-    // bits.
+    // A vector has 32 words of 32 bits for each bit of the width. A row of packed words, one of each lane, also has 32
+    // words of 32 bits.
     let vector = _mm512_mullo_epi32(_mm512_srli_epi32::<10>(rows), width);
     let (word, lane_words) = match BITS {
         8 => (_mm512_srli_epi32::<3>(bit), _mm512_srli_epi32::<2>(lane)),
@@ -121,7 +121,7 @@ pub(in crate::kernels) fn gather_64(width: usize, packed: &[u64], rows: &[u32], 
         let eighth = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
         let row = _mm256_or_si256(_mm256_slli_epi32::<3>(_mm256_permutexvar_epi32(sixteenths, order)), eighth);
         let bit = _mm256_mullo_epi32(row, widths);
-        // A vector has 16 words for each bit of the width. One word of each lane also makes 16 words.
+        // A vector has 16 words for each bit of the width. A row of words, one of each lane, also has 16.
         let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), widths);
         let word = _mm256_add_epi32(vector, _mm256_srli_epi32::<6>(bit));
         let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(word), lane);

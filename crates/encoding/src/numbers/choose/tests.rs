@@ -46,6 +46,8 @@ fn ascending_with_gaps(rows: usize) -> Vec<i64> {
     (0_i64..).filter(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40 & 1 != 0).take(rows).collect()
 }
 
+/// Keys like `l_orderkey` of TPC-H: each occurs in three or four rows, and only the first eight of every 32 numbers are
+/// keys.
 fn order_key(row: i64) -> i64 {
     let order = row * 2 / 7;
     order / 8 * 32 + order % 8
