@@ -1,5 +1,5 @@
-//! Cost of a filter by a scan and by a CSB+-tree index, in every layout. The costs in `src/segment/index_choice.rs`
-//! come from here.
+//! Cost of a filter by a scan and by a CSB+-tree index, in every layout. The costs in `src/segment/index_choice.rs` and
+//! `src/segment/scan_cost.rs` come from here.
 //!
 //! ```text
 //! cargo bench -p taut-block --bench paths

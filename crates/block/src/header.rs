@@ -342,7 +342,7 @@ impl Header {
         for section in 0..self.counts.sections {
             let entry = self.section(section);
             let at = self.offsets.sections + section * SECTION_BYTES;
-            // With this limit, sums of offsets can overflow only if there are millions of sections.
+            // With this limit, a sum of lengths can overflow only after 16 million sections: a header of 400 MB.
             if entry.offset != offset || entry.length > 1 << 40 {
                 return Err(corrupt_at(at, "a section right after the one before"));
             }

@@ -3,8 +3,8 @@
 //! `filter` first plans (see `plan`), then runs the plan (see `execution`). The cheapest filters come first. Zone maps
 //! rule out rows, or prove that rows pass, without reading values. Binary search and indexes narrow the remaining rows
 //! where that pays (see `sorted_search` and `index_choice`). Column predicates run on encoded values (see
-//! `column_predicate`). The one that rules out most rows for its cost runs first (see `order`). Row predicates run
-//! last, on rows that are not excluded (see `row_predicate`).
+//! `column_predicate`). The one that rules out most rows for its cost runs first (see `order`). Row predicates,
+//! which are expressions that this crate cannot analyze, run last, on rows that are not excluded (see `row_predicate`).
 //!
 //! `project` decodes columns of the rows that were found (see `projection`).
 

@@ -23,7 +23,7 @@ const SEED: u64 = 7;
 /// Number of random predicates on a large table. Small tables are tested with all predicates.
 const LARGE_TABLE_PREDICATES: usize = 24;
 const LARGE_ROWS: usize = 5_000;
-/// Number of cases of a table for each case with which a design is tested.
+/// Each design is tested with one in this many cases of a table.
 const CASES_PER_TESTED_CASE: usize = 3;
 
 /// A predicate and the rows that pass it.
@@ -338,7 +338,7 @@ fn every_layout_agrees_with_the_model() {
         let model = Model::of(&table);
         let mut cases = cases(&model, &mut random);
         for (name, design) in designs(&table.schema) {
-            // The share of cases of a design differs from table to table.
+            // Rotates the cases, so that each design is tested with other cases than the design before it.
             cases.rotate_left(1);
             let share = cases.len().div_ceil(CASES_PER_TESTED_CASE);
             check_design(&table, &model, &cases[..share], &name, &design);

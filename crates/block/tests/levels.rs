@@ -99,7 +99,8 @@ fn a_fixed_number_of_levels_is_respected() {
             assert_eq!(found, (0..5).map(|ordinal| ordinal < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
         }
     }
-    // A separate column is stored in runs even if they are short, unless delta encoding makes the level smaller.
+    // In layout `column`, a forced level is stored in runs even if they are short, unless another encoding that uses
+    // the order of rows is smaller.
     let columns = stored(&[("layout", "column"), ("sort_by", "text, runs, number"), ("abstraction", "3")]);
     assert!(columns[4].starts_with("run_length(8") || columns[4].starts_with("front_coded"), "{columns:?}");
     assert!(columns[1].starts_with("run_length(120)") && columns[3].starts_with("delta"), "{columns:?}");

@@ -1,5 +1,5 @@
-//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a column group, or an
-//! abstraction level in the head of a row layout.
+//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a group of a single
+//! column, or an abstraction level in the head of a row layout.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -45,8 +45,9 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether to store a column as a level that takes `level_bytes` bytes, rather than in tuples, where it takes `bytes`
-/// bytes. A level must save a quarter: finding a single row in a level is slower than in a field or a packed number.
+/// Whether to store a column as a level that takes `level_bytes` bytes. In the other form, as a field of tuples or as a
+/// chunk in the usual encoding, it takes `bytes` bytes. A level must save a quarter: finding a single row in a level is
+/// slower than in a field or a packed number.
 pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }
@@ -66,7 +67,7 @@ pub(crate) struct ColumnPiece {
 }
 
 impl ColumnPiece {
-    /// Parses the chunk of a column group. `bytes` is its whole section.
+    /// Parses the chunk of a group of a single column. `bytes` is its whole section.
     pub fn open(section: u32, bytes: Buffer, logical: LogicalType, rows: usize) -> Result<Self, BlockError> {
         let stored_bytes = bytes.len() as u64;
         let chunk = Chunk::parse(bytes, logical, rows).map_err(|corrupt| Corrupt::from(corrupt).in_section(section))?;

@@ -154,7 +154,7 @@ pub(crate) struct BytesPredicate<'a> {
 
 #[derive(Debug)]
 enum BytesForm<'a> {
-    /// No value has this form, so none passes unless the predicate is negated.
+    /// No value matches. All values pass if the predicate is negated, else none.
     MatchesNothing,
     Equal(&'a [u8]),
     Range(&'a Bound<Box<[u8]>>, &'a Bound<Box<[u8]>>),

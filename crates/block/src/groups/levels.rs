@@ -106,7 +106,7 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
 /// Where an open piece stores each of its columns: alone, or as a field of tuples.
 #[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
 pub(crate) enum Levels {
-    /// The only column of a column group. This variant avoids an allocation.
+    /// The column of a group of a single column. This variant avoids an allocation.
     Single(ColumnPiece),
     /// A row layout: the columns that are stored alone, if any, and the storage of each column of the group.
     OfRows { columns: Vec<ColumnPiece>, storage: Vec<ColumnStorageIndex> },
@@ -114,7 +114,7 @@ pub(crate) enum Levels {
 
 /// Storage of one column of a piece, by reference.
 pub(crate) enum ColumnStorage<'l> {
-    /// Stored alone: the column of a column group, or a level.
+    /// Stored alone: the column of a group of a single column, or a level.
     Column(&'l ColumnPiece),
     /// Stored in tuples, as the field with this ordinal.
     Field(usize),

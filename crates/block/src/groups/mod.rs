@@ -70,7 +70,7 @@ pub(crate) struct Piece<'a> {
 
 /// Columns of a piece that are stored in tuples.
 enum TupleColumns<'a> {
-    /// A column group has no tuples.
+    /// A group of a single column has no tuples.
     None,
     Packed(PackedPiece<'a>),
     Slotted(SlottedPiece<'a>),
@@ -116,7 +116,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Column of a column group. Returns `None` for row layouts.
+    /// The column of a group of a single column. Returns `None` for row layouts.
     pub fn single_column(&self) -> Option<&ColumnPiece> {
         match &self.levels {
             Levels::Single(column) => Some(column),

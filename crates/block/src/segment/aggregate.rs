@@ -54,7 +54,7 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(ordinal).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
     }
 
-    /// Codes of some selected rows, each below [`SegmentReader::code_count`]. `rows` are positions in the selection.
+    /// Codes of some selected rows, each below [`SegmentReader::code_count`]. `rows` are ordinals of selected rows.
     /// Returns `None` if the column has no codes.
     ///
     /// # Errors
@@ -77,8 +77,8 @@ impl SegmentReader<'_> {
         }))
     }
 
-    /// Runs of equal codes in some selected rows: the code and the number of rows of each run. `rows` are positions in
-    /// the selection. Returns `None` if these rows have many gaps, or are not stored in runs.
+    /// Runs of equal codes in some selected rows: the code and the number of rows of each run. `rows` are ordinals of
+    /// selected rows. Returns `None` if these rows have many gaps, or are not stored in runs.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -100,7 +100,7 @@ impl SegmentReader<'_> {
         })
     }
 
-    /// Low 64 bits of the numbers of some selected rows. `rows` are positions in the selection. Returns `None` if the
+    /// Low 64 bits of the numbers of some selected rows. `rows` are ordinals of selected rows. Returns `None` if the
     /// column is text, bytes or floating point.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use taut_index::RowRanges;
 
 use super::SegmentReader;
 
-/// Maximum rows that are read from a set at a time.
+/// Maximum rows that are read from the set of excluded rows at a time.
 const BATCH_ROWS: usize = 512;
 /// If there are more than this many excluded rows for each selected row, the selected rows are looked up in the set of
 /// excluded rows.
@@ -107,7 +107,7 @@ fn clear_rows(bitmap: &mut Bitmap, mut rows: Iter<'_>, by_runs: bool) {
 /// long as reading ten to sixty rows.
 ///
 /// Measured with rows spread at random over a segment of 65,536 rows. A set of half of the rows takes 80 microseconds
-/// row by row, and 450 run by run. A set of 99 of 100 rows takes 160 and 10.
+/// row by row, and 450 run by run. A set of 99 of 100 rows takes 160 row by row, and 10 run by run.
 fn is_faster_by_runs(rows: &RoaringBitmap, segment_rows: usize) -> bool {
     rows.statistics().n_run_containers > 0 || rows.len() > segment_rows as u64 / 4 * 3
 }

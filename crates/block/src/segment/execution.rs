@@ -64,7 +64,7 @@ impl SegmentReader<'_> {
         Selection::from_bitmap(selection)
     }
 
-    /// Rows that pass one column predicate on all rows that are left.
+    /// Rows that pass the only column predicate that is left to evaluate. It is evaluated on all of its uncertain rows.
     fn select_by_predicate(
         &mut self,
         planned: &PlannedPredicate<'_>,

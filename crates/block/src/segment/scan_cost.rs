@@ -6,10 +6,11 @@
 
 use taut_types::{DatumPredicate, GroupKind};
 
-/// Length of a list up to which columns are assumed to compare with its numbers one by one.
+/// Maximum length of a list for which the estimate assumes that each value of a column is compared with every number of
+/// the list.
 const COMPARED_LIST_MAX: usize = 6;
-/// Difference between the greatest and the least number of a list below which columns are assumed to use a lookup
-/// table.
+/// For longer lists, the estimate assumes that a column uses a lookup table if the greatest and the least number of the
+/// list differ by less than this.
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.

@@ -298,7 +298,7 @@ fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
 }
 
 impl Field {
-    /// Lengths by which inline values are found. Returns `None` for other fields.
+    /// Lengths by which inline values are found. Returns `None` if the field stores no lengths.
     pub fn lengths(&self) -> Option<&Lengths> {
         match &self.values {
             FieldValues::Inline { start: InlineStart::ByLengths(lengths), .. } => Some(lengths),

@@ -28,14 +28,14 @@ const NO_ROW: u32 = u32::MAX;
 const DENSE_WIDTH_MAX: u32 = 12;
 /// Maximum bits of a page code.
 const WIDTH_MAX: u32 = 16;
-/// Capacity of a dictionary that determines the width of page codes, in percent of the mean number of distinct values
-/// per page. A page ends when its dictionary is full, so pages with more values become shorter.
+/// Page codes are just wide enough for this percentage of the mean number of distinct values per page. A page ends when
+/// no code is left for its next value, so pages with more distinct values become shorter.
 const VALUES_PERCENT: usize = 85;
 /// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
-/// Bytes of the zone of a column.
+/// Bytes of one zone of one column.
 const ZONE_BYTES: usize = 24;
-/// Maximum number of columns with a zone for each page.
+/// Maximum number of columns in a group that has a zone for each page. In wider groups, a zone covers several pages.
 const ZONES_MAX: usize = 16;
 
 /// Columns whose codes refer to the same dictionary in each page.
@@ -202,7 +202,7 @@ impl Sharing {
     ) -> Self {
         // If all columns are levels, there are no columns that could share a dictionary.
         let Some(rows) = columns.first().map(|(values, ..)| values.rows()) else { return Self::default() };
-        // With shorter tuples, pages have more rows.
+        // The sets shorten tuples, so pages will have more rows: a quarter more is assumed.
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
         // Row predicates and indexes can use a dictionary of the piece, but not dictionaries of pages. So page codes
         // must be shorter.
