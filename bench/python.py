@@ -1,4 +1,5 @@
-"""The Python package against DuckDB's: ten million rows of ten integers to Arrow, a small statement, memory over many.
+"""The Python package against DuckDB's: ten million rows of ten integers to Arrow, and a small statement. Also how much
+the memory of Taut grows over many statements.
 
     make bench-python
 """

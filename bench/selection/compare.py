@@ -3,12 +3,13 @@
     make bench                                        the whole, about half an hour on two processors
     make bench BENCH="--quick"                        a twentieth of the rows, about three minutes
     make bench BENCH="--only a --tables narrow_u"     a part of it
-    make bench BENCH="--paper-rows"                   loads and bytes with as many rows as holloway-2008 has
+    make bench BENCH="--paper-rows"                   loads and bytes with as many rows as Holloway and DeWitt (2008)
 
-    a  one predicate on a column that is not sorted: every selectivity and number of columns of chasseur-2013 3.2
-    b  three predicates, as in chasseur-2013 4.6
-    c  whole rows by key, one and short ranges, and few rows by a column with and without an index
-    d  the MIN of 100 groups of chasseur-2013 3.2
+    a  one predicate on a column that is not sorted: every selectivity and number of columns of section 3.2 of Chasseur
+       and Patel (2013)
+    b  three predicates, as in their section 4.6
+    c  whole rows by one key or a short range of keys, and few rows by a column with and without an index
+    d  the MIN of 100 groups of their section 3.2
     e  seconds of a load and bytes per row
 
 Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are
@@ -58,6 +59,7 @@ class Table:
         self.name, self.rows, self.arguments, self.facts = name, rows, arguments, facts
         self.parts = [part for part in arguments.only if name in TABLES[part]]
         self.file = str(tables.path(name, rows))
+        # Brings the file into the page cache.
         pathlib.Path(self.file).read_bytes()
         self.directory = tempfile.mkdtemp(prefix="taut-selection-", dir=arguments.directory)
         self.processes = {}

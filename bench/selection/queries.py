@@ -124,7 +124,7 @@ def right(table):
 
 
 def selections(table):
-    """Queries with one predicate. As in holloway-2008 and chasseur-2013, its column is one of the selected columns."""
+    """Queries with one predicate. As in the papers of `tables.py`, its column is one of the selected columns."""
     for share in SELECTIVITIES:
         for width in WIDTHS[table]:
             rng = random.Random(f"{table} {width}")

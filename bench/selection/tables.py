@@ -1,4 +1,6 @@
-"""The tables of holloway-2008 4.1 and chasseur-2013 3.1, as uncompressed Parquet files, generated once and kept.
+"""The tables of Holloway and DeWitt (2008, section 4.1) and of Chasseur and Patel (2013, section 3.1).
+
+Each is an uncompressed Parquet file, generated once and kept.
 
     narrow_e    10 columns, column i uniform in [1, 2^(2.7 i)]
     narrow_u    10 columns, each uniform in [1, 100 million]

@@ -182,6 +182,7 @@ def main():
     layouts = ["column"] if is_large and not arguments.all_layouts else LAYOUTS
     threads = common.pin(arguments.threads)
     files = data(arguments.scale, "release")
+    # Brings the files into the page cache.
     for path in files.glob("*.parquet"):
         path.read_bytes()
     with tempfile.TemporaryDirectory(prefix="taut-bench-", dir=arguments.directory) as directory:

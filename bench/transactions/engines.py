@@ -83,6 +83,7 @@ class Taut:
         return getattr(error, "sqlstate", None) in ("40001", "40P01")
 
     def upsert(self, table):
+        """Prepares an upsert of rows. Returns a function that runs it, so that the preparation is not timed."""
         self.connection.register("batch", table)
         return lambda: self.sql(MERGE if self.merge else UPSERT)
 
