@@ -10,8 +10,8 @@ use taut::{BackupInfo, BackupReport, RestoreOptions};
 use crate::errors::exception;
 use crate::guarded::SIGNAL_CHECK_INTERVAL;
 
-/// A backup for Python: number, last commit, time, bytes, written bytes, and the number of the backup since which the
-/// log has every commit.
+/// A backup for Python: number, last commit, time, bytes, written bytes, and the number of an earlier backup if the log
+/// has every commit between the two.
 pub type Row = (u64, u64, i64, u64, u64, Option<u64>);
 
 /// Converts the report of a new backup to a row.

@@ -225,7 +225,8 @@ impl Connection {
                 {
                     break;
                 }
-                // The reader may also be a result of this connection that nobody needs any more.
+                // The reader may be the result of a query on this connection. Only the insert needs that query:
+                // cancel it.
                 self.cancel.cancel();
                 py.check_signals()?;
             }

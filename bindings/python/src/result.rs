@@ -426,7 +426,7 @@ impl Drop for Stream {
 fn interrupt_message(py: Python<'_>, raised: &PyErr) -> String {
     let message = format!("cancelled: {raised}");
     if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
-        // This only sets a flag, which the next call into Python from here would act on.
+        // The last call into Python: it only sets a flag, and a later call from here would already raise the interrupt.
         let _ = py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main"));
     }
     message

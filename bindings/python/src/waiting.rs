@@ -1,7 +1,8 @@
 //! Signal checks and progress reports on the thread that waits for a statement.
 //!
 //! Only a thread that came from Python checks signals and reports progress. A thread that reads an Arrow stream may
-//! belong to another library, and may block a thread that holds the interpreter's lock.
+//! belong to another library. A thread that holds the interpreter's lock may wait for it, so taking that lock could end
+//! in a deadlock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

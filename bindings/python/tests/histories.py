@@ -168,7 +168,10 @@ def cycles(edges, level):
 
 
 def read_committed_steps(edges):
-    """Returns the steps of forbidden cycles: ww and wr edges."""
+    """Returns the steps of forbidden cycles: ww and wr edges.
+
+    Only `snapshot_steps` uses the second part of a node. Here it is always False.
+    """
     return {
         (before, False): {(after, False): kind for after, kinds in to.items() for kind in kinds if kind != "rw"}
         for before, to in edges.items()
@@ -190,7 +193,7 @@ def snapshot_steps(edges):
 
 
 def serializable_steps(edges):
-    """Returns the steps of forbidden cycles: all edges."""
+    """Returns the steps of forbidden cycles: all edges. The second part of a node is always False."""
     return {
         (before, False): {(after, False): min(kinds) for after, kinds in to.items()} for before, to in edges.items()
     }

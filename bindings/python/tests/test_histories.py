@@ -21,7 +21,8 @@ SEED = int(os.environ.get("HISTORY_SEED", time.time_ns() % 1_000_000))
 #: Seconds without a new transaction after which all threads are assumed to wait for each other.
 HANG_SECONDS = 60
 
-#: Number of tables of each form. Several, because changes of a table may refuse serializable transactions.
+#: Number of tables of each form: with a row per element, and with a text per list. Several, because a serializable
+#: transaction that has read a table may be refused after others changed it.
 TABLES = 4
 #: Number of active lists per table. A read returns a whole list, so a list of LENGTH_MAX elements is replaced.
 LISTS_OF_TABLE = 2
@@ -30,7 +31,7 @@ LENGTH_MAX = 40
 
 # A history is a text: "x+1" appends 1 to list x, "x=1,2" reads it, "!" before a transaction rolls it back. Lists whose
 # names begin with an s are sets. The last transaction reads the final lists. The number of a history is the count of
-# levels that do not allow it, the strictest first.
+# levels that do not allow it: 1 is SERIALIZABLE, 2 also REPEATABLE READ, 3 also READ COMMITTED.
 ALL, FROM_SNAPSHOT, ONLY_SERIALIZABLE = 3, 2, 1
 HISTORIES = {
     "nothing": (["x=", "x="], 0),

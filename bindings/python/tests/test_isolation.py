@@ -16,7 +16,7 @@ READ_COMMITTED, SNAPSHOT, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "S
 #: Seconds after which a statement counts as hanging. No test takes a tenth of them.
 SECONDS_MAX = 60
 
-#: Number of other statements that run before a statement that has not ended counts as waiting.
+#: A statement counts as waiting if it has not ended after this many statements of another session.
 STATEMENTS_MEANWHILE = 60
 
 CONDITIONS = ["id = 1", "id = 2", "id > 0", "value = 30", "value % 3 = 0", "value % 5 = 0"]
@@ -292,7 +292,7 @@ def test_read_skew_of_predicates(level, sessions):
 
 
 def test_read_skew_before_a_write(level, sessions, rows):
-    """G-single, where the second read is that of a write."""
+    """G-single, where the second read is the condition of a DELETE."""
     one, two, _ = (session.begin(level) for session in sessions)
     assert one.read(1) == 10
     assert two.where("id > 0") == [(1, 10), (2, 20)]
@@ -309,7 +309,7 @@ def test_read_skew_before_a_write(level, sessions, rows):
 
 
 def test_read_skew_after_a_write(level, sessions, rows):
-    """G-single, where one of the two has written before."""
+    """G-single, where the DELETE waits for the writer, which rolls back."""
     one, two, _ = (session.begin(level) for session in sessions)
     assert one.read(1) == 10
     two.where("id > 0")

@@ -26,7 +26,8 @@ class Backup:
     bytes: int
     #: Bytes written for this backup. Files that earlier backups hold are not written again.
     written_bytes: int
-    #: Number of the backup since which the log has every commit, so that any point in time between can be restored.
+    #: Number of an earlier backup. The log has every commit between that backup and this one, so that any point in time
+    #: between them can be restored. None if there is no such log.
     log_since: int | None
 
 

@@ -226,9 +226,9 @@ class Connection:
         Parameters
         ----------
         directory: the backup directory; it is created if it does not exist.
-        log: whether to archive every commit since the last backup too, so that any point in time between can be
-            restored. The database then keeps its log and the replaced blocks until the next backup. ``BACKUP DATABASE
-            STOP LOG`` ends that.
+        log: whether to archive every commit since the last backup too, so that any point in time between the two can
+            be restored. The database then keeps its log and the replaced blocks until the next backup.
+            ``BACKUP DATABASE STOP LOG`` ends that.
         keep: number of newest backups to keep, this one included; by default all.
 
         Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when

@@ -193,7 +193,8 @@ class TautDialect(default.DefaultDialect):
 
     def initialize(self, connection: Any) -> None:
         """Sets the default isolation level. Runs no query: all databases have the same features."""
-        # SQLAlchemy resets a connection to this level when it returns to the pool: it is the engine's, if that has one.
+        # SQLAlchemy resets a connection to this level when the connection returns to the pool. The engine's level,
+        # given to `create_engine`, takes precedence.
         self.default_isolation_level = self._on_connect_isolation_level or _DEFAULT_LEVEL
 
     def do_begin(self, dbapi_connection: Any) -> None:
