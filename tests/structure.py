@@ -39,7 +39,8 @@ OF_BENCHMARKS = ["taut-allocator"]
 # Width of comments, and of documents and SQL tests, as in .editorconfig.
 LINE_MAX = 120
 LINE_MAX_WIDE = 130
-# Endings of files with lines of these kinds. Those without an ending are the Makefile and scripts.
+# Endings of files whose comments, docstrings and prose have these widths. Files without an ending are the Makefile and
+# scripts.
 TEXT = ["", ".md", ".py", ".pyi", ".rs", ".slt", ".toml", ".txt", ".yml"]
 # Files that programs write.
 GENERATED = re.compile(r"bench/results/(?!README)|.*/proptest-regressions/")
@@ -181,7 +182,7 @@ def folders(wrong):
                 wrong.append(f"{src.relative_to(ROOT)}: {module} imports modules that import it")
     order = {name: number for number, name in enumerate(FOLDERS_OF_QUERY)}
     for module, others in imports(ROOT / "crates/query/src").items():
-        # The SQLSTATEs of all errors.
+        # It maps the errors of all folders to SQLSTATEs, so it may import all of them.
         if module == "sqlstate":
             continue
         for other in sorted(others):

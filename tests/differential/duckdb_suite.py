@@ -22,9 +22,12 @@ import taut
 from slt_on_duckdb import text
 from slt_on_postgres import Server
 
+# Directives for what this runner does not have. A file with one of them is skipped.
 MARKERS = ("load", "require-env", "concurrentloop", "unzip", "test-env", "import")
+# What a file may `require` without being skipped.
 FREE = ("vector_size", "skip_reload", "no_alternative_verify", "64bit", "noforcestorage", "notmusl", "notwindows",
         "exact_vector_size", "no_block_verification", "block_size")
+# A line that reads or writes other files. A test file with such a line is skipped.
 FILES = re.compile(r"TEST_DIR|TEMP_DIR|__WORKING_DIRECTORY__|\bdata/")
 SECONDS = 20
 
@@ -195,7 +198,11 @@ def is_equal(found, wanted):
 
 
 def run(job):
-    """Runs one file. Returns records as (place, sql, what Taut does), for those on which both others agree."""
+    """Runs one file. Returns its path, and (place, sql, Taut's outcome) of each record.
+
+    Omits records for which PostgreSQL does not give the expected answer. Returns None instead of records if the file is
+    skipped.
+    """
     path, number = job
     try:
         records = list(parse(path))

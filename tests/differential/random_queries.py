@@ -34,7 +34,10 @@ EPOCH = datetime.date(1970, 1, 1)
 
 
 class Kind:
-    """A column type: its Arrow type, its SQL name, a generator of values, and its literals."""
+    """A column type: its Arrow type, its SQL name, a generator of values, and its literals.
+
+    `sums` says whether values can be added. `near(value, steps)` returns a neighbour of a value.
+    """
 
     def __init__(self, name, arrow, sql, make, literal, sums=False, near=None):
         self.name, self.arrow, self.sql, self.make, self.literal = name, arrow, sql, make, literal

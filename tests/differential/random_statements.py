@@ -5,8 +5,8 @@
 Needs the Python package and the programs of a PostgreSQL server. A case is three small tables of random rows and a
 number of statements on them. A statement fails if Taut's outcome, rows or an error, is neither that of DuckDB nor that
 of PostgreSQL. It is printed with the seed of its case; `--seed S --cases 1` repeats the case. Numbers are equal if they
-differ by less than a ten-millionth, because the engines have other scales. Errors that say what is not supported are
-counted apart.
+differ by less than a ten-millionth of their value, because the engines give decimals different scales. Errors that say
+what is not supported are counted apart.
 
 Literals are cast, because a literal without a cast is an integer in PostgreSQL and a bigint in Taut.
 """
@@ -216,7 +216,10 @@ class Generator:
         return f"({self.predicate(scope, depth - 1)} {joined} {self.predicate(scope, depth - 1)})"
 
     def inner(self, kind, scope, alias):
-        """An argument with a column of the aggregate's own query. Without one it is an aggregate of the outer query."""
+        """Draws an argument of an aggregate, with a column of the aggregate's own query.
+
+        If all its columns were outer ones, SQL would evaluate the aggregate in the outer query.
+        """
         return f"case when {alias}.k is null then {value(kind, self.rng)} else {self.expression(kind, scope, 1)} end"
 
     def rows(self, kind, outer):
@@ -427,7 +430,10 @@ def shown(outcome):
 
 
 def run(server, seed, report):
-    """Runs a case. Returns the numbers of statements by how many engines agree, and of failures."""
+    """Runs a case. Returns the number of statements, of Taut's errors, and of failures.
+
+    Also counts the statements on which DuckDB and PostgreSQL agree, and those that Taut does not support.
+    """
     rng = random.Random(seed)
     engines = Engines(server, f"case{seed}")
     for table in TABLES:

@@ -3,9 +3,10 @@
     make test-postgres
 
 Needs the programs of a PostgreSQL server, 15 or later, and starts a server of its own in a temporary directory. Skips
-records under `onlyif taut`, `onlyif duckdb` (but for CREATE TABLE without options of Taut) and `skipif postgres`, files
-that start with "# Taut only.", and files that read and write files. Removes `WITH (...)` after CREATE TABLE. Numbers
-are equal if only digits behind the ninth significant one differ, because PostgreSQL has other scales.
+records under `onlyif taut`, `onlyif duckdb` and `skipif postgres`, files that start with "# Taut only.", and files that
+read and write files. Runs CREATE TABLE even under `onlyif duckdb`, where it has no options of Taut. Removes
+`WITH (...)` after CREATE TABLE. Numbers are equal if only digits behind the ninth significant one differ, because
+PostgreSQL gives decimals other scales.
 """
 
 import decimal
@@ -21,6 +22,7 @@ import psycopg
 
 from slt_on_duckdb import records, text
 
+# Type OID of `real`.
 REAL = 700
 PORT = 54329
 

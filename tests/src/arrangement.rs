@@ -33,7 +33,7 @@ pub enum Arrangement {
 }
 
 impl Arrangement {
-    /// All arrangements except the default, which equals one of them.
+    /// All arrangements except the default, whose layout one of them has.
     pub const ALL: [Self; 4] = [Self::Row, Self::PackedRow, Self::Column, Self::Groups];
 
     /// Value of option `layout`, or `default` if Taut chooses.

@@ -1,4 +1,4 @@
-//! Sums and counts over blocks with deleted rows: aggregation in the scan must equal aggregation by the engine.
+//! Sums and counts over blocks with deleted rows: aggregation in the scan must equal aggregation by DataFusion.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 

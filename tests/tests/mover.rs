@@ -45,6 +45,8 @@ fn wait_until(session: &Session, condition: &str) {
     }
 }
 
+/// Beginning of a query for how often the mover has done a kind of work on table `t`. The kind, in quotes, and `)`
+/// follow.
 const TIMES: &str = "(SELECT sum(times) FROM taut.mover WHERE table_name = 't' AND work = ";
 
 fn insert(session: &Session, first: i64, end: i64) {

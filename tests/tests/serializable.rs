@@ -1,5 +1,5 @@
-//! Two concurrent serializable transactions. Both may commit if some serial order gives the same result, or if they
-//! touch different rows of the same tables.
+//! Two concurrent serializable transactions. Both may commit only if some serial order gives the same result. Different
+//! rows of the same table are no conflict.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -34,7 +34,8 @@ fn serializable(database: &Database) -> Session {
     session
 }
 
-/// Whether a transaction may commit that runs `mine` and then updates a row of its own, if `theirs` commits in between.
+/// Runs `mine` in a serializable transaction, commits `theirs` in another session, and then updates row 59 and commits
+/// the transaction. Returns whether it committed.
 fn may_commit(layout: &str, mine: &str, theirs: &str) -> bool {
     let database = table(layout);
     let (session, other) = (serializable(&database), database.session());
