@@ -24,7 +24,8 @@ const LAYOUTS: [&[(&str, &str)]; 7] = [
     &[("groups", "(c0,c3,c11),(c1),(c2,c4),(c5,c6,c7,c8,c9,c10,c12)")],
 ];
 
-/// Indexes of every block: on integers, on two columns, on text, and on floating-point numbers.
+/// Indexes of every block: CSB+-trees on integers, on text with integers, and on floating-point numbers; Bloom filters
+/// on integers and on bytes.
 const INDEXES: [(IndexKind, &[usize]); 5] = [
     (IndexKind::CsbTree, &[3]),
     (IndexKind::CsbTree, &[11, 2]),
@@ -61,6 +62,7 @@ fn file(options: &[(&str, &str)], shape: Shape) -> Vec<u8> {
 struct InMemory<'a> {
     file: &'a [u8],
     entries: Vec<SectionEntry>,
+    /// Whether a wrong checksum of a section is an error. Otherwise damaged bytes reach the code behind the checksums.
     checked: bool,
 }
 

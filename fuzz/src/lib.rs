@@ -6,6 +6,7 @@
 //! byte 0    0: the rest is the file itself; otherwise the valid bytes to start from
 //! byte 1    bit 0: truncate the end; other bits: free for the target
 //! then      damages of 4 bytes each: offset (u24, little-endian, modulo the length), byte to XOR with
+//! last      0 to 3 bytes: how many bytes bit 0 of byte 1 truncates
 //! ```
 
 use std::sync::Arc;
