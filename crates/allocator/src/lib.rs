@@ -46,8 +46,8 @@ mod tests {
         let option = |option| unsafe { libmimalloc_sys::mi_option_get(option) };
         let is_set = |name| std::env::var_os(name).is_some();
         if !is_set("MIMALLOC_PURGE_DECOMMITS") && !is_set("MIMALLOC_PURGE_DELAY") {
-            // No other option up to these indexes has the default 1 or 1,000, except for one that mimalloc no longer
-            // reads.
+            // The defaults identify the options: no other option up to these indexes has the default 1 or 1,000, except
+            // for one that mimalloc no longer reads.
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (1, 1000));
             set_up();
             assert_eq!((option(PURGE_DECOMMITS), option(PURGE_DELAY)), (0, PURGE_DELAY_MILLISECONDS));
