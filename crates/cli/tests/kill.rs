@@ -102,7 +102,7 @@ fn committed_changes_survive_a_kill() {
             BufReader::new(output).lines().map_while(Result::ok).filter(|line| line == "(COMMIT)").count() as u64
         });
         std::thread::sleep(LIFETIME_MAX.mul_f64((hash(round, seed) % 1_000) as f64 / 1_000.0));
-        // No statement of the input is an error.
+        // No statement of the input fails, so a process that has ended before the kill has succeeded.
         assert!(child.try_wait().unwrap().is_none_or(|status| status.success()), "seed {seed}, round {round}");
         child.kill().unwrap();
         child.wait().unwrap();

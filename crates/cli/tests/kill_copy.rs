@@ -25,7 +25,8 @@ const LIFETIME_MAX_MILLISECONDS: u64 = 400;
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 const CHECKS_MAX: usize = 15_000;
 
-/// Whether a process has an open file in a directory, also one without a name.
+/// Whether a process has an open file in a directory. Spill files have no name, so `/proc` shows them and the directory
+/// does not.
 fn has_open(process: u32, directory: &Path) -> bool {
     let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
     files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target.starts_with(directory)))
