@@ -176,8 +176,8 @@ impl Drop for WaitGuard {
     }
 }
 
-/// Polls a future on a large stack if `needs_large_stack`. Between polls, the thread runs on its own stack: an
-/// interpreter that measures its stack would not recognize another one.
+/// Polls a future on a large stack if `needs_large_stack`. Callbacks run between polls, on the thread's own stack: an
+/// interpreter such as Python's measures that stack, and would not recognize another one.
 pub(crate) async fn poll_with_stack<T>(needs_large_stack: bool, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| match needs_large_stack {

@@ -47,7 +47,7 @@ struct NewestTable {
     session: Session,
     name: String,
     schema: SchemaRef,
-    /// Kept alive for holders of weak references.
+    /// Kept alive because DataFusion's foreign function interface holds only a weak reference to it.
     _context: Arc<SessionContext>,
 }
 

@@ -40,8 +40,8 @@ impl CancelHandle {
 /// Callback that returns whether a statement continues. It runs on the thread that waits for the statement or its rows.
 pub type WaitCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Minimum interval between two calls of the [`WaitCallback`]. Also the interval at which a cancelled statement that
-/// has begun to commit is checked.
+/// Minimum interval between two calls of the [`WaitCallback`]. Also the interval at which a thread checks whether a
+/// cancelled statement is still committing.
 const CALLBACK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Ends a statement early: by cancellation, by the callback or by its time limit.
@@ -49,7 +49,8 @@ pub(crate) struct Watch {
     /// Cancelled by [`CancelHandle::cancel`], by the callback, by the time limit, or when the rows are dropped.
     token: CancellationToken,
     wait: Option<WaitCallback>,
-    /// When the callback is called next. Consecutive short waits share the interval.
+    /// When the callback is called next. A new wait does not restart the interval, so that the callback is also called
+    /// if every wait is short.
     next_callback: Instant,
     /// Time that the statement may still take. Only time spent waiting counts, so that a slow reader of its rows is not
     /// cancelled.
