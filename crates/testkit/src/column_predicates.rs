@@ -66,6 +66,7 @@ fn number_predicates(datums: &[Datum], random: &mut impl Rng) -> Vec<DatumPredic
         DatumPredicate::OneOf(many),
         DatumPredicate::OneOf(Arc::from([i128::MIN, i128::MAX])),
         DatumPredicate::OneOf(Arc::from([])),
+        // A predicate on bytes, which no number passes.
         DatumPredicate::BytesRange { low: Bound::Unbounded, high: Bound::Unbounded },
     ]
 }
@@ -118,6 +119,7 @@ fn bytes_predicates(datums: &[Datum], random: &mut impl Rng) -> Vec<DatumPredica
         DatumPredicate::BytesOneOf(many),
         DatumPredicate::BytesOneOf(Arc::from([Box::default()])),
         DatumPredicate::BytesOneOf(Arc::from([])),
+        // A predicate on numbers, which no bytes pass.
         DatumPredicate::OneOf(Arc::from([0])),
     ]
 }
