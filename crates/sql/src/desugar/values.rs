@@ -1,4 +1,4 @@
-//! Rewrites of `VALUES` lists: of those with subqueries, which the planner supports in `SELECT` only, and of those whose
+//! Rewrites of `VALUES` lists: those with subqueries, which the planner supports in `SELECT` only, and those whose
 //! literals take the type of another row.
 
 use datafusion_sql::sqlparser::ast::{CastKind, DataType, Expr, Parens, Query, SetExpr, TableFactor, Value, Values};
@@ -35,8 +35,8 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
     *body = union_all(parts);
 }
 
-/// Casts literals in `VALUES` in `FROM` and `WITH`, as PostgreSQL types them. The planner refuses text beside dates, and
-/// makes decimals of double precision beside `0.5`.
+/// Casts literals in `VALUES` in `FROM` and `WITH`, as PostgreSQL types them. The planner refuses text beside dates,
+/// and turns double precision beside `0.5` into decimals.
 ///
 /// ```text
 ///   (VALUES (date '2024-01-05'), ('2024-01-06')) AS v    the text is a date
