@@ -4,8 +4,8 @@
 //! alias is replaced by its expression only after the planner has not found the column.
 //!
 //! ```text
-//! SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100
-//! SELECT price * amount AS total, (price * amount) * 1.2 AS gross FROM t WHERE (price * amount) > 100
+//! written    SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100
+//! planned    SELECT price * amount AS total, (price * amount) * 1.2 AS gross FROM t WHERE (price * amount) > 100
 //! ```
 
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineSt
             let mut ast = ast.clone();
             let mut replacer = Replacer { name, selects: 0 };
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut replacer);
-            // In several SELECTs the name may be a column of one of them.
+            // If several SELECTs define the alias, the name may be a column in one of them: then nothing is replaced.
             (replacer.selects == 1).then_some(EngineStatement::Statement(ast))
         }
         EngineStatement::Explain(explain) => {

@@ -1,14 +1,17 @@
 //! Names in expressions of `ORDER BY` that are both an input column and an alias.
 //!
 //! The planner takes the alias, PostgreSQL the column. If the name is qualified, the planner finds both. Whether there
-//! is such a column is known when the statement is planned, so this is a second form of the statement, in which the
-//! name can only be the column. If it cannot be planned, the name is the alias.
+//! is such a column is known only when the statement is planned. Therefore this module builds a second form of the
+//! statement, in which the name can only be the column. The caller plans this form first. If that fails, the name is
+//! the alias, and the statement is planned as it is written.
 //!
 //! ```text
-//! SELECT -a AS a FROM t ORDER BY a + 0
-//! SELECT * EXCLUDE ("taut order 0")
-//! FROM (SELECT -a AS a, a + 0 AS "taut order 0" FROM t ORDER BY "taut order 0") AS "taut ordered"
+//! written        SELECT -a AS a FROM t ORDER BY a + 0
+//! second form    SELECT * EXCLUDE ("taut order 0")
+//!                FROM (SELECT -a AS a, a + 0 AS "taut order 0" FROM t ORDER BY "taut order 0") AS "taut ordered"
 //! ```
+//!
+//! `ORDER BY` expressions with subqueries get the second form too.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -22,7 +25,8 @@ use datafusion_sql::sqlparser::ast::{
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// The statement in which names in expressions of `ORDER BY` are input columns. `None` if no such name is an alias.
+/// The second form of a statement, in which names in expressions of `ORDER BY` are input columns. `None` if there are
+/// no such names.
 pub fn order_by_columns(statement: &EngineStatement) -> Option<EngineStatement> {
     match statement {
         EngineStatement::Statement(ast) => {
@@ -42,7 +46,7 @@ pub fn order_by_columns(statement: &EngineStatement) -> Option<EngineStatement> 
     }
 }
 
-/// Ends at the first query with such a name.
+/// Visitor that stops at the first query whose `ORDER BY` needs the second form.
 struct Finder;
 
 impl Visitor for Finder {
@@ -68,7 +72,7 @@ fn parts(query: &Query) -> Option<(&Select, &[OrderByExpr])> {
     }
 }
 
-/// Aliases of values other than the column of that name.
+/// Aliases of a select list, except those that equal the name of their column, such as `a AS a`.
 fn aliases(select: &Select) -> HashSet<String> {
     let alias = |item: &SelectItem| match item {
         SelectItem::ExprWithAlias { expr: Expr::Identifier(name), alias } if normalize(name) == normalize(alias) => {
@@ -88,7 +92,8 @@ fn column_name(expression: &Expr) -> Option<String> {
     }
 }
 
-/// Whether an expression that is no unqualified name itself has one of the names outside of its subqueries.
+/// Whether an expression of `ORDER BY`, other than an unqualified name, uses one of the aliases outside of subqueries,
+/// or has a subquery.
 fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
     struct Uses<'a> {
         aliases: &'a HashSet<String>,
@@ -118,7 +123,7 @@ fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
             }
         }
     }
-    // The planner adds columns to the select list that an ORDER BY needs, but not those that its subqueries need.
+    // The planner adds the columns that an ORDER BY needs to the select list, but not those that its subqueries need.
     let has_subquery = || syntax::has_query(expression);
     let names_alias = || !aliases.is_empty() && expression.visit(&mut Uses { aliases, depth: 0 }).is_break();
     !matches!(expression, Expr::Identifier(_)) && (has_subquery() || names_alias())

@@ -52,7 +52,8 @@ pub enum Statement {
         /// Options of the design to change.
         options: Vec<(String, String)>,
     },
-    /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, `ALTER COLUMN ... SET DEFAULT` and `DROP DEFAULT`.
+    /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, and `ALTER COLUMN ... SET` or `DROP` with `DEFAULT` or
+    /// `NOT NULL`.
     AlterConstraints {
         /// Name of the table.
         name: String,

@@ -1,4 +1,4 @@
-//! Clauses of DuckDB that the planner reads differently:
+//! Clauses of DuckDB that the planner reads differently, and what replaces them:
 //!
 //! ```text
 //!   FROM t                               SELECT * FROM t

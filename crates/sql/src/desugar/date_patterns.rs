@@ -16,8 +16,8 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Parts of patterns in PostgreSQL and of `strftime`, each before its prefixes. `None` stands for those without
-/// counterpart. With `true`, a part is case-sensitive.
+/// Parts of PostgreSQL's patterns, whether their case matters, and their counterparts in `strftime`; `None` if there is
+/// no counterpart. A part is listed before its prefixes, because the first part that matches is taken.
 const PARTS: [(&str, bool, Option<&str>); 58] = [
     ("FMMonth", true, Some("%B")),
     ("FMDay", true, Some("%A")),
@@ -97,7 +97,8 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     if text.contains('%') {
         return ControlFlow::Continue(());
     }
-    // Names in capitals, and names without padding, differ only in what is written.
+    // Names of months and days in capitals or with padding differ only in what is written. Functions that read a text
+    // accept all of them.
     match translated(text, name != "to_char") {
         Ok(translated) => *text = translated,
         Err(part) => {
@@ -149,7 +150,7 @@ fn second_argument(function: &mut Function) -> Option<&mut Expr> {
     }
 }
 
-/// The pattern for `strftime`.
+/// The pattern for `strftime`. `is_read` is whether the function reads a text, rather than writing one.
 ///
 /// # Errors
 /// The part that has no counterpart.

@@ -2,11 +2,12 @@
 //! lower case. A cast of a column has the name of the column.
 //!
 //! ```text
-//!   SELECT SUM(x), a + 1, b::int     sum(x), a + 1, b
+//!   SELECT SUM(x), a + 1, b::int     columns: sum(x), a + 1, b
 //! ```
 //!
-//! The statement itself, subqueries in `FROM` and `WITH` queries get such names; nobody sees those of other subqueries,
-//! but an `ORDER BY` needs them. An expression of `ORDER BY` that repeats one of the select list becomes its position.
+//! The statement itself, subqueries in `FROM` and `WITH` queries get such names. The names of other subqueries are not
+//! visible, but those with an `ORDER BY` need them. An expression of `ORDER BY` that repeats one of the select list
+//! becomes its position.
 
 use std::ops::ControlFlow;
 
@@ -46,8 +47,8 @@ pub(super) fn name_in_with(query: &mut Query) {
     }
 }
 
-/// Names the output columns of a query with `ORDER BY`. The planner adds columns that it sorts by to the select list,
-/// where a cast would have the name of its column.
+/// Names the output columns of a query with `ORDER BY`. The planner adds the columns that it sorts by to the select
+/// list. There, a cast without an alias would have the same name as the column that it casts.
 pub(super) fn name_in_ordered(query: &mut Query) {
     if query.order_by.is_some() {
         name_in_query(query);
@@ -64,7 +65,7 @@ fn name_in_query(query: &mut Query) {
         for item in order.iter_mut() {
             refer_by_position(&mut item.expr, select);
         }
-        // Within expressions, a name of ORDER BY is a column of the input.
+        // A name within an expression of ORDER BY is a column of the input, so no cast may take that name.
         used = order.iter().flat_map(|item| names_in(&item.expr)).collect();
     }
     name_in_body(body, &used);
@@ -84,7 +85,7 @@ fn names_in(expression: &Expr) -> Vec<String> {
     names
 }
 
-/// Names the columns of the first select of set operations, whose names the result has.
+/// Names the columns of a query body. The result of a set operation has the names of its first `SELECT`.
 fn name_in_body(body: &mut SetExpr, used: &[String]) {
     match body {
         SetExpr::Select(select) => select.projection.iter_mut().for_each(|item| name_item(item, used)),

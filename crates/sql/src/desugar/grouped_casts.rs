@@ -1,8 +1,9 @@
-//! Casts in queries with `GROUP BY`, which the planner leaves out of names. They become arguments of a function:
+//! Casts in queries with `GROUP BY`. The planner leaves casts out of the names of expressions, so that `ts` and
+//! `ts::date` would be two groups of the same name. Therefore the casts become arguments of a function:
 //!
 //! ```text
-//!   SELECT ts, ts::date, count(*) FROM t GROUP BY ts, ts::date
-//!   SELECT ts, named_cast(ts::date), count(*) FROM t GROUP BY ts, named_cast(ts::date)
+//!   written    SELECT ts, ts::date, count(*) FROM t GROUP BY ts, ts::date
+//!   planned    SELECT ts, named_cast(ts::date), count(*) FROM t GROUP BY ts, named_cast(ts::date)
 //! ```
 
 use std::ops::ControlFlow;
@@ -29,7 +30,7 @@ pub(super) fn name_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Names the casts in a `SELECT` with `GROUP BY`, but for those in `WHERE`.
+/// Names the casts in a `SELECT` with `GROUP BY`, except those in `WHERE`.
 pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     if !is_grouped(select) {
         return ControlFlow::Continue(());
@@ -41,7 +42,7 @@ pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     qualify.visit(&mut Casts { depth: 0 })
 }
 
-/// Whether a query has groups. Grouping sets do not keep names when they are simplified.
+/// Whether a query has groups whose casts can be named. Grouping sets lose the names when they are simplified.
 fn is_grouped(select: &Select) -> bool {
     let is_set = |group: &Expr| matches!(group, Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_));
     match &select.group_by {

@@ -1,13 +1,13 @@
-//! Columns that joins with `USING` merge. The planner takes the left table's column, which is null in rows of the right
-//! table alone, and does not find it everywhere. Here the joins of such a `FROM` become joins `ON`, and the merged
-//! columns get their values:
+//! Columns that joins with `USING` merge. The planner takes the left table's column, which is null in a row of the
+//! right table without a partner. It also does not find the merged column in every clause. Here the joins of such a
+//! `FROM` become joins `ON`, and the merged columns get their values:
 //!
 //! ```text
-//! SELECT k, x, y FROM a FULL JOIN b USING (k)
-//! SELECT coalesce(a.k, b.k) AS k, x, y FROM a FULL JOIN b ON a.k = b.k
+//! written    SELECT k, x, y FROM a FULL JOIN b USING (k)
+//! planned    SELECT coalesce(a.k, b.k) AS k, x, y FROM a FULL JOIN b ON a.k = b.k
 //!
-//! SELECT * FROM a RIGHT JOIN b USING (k)
-//! SELECT b.k AS k, a.* EXCLUDE (k), b.* EXCLUDE (k) FROM a RIGHT JOIN b ON a.k = b.k
+//! written    SELECT * FROM a RIGHT JOIN b USING (k)
+//! planned    SELECT b.k AS k, a.* EXCLUDE (k), b.* EXCLUDE (k) FROM a RIGHT JOIN b ON a.k = b.k
 //! ```
 
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ fn is_output(select: &Select, expression: &Expr) -> bool {
     })
 }
 
-/// Replaces a join in parentheses with an alias, which hides the names in it, by a subquery.
+/// Replaces a join in parentheses that has an alias by a subquery. The alias hides the names of the joined tables.
 pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
     let TableFactor::NestedJoin { table_with_joins, alias } = table else { return ControlFlow::Continue(()) };
     match alias.take() {
@@ -101,7 +101,7 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let mut from = select.from.clone();
     match from.iter_mut().try_for_each(|from| merged.add(from)) {
         ControlFlow::Continue(()) => select.from = from,
-        // The planner takes the left column, which an inner or a left join has in each row.
+        // Left to the planner, which takes the left column: an inner or a left join has it in each row.
         ControlFlow::Break(_) if !needs_merge => return ControlFlow::Continue(None),
         ControlFlow::Break(error) => return ControlFlow::Break(error),
     }
@@ -159,7 +159,7 @@ impl Merged {
     /// Adds an item of the `FROM`, whose `USING` becomes `ON`.
     fn add(&mut self, from: &mut TableWithJoins) -> ControlFlow<SqlError> {
         let first = self.relations.len();
-        // A name is merged within one item.
+        // The joins of one item do not merge their columns with those of another item.
         let of_others = std::mem::take(&mut self.columns);
         self.add_relation(&from.relation)?;
         for join in &mut from.joins {

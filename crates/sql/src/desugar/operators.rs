@@ -1,4 +1,5 @@
-//! Operators and functions that the planner does not know, or reads differently from PostgreSQL.
+//! Operators and functions that the planner does not know, or reads differently from PostgreSQL, and what replaces
+//! them.
 //!
 //! ```text
 //!   x LIKE '50#%' ESCAPE '#'      x LIKE '50\%'
@@ -223,7 +224,8 @@ fn with_backslashes(pattern: &str, escape: &str) -> Option<String> {
     Some(result)
 }
 
-/// The power of a negated base, if the expression is a power: the parser applies the sign to the power.
+/// Moves a minus sign before a power to its base: PostgreSQL negates first, the parser applies the sign to the power.
+/// `None` for other operands of the sign.
 fn negate_base(power: &Expr) -> Option<Expr> {
     let Expr::BinaryOp { left, op: op @ BinaryOperator::PGExp, right } = power else { return None };
     let base = negate_base(left)

@@ -5,10 +5,13 @@
 //! (a, b) = (c, d)                    a = c AND b = d
 //! (a, b) < (c, d)                    a < c OR a = c AND b < d
 //! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
-//! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE they are equal)
-//! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE they are equal or nulls decide)
-//! (a, b) IN (query) as a value       true if some row is equal, null if nulls decide, false otherwise
+//! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE the comparison is true)
+//! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE the comparison is true or null)
+//! (a, b) IN (query) as a value       true if the comparison is true for some row, else null if it is null for some
+//!                                    row, else false
 //! ```
+//!
+//! The comparison of two rows is null if no elements differ, and some element is null.
 
 use datafusion_sql::sqlparser::ast::{
     BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Query, Select, Statement,

@@ -19,7 +19,7 @@ use crate::error::SqlError;
 use crate::syntax;
 
 const UNNEST: &str = "unnest";
-/// Table functions that are also functions of arrays.
+/// Table functions that the engine also has as functions in expressions, which return an array.
 const SERIES: [&str; 2] = ["generate_series", "range"];
 
 /// Rewrites the functions in a `FROM`.

@@ -1,4 +1,5 @@
-//! Tables in `FROM`: names of the columns of table functions, samples, and sides of joins.
+//! Tables in `FROM`: names of the columns of table functions, samples, and sides of joins. On the right, what replaces
+//! them:
 //!
 //! ```text
 //!   FROM generate_series(1, 3) AS g        generate_series(1, 3) AS g (g)

@@ -9,7 +9,7 @@ use crate::syntax::{aliased, has_query, is_default, select};
 /// Maximum rows with subqueries in a `VALUES` list that is rewritten. More rows are too many for the planner.
 const QUERY_ROWS_MAX: usize = 256;
 
-/// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. The rows between them stay in `VALUES`. A
+/// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. Rows without a subquery stay in `VALUES`. A
 /// list with `DEFAULT` stays as it is.
 pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
     let SetExpr::Values(values) = body else { return };

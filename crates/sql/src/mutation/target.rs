@@ -16,9 +16,9 @@ pub struct TargetColumn<'a> {
     pub name: &'a str,
     /// Default value of the column. `None` means null.
     pub default: Option<&'a Expr>,
-    /// Type to which values are cast. Without the cast, the values of the column in one `CASE` would all get a common
-    /// type, which may be narrower. Parameters need the cast because the planner cannot know their type. `None`
-    /// leaves values as they are.
+    /// Type to which values are cast. `ON CONFLICT` and `MERGE` choose the value of a column by a `CASE`. Without the
+    /// cast, its branches would get a common type, which may be narrower than that of the column. Parameters need the
+    /// cast because the planner cannot know their type. `None` leaves values as they are.
     pub logical_type: Option<LogicalType>,
 }
 
