@@ -86,7 +86,7 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         let allowed = format!("the column is {}", logical_type.sql_name());
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
-    // A plan that contains the default may fold a cast at once, and cut a fraction.
+    // A plain cast may be folded as soon as a plan contains the default, and would cut the fraction.
     with_checked_arithmetic(cast(expression, arrow), &no_columns).map_err(QueryError::from)
 }
 
