@@ -41,11 +41,11 @@ impl ConfigExtension for TautOptions {
     const PREFIX: &'static str = "taut";
 }
 
-/// Maximum bytes of a hash table that one thread builds for all threads. The limit of a join is this value divided by
-/// the number of threads. The other threads are idle during the build, but the rows of the larger side need not be
-/// repartitioned. With fewer threads, repartitioning costs more in comparison.
+/// Bytes up to which one thread builds the hash table of a join for all threads, divided by the number of threads. The
+/// other threads are idle during the build, but the rows of the larger side need not be repartitioned. The more threads
+/// there are, the more idle time that costs, so the limit is lower.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
-/// Maximum rows of such a hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
+/// Rows up to which one thread builds it, divided by the number of threads like [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
 /// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows,
@@ -116,7 +116,8 @@ impl Engine {
         // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
-        // The check compares nullability. The engine plans `x IS TRUE` as never null, and executes it as nullable.
+        // The check compares nullability, and would fail: the engine plans `x IS TRUE` as never null, and executes it
+        // as nullable.
         options.execution.skip_physical_aggregate_schema_check = true;
         let optimizer = &mut options.optimizer;
         optimizer.hash_join_single_partition_threshold = SHARED_BUILD_BYTES / self.threads;
@@ -138,9 +139,9 @@ impl Engine {
     }
 }
 
-/// DataFusion's analyzer rules with Taut's rules: the order of aggregates, set operations, nested and long expressions
-/// and types of operands before type coercion, subqueries, conditions in sorts and windows, checked arithmetic and
-/// guards after it.
+/// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
+/// and long expressions, and types of operands. After it: comparisons with subqueries, subqueries, conditions in sorts
+/// and windows, checked arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -159,7 +160,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
-/// scans read only the columns in use. Simplification keeps `IN` lists apart.
+/// scans read only the columns in use. The rule that simplifies expressions is kept from merging `IN` lists.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let unmerged = |rule: Arc<dyn OptimizerRule + Send + Sync>| match rule.name() {
         "simplify_expressions" => Arc::new(UnmergedInLists(rule)),

@@ -143,7 +143,7 @@ impl Lookup {
         Some(predicates)
     }
 
-    /// Returns at most one batch: processing a batch costs more than a row.
+    /// Returns at most one batch, because processing a batch costs the caller more than processing a row.
     fn find_rows(
         &self,
         table: &Table,

@@ -82,8 +82,8 @@ fn has_no_order(call: &AggregateFunction) -> bool {
     call.params.order_by.is_empty() && !(call.params.distinct && needs_order(call))
 }
 
-/// Refuses different orders where one of the aggregates is `DISTINCT`, which the engine would compute in the other
-/// order.
+/// Refuses aggregates with different orders if one of them is `DISTINCT`: the engine would compute that one in the
+/// order of another.
 fn check_orders(expressions: &[Expr]) -> Result<()> {
     let calls: Vec<_> = calls(expressions)?.into_iter().filter(needs_order).collect();
     let mut orders = calls.iter().map(|call| &call.params.order_by).filter(|order| !order.is_empty());
@@ -102,7 +102,8 @@ struct Ordered {
     order: Vec<SortExpr>,
 }
 
-/// The order that the rows of a plan have from an `ORDER BY` below it. Projections pass on the columns that it needs.
+/// The order that the rows of a plan have from an `ORDER BY` below it. Adds the columns that the order needs to the
+/// projections in between.
 fn ordered(plan: &LogicalPlan) -> Result<Option<Ordered>> {
     Ok(match plan {
         LogicalPlan::Sort(sort) => Some(Ordered { plan: plan.clone(), order: sort.expr.clone() }),

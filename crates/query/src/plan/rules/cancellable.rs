@@ -1,7 +1,8 @@
 //! Planning rules that end when their statement is cancelled.
 //!
 //! A rule visits every node of a plan, and a plan passes through some 60 rules. Planning a long statement therefore
-//! takes seconds. Each rule checks for cancellation before each node.
+//! takes seconds. Analyzer rules and physical rules check for cancellation before they begin, optimizer rules before
+//! each call of `rewrite`, most of which are for one node.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
     state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
 }
 
-/// Cancellation of the statement during planning. It is stored as an extension of the settings, although it has none,
-/// because rules have access to nothing else.
+/// Cancellation of the statement during planning. It is stored as an extension of the settings, although it is not a
+/// setting, because rules have access to nothing else.
 #[derive(Clone, Debug)]
 struct PlanningInterrupt(Interrupt);
 

@@ -8,8 +8,8 @@
 //!     ProjectionExec: [id@2, x@3, id@0, x@1]
 //! ```
 //!
-//! The pushdown is left out of plans with such a filter. Filters of a statement have been pushed down before, as
-//! logical ones.
+//! The pushdown is left out for plans with such a filter. Little is lost: the filters of a statement have already been
+//! pushed down in the logical plan.
 
 use std::collections::HashSet;
 use std::fmt::{self, Debug, Formatter};
@@ -92,7 +92,7 @@ fn filtered(node: &Arc<dyn ExecutionPlan>) -> Vec<Filtered> {
     Vec::new()
 }
 
-/// Whether an input, or a node below it, has two columns of one of these names, or of a name that it changes.
+/// Whether an input, or a node below it, has two columns of one of these names, or of a name that a projection changes.
 fn has_duplicate(mut names: HashSet<String>, input: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut duplicates: HashSet<String> = HashSet::new();
     input.apply(|node| {

@@ -8,7 +8,8 @@
 //!   a IN (b) AND a IN (c)          merged to false     true if all three are equal
 //! ```
 //!
-//! While the engine simplifies expressions, these lists are calls of a function, which it does not know.
+//! Therefore, while the engine simplifies expressions, these lists are replaced by calls of a function that it does not
+//! know.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -107,7 +108,7 @@ fn as_single(expression: &Expr) -> Option<&Expr> {
     }
 }
 
-/// An operand without the cast to the type of the literals, which is moved to these.
+/// An operand without its cast. The engine moves the cast of an operand to the literals that it is compared with.
 fn uncast(operand: &Expr) -> &Expr {
     match operand {
         Expr::Cast(cast) => uncast(&cast.expr),

@@ -1,13 +1,14 @@
 //! Comparisons with all rows of a subquery: `x > ALL (query)`, `x = ANY (query)`. The engine compares `x` with the
-//! column of the query by name, and takes `x` for that column if both have one name.
+//! column of the query by name, and takes `x` for that column if both have the same name.
 //!
 //! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others follow from the number of rows, the number of values, and the
-//! least and the greatest value, which are computed once if the query is not correlated:
+//! least and the greatest value, which are computed once if the query is not correlated. The first condition that holds
+//! gives the result:
 //!
 //! ```text
-//!   x > ALL (query)    no rows: true    x > max: else false    a null, or x null: null    else true
-//!   x > ANY (query)    x > min: true    no rows: false         a null, or x null: null    else false
-//!   x = ALL (query)    x = min AND x = max instead of x > max
+//!   x > ALL (query)    no rows: true            x > max is false: false    x or a value null: null    else true
+//!   x > ANY (query)    x > min is true: true    no rows: false             x or a value null: null    else false
+//!   x = ALL (query)    like x > ALL (query), with x = min AND x = max instead of x > max
 //! ```
 
 use std::sync::Arc;
@@ -73,7 +74,7 @@ fn has_comparison(node: &LogicalPlan) -> Result<bool> {
     Ok(has)
 }
 
-/// Number of aggregates in a subquery by which comparisons have been replaced.
+/// Number of aggregates in a subquery that come from comparisons which this rule has replaced.
 fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     let mut number = 0;
     plan.apply_with_subqueries(|node| {
@@ -83,7 +84,8 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     Ok(number)
 }
 
-/// The comparison by aggregates. In a condition on rows, the engine joins the rows of a correlated subquery.
+/// Replaces a comparison by one with aggregates. A comparison that the engine joins, in a condition on rows with a
+/// correlated subquery, stays.
 fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
     let outer_ref_columns = &subquery.outer_ref_columns;

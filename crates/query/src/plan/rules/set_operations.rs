@@ -21,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 /// Name of the column that numbers equal rows.
 const ORDINAL: &str = "taut ordinal of equal rows";
 
-/// Rule that numbers the rows. It runs first, while such a join has no other form.
+/// Rule that numbers the rows. It runs before rules that could change the form by which it recognizes such a join.
 #[derive(Debug, Default)]
 pub struct SetOperations;
 
@@ -40,7 +40,7 @@ impl AnalyzerRule for SetOperations {
 }
 
 /// Whether a join is `EXCEPT ALL` or `INTERSECT ALL`: on all columns of both sides, where nulls are equal. `EXCEPT` and
-/// `INTERSECT` are such joins too, of distinct rows on the left.
+/// `INTERSECT` without `ALL` differ only in that the rows on the left are distinct.
 fn is_set_operation(join: &Join) -> bool {
     let columns = |plan: &LogicalPlan| plan.schema().columns();
     let is_key = |key: &Expr, column: &Column| {

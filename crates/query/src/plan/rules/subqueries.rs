@@ -194,13 +194,14 @@ fn found_condition(part: &InSubquery, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// A plan as a subquery with more outer columns than another.
+/// Makes a subquery of a plan. Its outer columns are those of `subquery`, and `outer`.
 fn with_outer(plan: LogicalPlan, subquery: &Subquery, outer: &[Expr]) -> Subquery {
     let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
     Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }
 }
 
-/// Names the column of an `IN` subquery, unless two columns are compared. The engine's join would have it twice.
+/// Names the column of an `IN` subquery, unless it is compared as a column with a column. Without a name of its own, it
+/// could be in the engine's join twice.
 fn named_column(condition: Expr) -> Result<Expr> {
     let named = condition.transform_up(|part| match part {
         Expr::InSubquery(mut part) if !is_column(&part.expr) || !selects_columns(&part.subquery.subquery) => {
@@ -245,6 +246,7 @@ fn is_column(operand: &Expr) -> bool {
 }
 
 /// `IN` with SQL's three-valued logic: true if a row is found, else null if a null prevents a decision, else false.
+/// `any` builds the condition that a subquery has rows.
 fn three_valued_in(
     part: InSubquery,
     is_found: Expr,

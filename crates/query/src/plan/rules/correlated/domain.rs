@@ -26,7 +26,7 @@ pub struct Domain {
     /// Plan of the query that has these columns.
     source: LogicalPlan,
     pub outer: Vec<Column>,
-    /// Whether equal values stay several rows.
+    /// Whether the domain keeps all rows of the query, also those with equal values.
     has_all_rows: bool,
 }
 
@@ -53,7 +53,7 @@ impl Domain {
         }
         let mut source_of_values = source(input, &outer);
         while let Some(part) = unrepeatable_part(source_of_values)? {
-            // Without a filter there are more values, which does no harm.
+            // The rows below the filter have more values, which does no harm: no row of the query joins to them.
             let LogicalPlan::Filter(filter) = source_of_values else {
                 return not_impl_err!(
                     "a correlated subquery over rows of a query with {part} is not supported; store the rows in a table \
@@ -415,7 +415,7 @@ fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
-            // The check of a joined subquery is volatile, but has one result.
+            // `single_row`, the check of a joined subquery, is declared volatile, but always returns the same.
             found |= expression.exists(|part| match part {
                 Expr::ScalarFunction(call) => {
                     Ok(call.func.signature().volatility == Volatility::Volatile && !is_single_row(&call.func))
@@ -450,7 +450,8 @@ fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     }
 }
 
-/// Outer columns that a plan uses, without those that its own subqueries and lateral joins use of it.
+/// Outer columns that a plan uses. Columns of the plan itself, which its subqueries and lateral joins use as outer
+/// columns, do not count.
 pub fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     let mut columns = BTreeSet::new();
     let is_own = |column: &Column| plan.inputs().iter().any(|input| input.schema().has_column(column));
@@ -541,8 +542,9 @@ pub fn all_conditions(join: &Join) -> Vec<Expr> {
     on.chain(join.filter.iter().cloned().flat_map(split_conjunction_owned)).collect()
 }
 
-/// Conditions that rows have the same values, where null is the same as null. They are equalities of values that are
-/// never null: the engine adds equalities of the statement to a join, and there null equals nothing.
+/// Conditions that rows have the same values, where null is the same as null. For a nullable column they compare
+/// `coalesce(column, default value)` and `column IS NULL`, which are never null. A join in which null equals null would
+/// not do: the engine adds equalities of the statement to it, and in these null equals nothing.
 pub fn same_values(left: &[Column], right: &[Column], schemas: [&DFSchema; 2]) -> Result<Vec<Expr>> {
     let mut conditions = Vec::with_capacity(left.len());
     for (left, right) in left.iter().zip(right) {

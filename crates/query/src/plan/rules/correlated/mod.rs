@@ -61,7 +61,7 @@ impl AnalyzerRule for CorrelatedSubqueries {
             node => joined_values(node),
         })?;
         match changed.transformed {
-            // A joined value can be null.
+            // A joined value can be null, so the schemas of the nodes above may change.
             true => {
                 Ok(changed.data.transform_up_with_subqueries(|node| recompute_schema(node).map(Transformed::yes))?.data)
             }
@@ -89,7 +89,7 @@ fn joined_values(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let input = node.inputs()[0].clone();
     let (mut joined, mut expressions) = (input.clone(), node.expressions());
     if let LogicalPlan::Filter(filter) = &node {
-        // Conditions without such a subquery leave fewer values to compute.
+        // Conditions without such a subquery are applied first, which leaves fewer values to compute.
         let (with, without): (Vec<&Expr>, Vec<&Expr>) = split_conjunction(&filter.predicate)
             .into_iter()
             .partition(|part| contains_joined(part, input.schema(), true));
@@ -251,7 +251,7 @@ fn join_value(source: &LogicalPlan, input: LogicalPlan, subquery: &Subquery) -> 
     }
     let joined = LogicalPlanBuilder::from(input).join_on(values, JoinType::Left, same)?;
     let column = |name: &str| Expr::Column(Column::new(Some(alias.as_str()), name));
-    // Only a row of the query that has several values is an error.
+    // A subquery with several rows is an error only if a row of the query needs its value.
     let value = match rows {
         Some(_) => single_row(column("value"), column("rows")),
         None => column("value"),
@@ -325,7 +325,7 @@ fn joined_condition(join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlanBuilder::from(joined).project(as_expressions(&columns))?.build()?))
 }
 
-/// Joins a lateral subquery with the rows that its outer columns are of.
+/// Joins a lateral subquery with the left side of its join, which has the outer columns.
 fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
     let outer = outer_columns(&join.right)?;
     let is_lateral = outer.iter().any(|column| join.left.schema().has_column(column));
@@ -350,7 +350,7 @@ fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(joined.project(as_expressions(&columns))?.build()?))
 }
 
-/// Whether a subquery computes its rows from outer columns alone, as `unnest` does.
+/// Whether a subquery reads no table. It computes its rows from outer columns alone, for example by `unnest`.
 fn is_of_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Subquery(node) => is_of_one_row(&node.subquery),
@@ -363,7 +363,8 @@ fn is_of_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The rows of a join with a lateral subquery that computes its rows from those of the left side, which are read once.
+/// The rows of a join whose lateral subquery reads no table. The left side is read once, and the subquery computed for
+/// each of its rows.
 fn expanded(join: &Join) -> Result<LogicalPlan> {
     let domain = Domain::of_rows(&join.left);
     let Unnested { plan, keys } = domain.unnest(&join.right)?;

@@ -1,4 +1,5 @@
-//! `EXISTS` in the form that the engine joins: correlated conditions over columns with names of their own.
+//! `EXISTS` in the form that the engine joins: the correlated conditions are at the top, over columns that have new
+//! names. The statement, and the plan of its subquery:
 //!
 //! ```text
 //!   EXISTS (SELECT a + 1 FROM (SELECT * FROM u WHERE p) z WHERE z.a > t.x)
@@ -21,7 +22,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery, 
 
 use super::domain::{has_correlated, has_outer, unique, uses_outer};
 
-/// The subquery whose rows exist if those of `plan` do. `None` if outer columns are not only in filters.
+/// A subquery that has rows if and only if `plan` has. `None` if `plan` uses outer columns elsewhere than in filters.
 pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     let Some((input, conditions)) = flatten(plan, Vec::new())? else { return Ok(None) };
     if conditions.iter().any(has_correlated) {
@@ -58,7 +59,7 @@ pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     Ok(Some(Subquery { outer_ref_columns: plan.all_out_ref_exprs(), subquery: Arc::new(plan), spans: Spans::new() }))
 }
 
-/// The part of a plan without outer columns, and the conditions on its columns.
+/// The part of a plan below its outer columns, and all conditions above that part, in terms of its columns.
 fn flatten(plan: &LogicalPlan, mut conditions: Vec<Expr>) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
     if !uses_outer(plan)? {
         return Ok(Some((plan.clone(), conditions)));
@@ -84,7 +85,7 @@ fn flatten(plan: &LogicalPlan, mut conditions: Vec<Expr>) -> Result<Option<(Logi
     }
 }
 
-/// Conditions with the values of columns, by their index.
+/// Replaces the columns in conditions. `value` returns what a column stands for, given its index in `schema`.
 fn replaced(conditions: Vec<Expr>, schema: &DFSchema, value: impl Fn(usize) -> Expr) -> Result<Vec<Expr>> {
     let replace = |condition: Expr| {
         let replaced = condition.transform_up(|part| match &part {
