@@ -82,7 +82,7 @@ impl AnalyzerRule for CheckedArithmetic {
             let schema = input_schema(&node)?;
             let names = NamePreserver::new(&node);
             let is_sort = matches!(node, LogicalPlan::Sort(_));
-            // Elsewhere the names of expressions are the columns of the output.
+            // In all other nodes, the names of expressions are those of the output columns.
             let keeps_names =
                 !matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
             node.map_expressions(|expression| {
@@ -297,6 +297,7 @@ impl Rewriter<'_> {
 }
 
 impl Typed {
+    /// A checked function with `levels` nested functions. They become one function if there are too many.
     fn limited(expression: Expr, data_type: DataType, levels: usize) -> Self {
         match levels < LEVELS_MAX {
             true => Self { expression, data_type, levels },
@@ -360,7 +361,7 @@ impl Operation {
         }
     }
 
-    /// Type of the result. A product of decimals whose scales exceed 38 together has the greater of them.
+    /// Type of the result. If the scales of two decimals add up to more than 38, their product has the greater scale.
     fn result_type(self, left: &DataType, right: &DataType) -> Result<DataType> {
         match (self, left, right) {
             (Self::Multiply, DataType::Decimal128(_, left), DataType::Decimal128(_, right))

@@ -20,7 +20,7 @@ pub fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// Reads texts as bytes. With `is_try`, other texts become null.
+/// Reads texts as bytes. With `is_try`, texts with an invalid escape become null.
 ///
 /// # Errors
 /// If a text has an invalid escape, unless `is_try`.

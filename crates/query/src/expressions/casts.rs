@@ -9,9 +9,9 @@
 //!   -2.5::int   -3        3.5::double precision::int     4
 //! ```
 //!
-//! Casts to smaller integers, and to decimals of fewer digits, are those of the engine, but functions: in a comparison
-//! with a literal the engine would drop a cast of the column, and cast the literal instead. `x::decimal(12, 1) = 10.3`
-//! would not find 10.26.
+//! Casts to smaller integers, and to decimals of fewer digits, return what the engine's casts return, but must be
+//! functions too. In a comparison of a cast column with a literal, the engine would drop the cast of the column and
+//! cast the literal instead: `x::decimal(12, 1) = 10.3` would not find 10.26.
 
 use std::sync::Arc;
 

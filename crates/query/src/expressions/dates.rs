@@ -75,7 +75,7 @@ pub(super) fn is_temporal(data_type: &DataType) -> bool {
     )
 }
 
-/// Reads texts as dates, times or intervals. With `is_try`, other texts become null.
+/// Reads texts as dates, times or intervals. With `is_try`, texts that are no value of the type become null.
 ///
 /// # Errors
 /// If a text is not a value of the type, unless `is_try`.

@@ -132,7 +132,8 @@ impl WithDomain {
     }
 }
 
-/// The error for a result that is infinite or no number. `None` if the arguments imply it.
+/// The error for a result that is infinite or no number. `None` if PostgreSQL returns the same result for the
+/// arguments, such as NaN for NaN.
 fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowError> {
     if arguments.iter().any(|argument| argument.is_nan()) {
         return None;

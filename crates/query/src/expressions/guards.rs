@@ -1,6 +1,7 @@
 //! Operands that are computed only for the rows that need them. In `x <> 0 AND 10 / x > 2`, `AND` guards the division;
 //! so do `OR`, the condition of an aggregate's `FILTER`, and `CASE`. The engine computes both operands of `AND` and
-//! `OR` for all rows of a batch, and the arguments of an aggregate also for rows that its filter rejects.
+//! `OR` for all rows of a batch, and the arguments of an aggregate also for rows that its filter rejects. Therefore
+//! this rule replaces the expressions on the left by those on the right:
 //!
 //! ```text
 //!   a AND b                    CASE a WHEN true THEN b WHEN false THEN false ELSE b AND NULL END
@@ -39,7 +40,7 @@ impl AnalyzerRule for Guards {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
-            // The engine compares the order of its operators by these expressions as they are.
+            // The engine finds out whether operators have the same order by these expressions, so they do not change.
             if matches!(node, LogicalPlan::Sort(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -79,7 +80,7 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
             parts.push(part);
             continue;
         }
-        // The engine joins by such parts only as they are.
+        // The engine joins by such a part only if it is unchanged.
         if is_join_condition(&part) {
             parts.push(part);
             continue;
@@ -143,7 +144,7 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             if let Some(filter) = &call.params.filter {
                 guard_arguments(&mut call.params.args, filter, schema)?;
             }
-            // As for a sort.
+            // The other expressions of a window stay as they are, like those of a sort.
             Ok(Transformed::new(Expr::WindowFunction(call), true, TreeNodeRecursion::Jump))
         }
         other => Ok(Transformed::no(other)),
@@ -168,14 +169,15 @@ fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transfo
     };
     let (guard, rest) = (joined(&parts[..safe]), joined(&parts[safe..]));
     let is_and = op == Operator::And;
-    // Decides alone: false for AND, true for OR.
+    // The value of the guard that decides the result alone: false for AND, true for OR.
     let decisive = (lit(!is_and), lit(!is_and));
     let null = Box::new(lit(ScalarValue::Boolean(None)));
     let unknown = Expr::BinaryExpr(BinaryExpr::new(Box::new(rest.clone()), op, null));
     Ok(Transformed::yes(case(guard, vec![(lit(is_and), rest), decisive], Some(unknown))))
 }
 
-/// Whether a part contains a chain that would be guarded. Its copies would grow exponentially with the nesting.
+/// Whether a part contains a chain that would be guarded. A guarded chain contains copies of its parts, so nested ones
+/// would grow exponentially.
 fn has_guarded_chain(part: &Expr, schema: &DFSchema) -> bool {
     part.exists(|inner| {
         Ok(matches!(inner, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))

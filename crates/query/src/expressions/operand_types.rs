@@ -61,8 +61,8 @@ impl AnalyzerRule for OperandTypes {
     }
 }
 
-/// Both zeros, for a list with a zero and a floating-point operand. The engine looks up a list by the bits of its
-/// numbers.
+/// Both zeros, for a list with a zero and a floating-point operand. The engine looks up a number in a list by its bits,
+/// so that 0.0 would not find -0.0.
 fn both_zeros(operand: &Expr, list: &[Expr], schema: &DFSchema) -> Vec<Expr> {
     let is_float = || operand.get_type(schema).is_ok_and(|data_type| data_type.is_floating());
     match list.iter().any(is_zero) && is_float() {
@@ -82,7 +82,8 @@ fn is_zero(expression: &Expr) -> bool {
     }
 }
 
-/// Casts the decimal operands of an expression to double precision if another operand is floating point.
+/// Casts the decimal operands of an expression to double precision if another operand is floating point, and makes the
+/// other changes that the module describes. Does not descend into the operands.
 ///
 /// # Errors
 /// If it compares values of different kinds.
@@ -205,7 +206,7 @@ fn widen_subquery(expression: &mut Expr, subquery: &mut Subquery, operator: Oper
     let plan = &subquery.subquery;
     let Some((relation, field)) = plan.schema().iter().next() else { return Ok(()) };
     let column = Expr::Column((relation, field).into());
-    // A column of the same name outside may have another type.
+    // The type of the column is that in the subquery: a column of the same name outside may have another.
     let types = [expression.get_type(schema).ok(), Some(field.data_type().clone())];
     let mut compared = column.clone();
     widen_types(&mut [expression, &mut compared], &types, Use::Compared(&operator.to_string()))?;
@@ -230,8 +231,9 @@ enum Use<'a> {
     Combined,
 }
 
-/// Casts the decimals among some expressions if any of them is floating point, and the string literals and dates beside
-/// values of another type that are compared with them. Returns whether it changed any.
+/// Casts decimals to double precision if another of the expressions is floating point. Unless the expressions are
+/// combined by an operator, also casts string literals beside booleans, dates, times, intervals or bytes, and dates
+/// beside timestamps. Returns whether it changed any.
 ///
 /// # Errors
 /// If values of different kinds are compared.
@@ -322,8 +324,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Kind of an expression. `None` for strings that take another type, nulls, parameters, and types that only the
-    /// engine knows.
+    /// Kind of an expression. `None` for string literals, which take the type of the other operand, and for nulls,
+    /// parameters, and types that only the engine knows.
     fn of(expression: &Expr, data_type: &DataType) -> Option<Self> {
         if matches!(expression, Expr::Placeholder(_)) {
             return None;

@@ -4,7 +4,7 @@
 //! here they are divided like any two decimals, see [`super::division`]:
 //!
 //! ```text
-//!   avg(decimal(p, s))    decimal(38, scale)    integer digits: p - s
+//!   avg(decimal(p, s))    decimal(38, scale), where the scale leaves room for p - s integer digits
 //! ```
 //!
 //! Averages of other types are those of the engine: integers and floating-point numbers as double precision.

@@ -1,8 +1,9 @@
 //! Division of decimals.
 //!
-//! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the type
-//! fixes them: a quotient has 38 digits, of which 16 to 20 are behind the decimal point. There are as many as leave
-//! room for the greatest possible quotient, and at least as many as the operands have:
+//! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the types
+//! of the operands fix them: a quotient has 38 digits, and its scale, the number of digits behind the decimal point, is
+//! 16 to 20. Within these limits it leaves room for the greatest possible quotient. It is never less than the scale of
+//! an operand:
 //!
 //! ```text
 //!   decimal(p1, s1) / decimal(p2, s2)    integer digits   p1 - s1 + s2 at most
@@ -40,8 +41,9 @@ const SCALES: (i16, i16) = (16, 20);
 static DIVIDE: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(Divide { signature: Signature::user_defined(Volatility::Immutable) }));
 
-/// Plans `/` with a decimal operand, and `*` of decimals whose scales exceed 38 together, as calls of functions. Their
-/// results have other types than those of the engine's operators, so they are replaced when SQL is planned.
+/// Plans `/` with a decimal operand, and `*` of decimals whose scales add up to more than 38, as calls of functions.
+/// The functions return other types than the engine's operators, so the planner itself plans them, before type
+/// coercion.
 #[derive(Debug)]
 pub struct DecimalDivision;
 

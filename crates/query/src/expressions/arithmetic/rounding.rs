@@ -7,9 +7,9 @@
 //!   round(decimal(12, 3), column)    decimal(13, 3), because the type cannot depend on a row
 //! ```
 //!
-//! The engine's functions keep the scale of the operand, cut decimals as double precision, or fail when a carry needs
-//! another digit. Its `round` has one type while a statement is planned and another when constants have been folded.
-//! Here [`Rounding::with_fixed_type`] fixes the type before that. Other types keep the engine's functions.
+//! The engine's functions keep the scale of the operand, truncate decimals as double precision numbers, or fail when a
+//! carry needs another digit. Its `round` has one type while a statement is planned and another when constants have
+//! been folded. Here [`Rounding::with_fixed_type`] fixes the type before that. Other types keep the engine's functions.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl Rounding {
     }
 }
 
-/// Whether an operand of this type is rounded here.
+/// Whether a call with operands of these types is computed here. The engine computes all others.
 fn is_exact(types: &[DataType]) -> bool {
     match types {
         [DataType::Decimal128(_, scale)] => *scale >= 0,
@@ -271,9 +271,10 @@ fn rounded(numbers: &Decimal128Array, step: Rounder) -> Result<Decimal128Array> 
 #[derive(Clone, Copy, Debug)]
 struct Rounder {
     direction: Direction,
-    /// The power of ten that is worth one unit of the last digit. `None` if it exceeds every decimal.
+    /// One unit of the last digit that is kept, in units of the number: a power of ten. `None` if it exceeds every
+    /// decimal.
     divisor: Option<i128>,
-    /// The power of ten from a unit of the last digit to a unit of the result.
+    /// One unit of the last digit that is kept, in units of the result: a power of ten. `None` if it exceeds 128 bits.
     factor: Option<i128>,
 }
 
@@ -282,7 +283,7 @@ impl Rounder {
     /// scale of the results.
     fn new(direction: Direction, scale: i8, digits: i64, result_scale: i8) -> Result<Self, ArrowError> {
         let power = |exponent: i64| u32::try_from(exponent).ok().and_then(|exponent| 10_i128.checked_pow(exponent));
-        // Digits behind the last one are kept as they are.
+        // Rounding to more digits than the number has keeps all of its digits.
         let digits = digits.min(scale.into());
         let dropped = i64::from(scale).saturating_sub(digits);
         Ok(Self { direction, divisor: power(dropped), factor: power(i64::from(result_scale).saturating_sub(digits)) })

@@ -4,8 +4,8 @@
 //! sums are decimals of scale 0, or of the scale of the values, whatever the type of the result:
 //!
 //! ```text
-//!   sum(bigint)           bigint             partial sums decimal(38, 0)
-//!   sum(decimal(p, s))    decimal(p + 10, s)              decimal(38, s)
+//!   sum(bigint)           bigint                partial sums decimal(38, 0)
+//!   sum(decimal(p, s))    decimal(p + 10, s)    partial sums decimal(38, s)
 //! ```
 //!
 //! Sums of other types are those of the engine.
@@ -188,7 +188,7 @@ impl SumType {
     }
 }
 
-/// What is done with the values of an array, which have one of three types.
+/// Sums to which the values of an array are added. The values have one of three types, see [`SumType::read`].
 trait AddValues {
     fn add<T: ArrowPrimitiveType>(&mut self, values: &PrimitiveArray<T>)
     where
@@ -370,7 +370,8 @@ impl AddValues for GroupedRows<'_> {
 }
 
 impl ExactSums {
-    /// Adds the values of a batch. Every group of a batch without nulls and filter gets a value.
+    /// Adds the values of a batch. As long as no batch has nulls or a filter, each group has a value, and `has_values`
+    /// stays `None`.
     fn add(
         &mut self,
         values: &ArrayRef,

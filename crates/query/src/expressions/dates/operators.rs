@@ -91,7 +91,8 @@ impl ExprPlanner for DateOperators {
     }
 }
 
-/// The difference of two dates as an interval. A date plus whole days is a timestamp in PostgreSQL.
+/// The difference of two dates as an interval, where it is compared with an interval. In PostgreSQL a date plus whole
+/// days is a timestamp, whose differences are intervals. Returns other expressions unchanged.
 fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
     match difference {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
