@@ -75,7 +75,7 @@ fn cast_literals(body: &mut SetExpr) {
             let is_cast = match value {
                 Expr::Value(literal) => match literal.value {
                     Value::Number(..) => is_floating(&target),
-                    Value::SingleQuotedString(_) => is_only,
+                    Value::SingleQuotedString(_) => is_only && keeps_value(&target),
                     _ => false,
                 },
                 Expr::UnaryOp { expr, .. } => {
@@ -106,6 +106,29 @@ fn named_type(expression: &Expr) -> Option<DataType> {
         Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => named_type(inner),
         _ => None,
     }
+}
+
+/// Whether a cast to a type keeps every value that it can read. A cast to `varchar(1)` cuts, and PostgreSQL drops the
+/// length of a type where it differs between rows.
+fn keeps_value(data_type: &DataType) -> bool {
+    is_floating(data_type)
+        || matches!(
+            data_type,
+            DataType::Boolean
+                | DataType::Bool
+                | DataType::SmallInt(None)
+                | DataType::Int2(None)
+                | DataType::Int(None)
+                | DataType::Int4(None)
+                | DataType::Integer(None)
+                | DataType::BigInt(None)
+                | DataType::Int8(None)
+                | DataType::Date
+                | DataType::Time(None, _)
+                | DataType::Timestamp(None, _)
+                | DataType::Datetime(None)
+                | DataType::Interval { precision: None, .. }
+        )
 }
 
 fn is_floating(data_type: &DataType) -> bool {

@@ -25,7 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use taut_types::LogicalType;
 
-use super::parts::date_part;
+use super::parts::extract;
 use super::{interval, is_temporal};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -39,7 +39,7 @@ pub struct DateOperators;
 
 impl ExprPlanner for DateOperators {
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(date_part().call(args)))
+        Ok(PlannerResult::Planned(extract().call(args)))
     }
 
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {

@@ -33,16 +33,22 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// The function that replaces the engine's `date_part`.
+/// The function that replaces the engine's `date_part`. It takes a date for its first moment, as PostgreSQL does.
 pub fn date_part() -> Arc<ScalarUDF> {
-    static FUNCTION: LazyLock<Arc<ScalarUDF>> =
-        LazyLock::new(|| Arc::new(ScalarUDF::new_from_impl(DatePart { engine: engine_date_part() })));
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(false));
+    Arc::clone(&FUNCTION)
+}
+
+/// The function of `EXTRACT`. It refuses the time of a date.
+pub fn extract() -> Arc<ScalarUDF> {
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(true));
     Arc::clone(&FUNCTION)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DatePart {
     engine: Arc<ScalarUDF>,
+    is_extract: bool,
 }
 
 /// A field that the engine does not have, or has in another type.
@@ -161,14 +167,18 @@ fn seconds(interval: IntervalMonthDayNano) -> f64 {
 }
 
 impl DatePart {
+    fn udf(is_extract: bool) -> Arc<ScalarUDF> {
+        Arc::new(ScalarUDF::new_from_impl(Self { engine: engine_date_part(), is_extract }))
+    }
+
     /// The part that is computed here. `None`: by the engine.
     ///
     /// # Errors
-    /// If an interval or a date does not have the part.
-    fn part(name: &str, data_type: &DataType) -> Result<Option<Part>> {
+    /// If an interval, or a date in `EXTRACT`, does not have the part.
+    fn part(&self, name: &str, data_type: &DataType) -> Result<Option<Part>> {
         use Part::{Hour, Microseconds, Milliseconds, Minute, Seconds};
         match (Part::parse(name), data_type) {
-            (Some(Microseconds | Milliseconds | Seconds | Minute | Hour), DataType::Date32) => {
+            (Some(Microseconds | Milliseconds | Seconds | Minute | Hour), DataType::Date32) if self.is_extract => {
                 plan_err!("unit \"{}\" not supported for type date", name.to_lowercase())
             }
             (Some(part), _) => Ok(Some(part)),
@@ -263,7 +273,7 @@ impl ScalarUDFImpl for DatePart {
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let name = args.scalar_arguments.first().copied().flatten().and_then(|name| name.try_as_str().flatten());
         let name = name.ok_or_else(|| plan_datafusion_err!("the field of date_part must be a constant text"))?;
-        match (Self::part(name, args.arg_fields[1].data_type())?, args.arg_fields) {
+        match (self.part(name, args.arg_fields[1].data_type())?, args.arg_fields) {
             (Some(part), [_, value]) => Ok(Arc::new(Field::new(self.name(), part.result_type(), value.is_nullable()))),
             _ => self.engine.return_field_from_args(args),
         }
@@ -274,7 +284,7 @@ impl ScalarUDFImpl for DatePart {
             return self.engine.invoke_with_args(args);
         };
         let part = match name.try_as_str().flatten() {
-            Some(name) => Self::part(name, &value.data_type())?,
+            Some(name) => self.part(name, &value.data_type())?,
             None => None,
         };
         let Some(part) = part else { return self.engine.invoke_with_args(args) };
