@@ -12,6 +12,12 @@ use parking_lot::Mutex;
 /// Bytes that other operators leave to an operator that can spill: some batches.
 const SPILLING_BYTES_MIN: usize = 4 << 20;
 
+/// Share of the memory, in sixteenths, that operators that can spill and the merges of sorts may use together.
+const SORTS_AND_MERGES_SHARE: usize = 13;
+
+/// Name under which DataFusion registers the merge of a sort's batches or runs.
+const MERGE_OF_SORT: &str = "ExternalSorterMerge";
+
 /// Memory pool of a database.
 ///
 /// Operators that can spill share three quarters of the memory equally, or what the other operators leave if that is
@@ -21,6 +27,11 @@ const SPILLING_BYTES_MIN: usize = 4 << 20;
 /// The others leave [`SPILLING_BYTES_MIN`] to each running operator that can spill, at most an eighth of the memory.
 /// Without it, the merge of one partition could take all memory while another partition is still sorting, and a sort
 /// needs at least one batch. If they left much more, merges would have to read their runs in several passes.
+///
+/// A sort that spills merges its batches and collects the merged rows. The batches move from the sort to its merge, so
+/// they no longer count against the share of the sort. Operators that can spill therefore stop growing beyond
+/// [`SPILLING_BYTES_MIN`] when they and the merges of sorts hold [`SORTS_AND_MERGES_SHARE`] of what the other operators
+/// leave. Without it, the sort of one thread could take memory that the merge of another thread is about to need.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -33,13 +44,19 @@ struct PoolState {
     spilling_operators: usize,
     /// Bytes held by operators that can spill.
     spillable_bytes: usize,
-    /// Bytes held by other operators.
+    /// Bytes held by the merges of sorts, which cannot spill.
+    merge_bytes: usize,
+    /// Bytes held by other operators that cannot spill.
     unspillable_bytes: usize,
 }
 
 impl PoolState {
     fn held_bytes(&mut self, reservation: &MemoryReservation) -> &mut usize {
-        if reservation.consumer().can_spill() { &mut self.spillable_bytes } else { &mut self.unspillable_bytes }
+        match reservation.consumer() {
+            consumer if consumer.can_spill() => &mut self.spillable_bytes,
+            consumer if consumer.name().starts_with(MERGE_OF_SORT) => &mut self.merge_bytes,
+            _ => &mut self.unspillable_bytes,
+        }
     }
 }
 
@@ -78,16 +95,18 @@ impl MemoryPool for QueryMemory {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut state = self.state.lock();
+        let reserved = (self.bytes / 8).min(state.spilling_operators * SPILLING_BYTES_MIN);
+        let held = state.merge_bytes + state.unspillable_bytes;
         let has_room = match reservation.consumer().can_spill() {
             true => {
-                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(state.unspillable_bytes));
-                reservation.size() + additional <= shared / state.spilling_operators.max(1)
+                let operators = state.spilling_operators.max(1);
+                let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(held));
+                let left = self.bytes.saturating_sub(state.unspillable_bytes) / 16 * SORTS_AND_MERGES_SHARE;
+                let size = reservation.size() + additional;
+                size <= shared / operators
+                    && (size <= reserved / operators || state.spillable_bytes + state.merge_bytes + additional <= left)
             }
-            false => {
-                let reserved = (self.bytes / 8).min(state.spilling_operators * SPILLING_BYTES_MIN);
-                let left_to_spilling = reserved.max(state.spillable_bytes);
-                state.unspillable_bytes + additional + left_to_spilling <= self.bytes
-            }
+            false => held + additional + reserved.max(state.spillable_bytes) <= self.bytes,
         };
         if has_room {
             *state.held_bytes(reservation) += additional;
@@ -107,7 +126,7 @@ impl MemoryPool for QueryMemory {
 
     fn reserved(&self) -> usize {
         let state = self.state.lock();
-        state.spillable_bytes + state.unspillable_bytes
+        state.spillable_bytes + state.merge_bytes + state.unspillable_bytes
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -162,6 +181,32 @@ mod tests {
         drop(sort);
         merge.try_grow(8 << 10).unwrap();
         assert_eq!(pool.reserved(), 64 << 10);
+    }
+
+    /// 64 KiB: a sort has moved its 24 KiB to its merge, so another sort may take what is left of 13 sixteenths, and
+    /// never less than its part of the eighth that merges leave.
+    #[test]
+    fn sorts_leave_memory_to_merges_of_other_sorts() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(64 << 10));
+        let merge = MemoryConsumer::new("ExternalSorterMerge[0]").register(&pool);
+        let sorts = [0, 1].map(|partition| {
+            MemoryConsumer::new(format!("ExternalSorter[{partition}]")).with_can_spill(true).register(&pool)
+        });
+        merge.try_grow(24 << 10).unwrap();
+        sorts[0].try_grow(18 << 10).unwrap();
+        sorts[1].try_grow(11 << 10).unwrap_err();
+        sorts[1].try_grow(10 << 10).unwrap();
+        sorts[1].free();
+        merge.try_grow(16 << 10).unwrap();
+        sorts[1].try_grow(5 << 10).unwrap_err();
+        sorts[1].try_grow(4 << 10).unwrap();
+        sorts[1].free();
+        let other = MemoryConsumer::new("HashJoinInput[0]").register(&pool);
+        merge.free();
+        sorts[0].free();
+        other.try_grow(32 << 10).unwrap();
+        sorts[0].try_grow(17 << 10).unwrap_err();
+        sorts[0].try_grow(16 << 10).unwrap();
     }
 
     #[test]
