@@ -144,6 +144,27 @@ def test_a_connection_returns_to_the_pool_at_the_level_of_its_engine(tmp_path, l
     engine.dispose()
 
 
+def test_unique_indexes_are_created_reflected_and_dropped(engine):
+    metadata = sqlalchemy.MetaData()
+    table = sqlalchemy.Table("places", metadata, sqlalchemy.Column("a", sqlalchemy.Integer),
+                             sqlalchemy.Column("b", sqlalchemy.Integer), sqlalchemy.Column("c", sqlalchemy.Integer))  # fmt: skip
+    index = sqlalchemy.Index("places_all", table.c.a, table.c.b.desc(), table.c.c, unique=True)
+    metadata.create_all(engine)
+    inspector = sqlalchemy.inspect(engine)
+    assert [(found["name"], found["column_names"], found["unique"]) for found in inspector.get_indexes("places")] == [
+        ("places_all", ["a", "b", "c"], True)
+    ]
+    assert inspector.get_unique_constraints("places") == []
+    rows = sqlalchemy.insert(table).values([{"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2, "c": 4}])
+    with engine.begin() as connection:
+        connection.execute(rows)
+    with pytest.raises(exc.IntegrityError), engine.begin() as connection:
+        connection.execute(rows)
+    index.drop(engine)
+    with engine.begin() as connection:
+        connection.execute(rows)
+
+
 def test_constraints_are_created_and_reflected(engine):
     Base.metadata.create_all(engine)
     inspector = sqlalchemy.inspect(engine)

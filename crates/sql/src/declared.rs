@@ -31,6 +31,11 @@ pub enum DeclaredRule {
         /// True for `PRIMARY KEY`, false for `UNIQUE`.
         is_primary: bool,
     },
+    /// `CREATE UNIQUE INDEX`.
+    UniqueIndex {
+        /// Columns of the index.
+        columns: Vec<String>,
+    },
     /// `CHECK`.
     Check {
         /// Condition of the check.
@@ -60,6 +65,11 @@ pub enum ConstraintChange {
         name: String,
         /// Whether a missing constraint is ignored.
         if_exists: bool,
+    },
+    /// `DROP INDEX` of a unique index
+    DropIndex {
+        /// Name of the index.
+        name: String,
     },
     /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
     Nullable {

@@ -261,11 +261,14 @@ mod tests {
         ));
         let index = |name: Option<&str>, kind, columns: &[&str]| {
             let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-            NewIndex { name: name.map(str::to_owned), table: "t".to_owned(), kind, columns, if_not_exists: false }
+            let (name, table) = (name.map(str::to_owned), "t".to_owned());
+            NewIndex { name, table, kind, columns, is_unique: false, if_not_exists: false }
         };
         for (sql, expected) in [
             ("create index I on T using CSB (a, \"B\")", index(Some("i"), IndexKind::CsbTree, &["a", "B"])),
             ("create index on t (a)", index(None, IndexKind::CsbTree, &["a"])),
+            ("create index on t (a desc, b, c nulls first)", index(None, IndexKind::CsbTree, &["a", "b", "c"])),
+            ("create unique index on t (a)", NewIndex { is_unique: true, ..index(None, IndexKind::CsbTree, &["a"]) }),
             ("create index i on public.t using bloom (a)", index(Some("i"), IndexKind::Bloom, &["a"])),
         ] {
             assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
@@ -307,11 +310,10 @@ mod tests {
             ("create table t (a int generated always as identity)", "on column \"a\""),
             ("alter table t add constraint c check (a > 0) not valid", "NOT VALID"),
             ("create table t (a json)", "json"),
-            ("create unique index i on t (a)", "unique index"),
+            ("create unique index i on t using bloom (a)", "unique index using bloom"),
             ("create index i on t using gin (a)", "USING csb"),
             ("drop index i on t", "DROP INDEX name"),
             ("create index i on t (lower(a))", "lower(a)"),
-            ("create index i on t (a desc)", "a DESC"),
             ("create index i on t (a) where a > 1", "part of the rows"),
             ("alter table t add column b int", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),

@@ -292,6 +292,8 @@ pub struct NewIndex {
     pub kind: IndexKind,
     /// Names of the columns, in order.
     pub columns: Vec<String>,
+    /// Whether no two rows may have the same values in these columns.
+    pub is_unique: bool,
     /// Whether an existing index is kept without an error.
     pub if_not_exists: bool,
 }

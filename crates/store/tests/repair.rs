@@ -390,7 +390,7 @@ fn another_catalog_is_used_if_one_can_be_read() {
 fn constraints_are_kept_where_they_hold() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
-    let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true };
+    let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true, is_index: false };
     let foreign = |table, name: &str| ForeignKey {
         name: name.into(),
         columns: vec![ColumnIndex(0)],
@@ -448,7 +448,7 @@ fn a_key_that_deleted_rows_violate_is_dropped() {
         let store = open(&disk).unwrap();
         create_table(&store, "t").unwrap();
         let table = store.snapshot().table("t").unwrap().id;
-        let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true };
+        let key = UniqueKey { name: "key".into(), columns: vec![ColumnIndex(0)], is_primary: true, is_index: false };
         let constraints = Constraints { keys: vec![key], ..Constraints::default() };
         store.commit::<_, CommitError>(|edit| edit.set_constraints(table, constraints)).unwrap();
         append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();

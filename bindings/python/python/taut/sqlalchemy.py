@@ -17,12 +17,12 @@ from sqlalchemy import exc, pool, schema, types, util
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGIdentifierPreparer, PGTypeCompiler
 from sqlalchemy.engine import default, reflection
 from sqlalchemy.engine.url import URL
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import UnaryExpression
 
 import taut
 from taut._taut import TABLE_OPTIONS
 
-#: Maximum columns of an index.
-_INDEX_COLUMNS_MAX = 2
 #: Settings of `taut.connect` that are allowed in a URL.
 _SETTINGS: dict[str, Callable[[str], Any]] = {"threads": int, "memory": str, "cache": str, "read_only": util.asbool}
 _SCHEMA = "public"
@@ -92,33 +92,29 @@ class _DdlCompiler(PGDDLCompiler):
         return " ".join(parts)
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
-        """Compiles CREATE INDEX. A unique index becomes a UNIQUE constraint, which has an index of its own.
+        """Compiles CREATE INDEX.
 
         An index that Taut does not support is skipped with a warning, because tools create indexes without being asked.
         A unique one is an error instead: without it, rows that violate it would be accepted.
         """
         index = create.element
-        columns = [column for column in index.expressions if isinstance(column, schema.Column)]
+        expressions = [_without_direction(expression) for expression in index.expressions]
+        columns = [column for column in expressions if isinstance(column, schema.Column)]
         names = ", ".join(self.preparer.quote(column.name) for column in columns)
         table, name = self.preparer.format_table(index.table), self._prepared_index_name(index)
         is_partial = index.dialect_options["postgresql"]["where"] is not None
-        if index.unique:
-            if len(columns) != len(index.expressions) or is_partial:
+        if len(columns) != len(index.expressions) or is_partial:
+            if index.unique:
                 raise exc.CompileError(f"unique index {index.name}: Taut has unique indexes of columns, for all rows, only")
-            return f"ALTER TABLE {table} ADD CONSTRAINT {name} UNIQUE ({names})"
-        if len(columns) != len(index.expressions) or len(columns) > _INDEX_COLUMNS_MAX or is_partial:
-            util.warn(f"index {index.name} is not created: Taut has indexes of 1 to {_INDEX_COLUMNS_MAX} columns, for all rows")
+            util.warn(f"index {index.name} is not created: Taut has indexes of columns, for all rows")
             return "SELECT 1"
+        unique = "UNIQUE " if index.unique else ""
         exists = "IF NOT EXISTS " if create.if_not_exists else ""
-        return f"CREATE INDEX {exists}{name} ON {table} ({names})"
+        return f"CREATE {unique}INDEX {exists}{name} ON {table} ({names})"
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
         """Compiles DROP INDEX, with IF EXISTS because the index may have been skipped when it was created."""
-        index = drop.element
-        if index.unique:
-            table = self.preparer.format_table(index.table)
-            return f"ALTER TABLE {table} DROP CONSTRAINT {self._prepared_index_name(index)}"
-        return f"DROP INDEX IF EXISTS {self._prepared_index_name(index)}"
+        return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element)}"
 
     def post_create_table(self, table: Any) -> str:
         design = table.dialect_options["taut"]
@@ -333,17 +329,25 @@ class TautDialect(default.DefaultDialect):
     def get_indexes(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
-        query = "SELECT index_name, columns FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
+        query = "SELECT index_name, columns, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
         rows = connection.exec_driver_sql(query, (table_name,)).fetchall()
         primary = self._keys(connection, table_name, "PRIMARY KEY")
         unique = self._keys(connection, table_name, "UNIQUE")
         return [
-            {"name": name, "column_names": columns.split(", "), "unique": False}
+            {"name": name, "column_names": columns.split(", "), "unique": is_unique}
             if name not in unique
             else {"name": name, "column_names": unique[name], "unique": True, "duplicates_constraint": name}
-            for name, columns in rows
+            for name, columns, is_unique in rows
             if name not in primary
         ]
+
+
+def _without_direction(expression: Any) -> Any:
+    """Returns an expression of an index without ASC, DESC and NULLS FIRST, which make no difference."""
+    directions = {operators.asc_op, operators.desc_op, operators.nulls_first_op, operators.nulls_last_op}
+    while isinstance(expression, UnaryExpression) and expression.modifier in directions:
+        expression = expression.element
+    return expression
 
 
 def _names_of(text: str) -> list[str]:

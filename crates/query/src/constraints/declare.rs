@@ -78,7 +78,8 @@ pub fn apply_changes(
                 add_constraint(&mut constraints, constraint, subject, catalog)?;
             }
             ConstraintChange::Drop { name, if_exists } => {
-                let known = constraints.names().any(|known| known == name);
+                let is_index = constraints.keys.iter().any(|key| key.is_index && key.name == *name);
+                let known = !is_index && constraints.names().any(|known| known == name);
                 if !known && !if_exists {
                     return Err(QueryError::NotFound {
                         kind: ObjectKind::Constraint,
@@ -88,11 +89,13 @@ pub fn apply_changes(
                 }
                 if !known {
                     notices.push(format!("constraint {name:?} of table {:?} does not exist", table.name));
+                    continue;
                 }
                 constraints.keys.retain(|key| key.name != *name);
                 constraints.checks.retain(|check| check.name != *name);
                 constraints.foreign_keys.retain(|key| key.name != *name);
             }
+            ConstraintChange::DropIndex { name } => constraints.keys.retain(|key| key.name != *name),
             ConstraintChange::Nullable { column, nullable } => {
                 columns[subject.column(column)?.index()].nullable = *nullable;
             }
@@ -128,7 +131,13 @@ fn add_constraint(
             let positions = subject.columns(columns)?;
             let suffix = if *is_primary { "pkey".to_owned() } else { format!("{}_key", columns.join("_")) };
             let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
-            constraints.keys.push(UniqueKey { name, columns: positions, is_primary: *is_primary });
+            constraints.keys.push(UniqueKey { name, columns: positions, is_primary: *is_primary, is_index: false });
+        }
+        DeclaredRule::UniqueIndex { columns } => {
+            let positions = subject.columns(columns)?;
+            let suffix = format!("{}_idx", columns.join("_"));
+            let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
+            constraints.keys.push(UniqueKey { name, columns: positions, is_primary: false, is_index: true });
         }
         DeclaredRule::Check { condition: expression } => {
             let text = expression.to_string();

@@ -6,8 +6,8 @@ use taut_store::{Catalog, CommitError, Constraints, Table};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 /// Adds an index to a design for each key that has none. A key of one column gets a Bloom filter, which rules out
-/// segments without the key. A key of several columns gets a CSB+-tree on its first two. A key needs no index if the
-/// rows are sorted by its first column.
+/// segments without the key. A key of several columns gets a CSB+-tree on its first two. A constraint needs no index if
+/// the rows are sorted by its first column, or another index begins with it. A unique index always gets a CSB+-tree.
 ///
 /// # Errors
 /// If a key needs an index, which gets the name of the key, but a table, a view or an index already has that name.
@@ -20,10 +20,11 @@ pub fn add_key_indexes(
         let leads = |columns: &[ColumnIndex]| columns.first() == key.columns.first();
         let is_sorted = design.sort_by.first().is_some_and(|sort| Some(&sort.column) == key.columns.first());
         let (kind, columns) = match key.columns.as_slice() {
-            [column] => (IndexKind::Bloom, vec![*column]),
+            [column] if !key.is_index => (IndexKind::Bloom, vec![*column]),
             columns => (IndexKind::CsbTree, columns.iter().take(IndexKind::CsbTree.columns_max()).copied().collect()),
         };
-        if is_sorted || design.indexes.iter().any(|index| index.name == key.name || leads(&index.columns)) {
+        let is_superfluous = is_sorted || design.indexes.iter().any(|index| leads(&index.columns));
+        if design.indexes.iter().any(|index| index.name == key.name) || (is_superfluous && !key.is_index) {
             continue;
         }
         let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == key.name);

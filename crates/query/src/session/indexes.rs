@@ -1,8 +1,9 @@
-//! `CREATE INDEX` and `DROP INDEX`: an index is part of the table's design, and of each of its blocks.
+//! `CREATE INDEX` and `DROP INDEX`: an index is part of the table's design, and of each of its blocks. A unique index
+//! is also a key among the constraints of the table.
 
 use std::sync::Arc;
 
-use taut_sql::{NewIndex, ObjectKind};
+use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind};
 use taut_store::{CommitError, Table, TableId};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
@@ -17,11 +18,25 @@ impl QuerySession {
         let name = new.name.clone().unwrap_or_else(|| self.index_name(new));
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
+        if index.columns.len() < new.columns.len() {
+            notices.push(format!(
+                "index {:?} is searched by the first {} of its {} columns only",
+                index.name,
+                index.columns.len(),
+                new.columns.len()
+            ));
+        }
         let snapshot = self.snapshot();
         if snapshot.table(&index.name).is_some() || snapshot.view(&index.name).is_some() {
             return Err(QueryError::relation_exists(index.name));
         }
         match self.index(&index.name) {
+            None if new.is_unique => {
+                let rule = DeclaredRule::UniqueIndex { columns: new.columns.clone() };
+                let change = ConstraintChange::Add(DeclaredConstraint { name: Some(index.name), rule });
+                self.alter_constraints(&new.table, &[change]).await?;
+                return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));
+            }
             None => self.changes().commit(|edit| {
                 let catalog = edit.catalog();
                 let is_taken = |table: &Arc<Table>| table.design.indexes.iter().any(|other| other.name == index.name);
@@ -36,7 +51,12 @@ impl QuerySession {
                 design.indexes.push(index);
                 edit.set_design(id, design)
             })?,
-            Some((owner, known)) if new.if_not_exists && owner.id == table.id && known == index => {
+            Some((owner, known))
+                if new.if_not_exists
+                    && owner.id == table.id
+                    && known == index
+                    && is_unique(&owner, &known.name) == new.is_unique =>
+            {
                 notices.push(format!("index {:?} already exists; blocks that lack it are given it", known.name));
             }
             Some((owner, known)) if new.if_not_exists => {
@@ -53,8 +73,10 @@ impl QuerySession {
 
     pub(super) async fn drop_indexes(&self, names: &[String], if_exists: bool) -> Result<Outcome> {
         let (mut notices, mut tables) = (Vec::new(), Vec::<Arc<Table>>::new());
+        let (mut unique, mut others) = (Vec::new(), Vec::new());
         for name in names {
             match self.index(name) {
+                Some((table, _)) if is_unique(&table, name) => unique.push((table.name.clone(), name)),
                 Some((table, index)) if table.constraints.keys.iter().any(|key| key.name == index.name) => {
                     return Err(QueryError::unsupported(
                         format!(
@@ -64,24 +86,31 @@ impl QuerySession {
                         "ALTER TABLE ... DROP CONSTRAINT drops both",
                     ));
                 }
-                Some((table, _)) if tables.iter().any(|known| known.id == table.id) => {}
-                Some((table, _)) => tables.push(table),
+                Some((table, _)) => {
+                    others.push(name.clone());
+                    if !tables.iter().any(|known| known.id == table.id) {
+                        tables.push(table);
+                    }
+                }
                 None if if_exists => notices.push(format!("index {name:?} does not exist, skipping")),
                 None => {
                     return Err(QueryError::NotFound { kind: ObjectKind::Index, name: name.clone(), relation: None });
                 }
             }
         }
+        for (table, name) in unique {
+            self.alter_constraints(&table, &[ConstraintChange::DropIndex { name: name.clone() }]).await?;
+        }
         // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), &others).await?;
         }
         self.changes().commit(|edit| {
             tables.iter().try_for_each(|table| {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
-                design.indexes.retain(|index| !names.contains(&index.name));
+                design.indexes.retain(|index| !others.contains(&index.name));
                 // A key that used one of the dropped indexes gets an index of its own.
                 add_key_indexes(&mut design, &table.constraints, edit.catalog())?;
                 edit.set_design(id, design)
@@ -90,7 +119,7 @@ impl QuerySession {
         // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), &others).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
@@ -125,6 +154,7 @@ impl QuerySession {
     }
 }
 
+/// Design of a new index. A CSB+-tree has only the first two of its columns.
 fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesign> {
     let columns: Vec<ColumnIndex> = new
         .columns
@@ -135,15 +165,15 @@ fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesi
         })
         .collect::<Result<_>>()?;
     let is_twice = (1..columns.len()).any(|at| columns[..at].contains(&columns[at]));
-    if is_twice || columns.len() > new.kind.columns_max() {
+    if is_twice || (new.kind == IndexKind::Bloom && columns.len() > IndexKind::Bloom.columns_max()) {
         let what = format!("an index USING {} on ({})", new.kind.name(), new.columns.join(", "));
-        let allowed =
-            IndexKind::ALL.map(|kind| format!("{} takes {}", kind.name(), column_limit_text(kind.columns_max())));
-        return Err(QueryError::unsupported(what, allowed.join(", ")));
+        return Err(QueryError::unsupported(what, "csb takes different columns, bloom takes one column"));
     }
+    let columns = columns.into_iter().take(new.kind.columns_max()).collect();
     Ok(IndexDesign { name, kind: new.kind, columns })
 }
 
-fn column_limit_text(columns_max: usize) -> String {
-    if columns_max == 1 { "one column".to_owned() } else { format!("1 to {columns_max} different columns") }
+/// Whether an index of a table was made by `CREATE UNIQUE INDEX`.
+fn is_unique(table: &Table, index: &str) -> bool {
+    table.constraints.keys.iter().any(|key| key.is_index && key.name == index)
 }

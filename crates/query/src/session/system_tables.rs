@@ -79,6 +79,7 @@ enum ColumnKind {
     Text,
     Number,
     Double,
+    Boolean,
     Moment,
 }
 
@@ -88,6 +89,7 @@ impl ColumnKind {
             Self::Text => DataType::Utf8,
             Self::Number => DataType::Int64,
             Self::Double => DataType::Float64,
+            Self::Boolean => DataType::Boolean,
             Self::Moment => DataType::Timestamp(TimeUnit::Microsecond, Some(ZONE.into())),
         }
     }
@@ -106,6 +108,10 @@ impl SystemColumn {
         Self { name, kind: ColumnKind::Double, description }
     }
 
+    const fn boolean(name: &'static str, description: &'static str) -> Self {
+        Self { name, kind: ColumnKind::Boolean, description }
+    }
+
     const fn timestamp(name: &'static str, description: &'static str) -> Self {
         Self { name, kind: ColumnKind::Moment, description }
     }
@@ -116,6 +122,7 @@ impl SystemColumn {
             ColumnKind::Text => "text",
             ColumnKind::Number => "bigint",
             ColumnKind::Double => "double precision",
+            ColumnKind::Boolean => "boolean",
             ColumnKind::Moment => "timestamp with time zone",
         }
     }

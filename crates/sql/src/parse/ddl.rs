@@ -2,7 +2,7 @@
 
 use datafusion_sql::sqlparser::ast::{
     AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableOptions, Expr, IndexColumn, IndexType,
-    ObjectName, OrderByExpr, OrderByOptions, SqlOption, Truncate, TruncateIdentityOption, Value,
+    ObjectName, OrderByExpr, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -55,10 +55,8 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
     let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
-    if create.unique {
-        return Err(SqlError::unsupported("a unique index", "ALTER TABLE t ADD UNIQUE (a) makes one"));
-    }
     let unsupported = [
+        (create.unique && create.using == Some(IndexType::Bloom), "a unique index USING bloom"),
         (!create.include.is_empty(), "INCLUDE"),
         (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
         (create.predicate.is_some(), "an index on a part of the rows"),
@@ -75,10 +73,9 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
         Some(other) => return Err(SqlError::unsupported(format!("an index USING {other}"), allowed)),
     };
+    // ASC, DESC and NULLS FIRST make no difference: an index finds rows, and does not return them in its order.
     let column = |index: &IndexColumn| match &index.column {
-        OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
-            if index.operator_class.is_none() && *options == OrderByOptions::default() =>
-        {
+        OrderByExpr { expr: Expr::Identifier(name), with_fill: None, .. } if index.operator_class.is_none() => {
             Ok(normalize(name))
         }
         _ => Err(SqlError::unsupported(format!("{index} in an index"), allowed)),
@@ -88,6 +85,7 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         table: local_name(&create.table_name)?,
         kind,
         columns: create.columns.iter().map(column).collect::<Result<_>>()?,
+        is_unique: create.unique,
         if_not_exists: create.if_not_exists,
     }))
 }

@@ -15,7 +15,7 @@ use super::{Catalog, TableId};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constraints {
-    /// `PRIMARY KEY` and `UNIQUE`.
+    /// `PRIMARY KEY`, `UNIQUE` and unique indexes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<UniqueKey>,
     /// `CHECK`.
@@ -44,6 +44,14 @@ pub struct UniqueKey {
     pub columns: Vec<ColumnIndex>,
     /// Whether it is the `PRIMARY KEY` of the table, whose columns hold no nulls.
     pub is_primary: bool,
+    /// Whether `CREATE UNIQUE INDEX` made it. It is then dropped as an index, and not listed as a constraint.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_index: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A condition that is true or null for every row.

@@ -39,7 +39,7 @@ impl IndexKind {
         }
     }
 
-    /// Maximum number of columns of an index of this kind.
+    /// Maximum number of columns by which an index of this kind is searched.
     pub fn columns_max(self) -> usize {
         match self {
             Self::CsbTree => 2,

@@ -37,7 +37,7 @@ struct ConstraintRow {
 
 fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
     let constraints = &table.constraints;
-    let keys = constraints.keys.iter().map(|key| {
+    let keys = constraints.keys.iter().filter(|key| !key.is_index).map(|key| {
         let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
         let columns = names(&table.schema, &key.columns);
         ConstraintRow {

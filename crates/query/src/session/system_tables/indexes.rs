@@ -1,6 +1,8 @@
 //! `taut.indexes`: one row for each index.
 
-use datafusion::arrow::array::ArrayRef;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::common::{DataFusionError, Result};
 use taut_store::{ReadCounters, Table};
 use taut_types::IndexDesign;
@@ -14,7 +16,14 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("table_name", "Name of the table."),
         SystemColumn::text("index_name", "Name of the index."),
         SystemColumn::text("method", "Kind of index: `csb` or `bloom`."),
-        SystemColumn::text("columns", "Indexed columns, separated by commas."),
+        SystemColumn::text(
+            "columns",
+            "Columns of the index, separated by commas. Rows are searched by the first two at most.",
+        ),
+        SystemColumn::boolean(
+            "is_unique",
+            "Whether `CREATE UNIQUE INDEX` made it: no two rows are equal in its columns.",
+        ),
         SystemColumn::number("blocks", "Blocks of the table."),
         SystemColumn::number("blocks_indexed", "Blocks that have the index already."),
         SystemColumn::number("bytes", "Bytes of the index in all blocks."),
@@ -37,8 +46,11 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
             }
         }
     }
+    let unique_key =
+        |index: &IndexDesign| table.constraints.keys.iter().find(|key| key.is_index && key.name == index.name);
     let columns = |index: &IndexDesign| {
-        let names = index.columns.iter().map(|column| table.schema.column(*column).name.as_str());
+        let columns = unique_key(index).map_or(&index.columns, |key| &key.columns);
+        let names = columns.iter().map(|column| table.schema.column(*column).name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
     Ok(vec![
@@ -46,6 +58,7 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
         texts(indexes.iter().map(|index| Some(index.name.clone()))),
         texts(indexes.iter().map(|index| Some(index.kind.name().to_owned()))),
         texts(indexes.iter().map(|index| Some(columns(index)))),
+        Arc::new(indexes.iter().map(|index| Some(unique_key(index).is_some())).collect::<BooleanArray>()),
         numbers(indexes.iter().map(|_| table.blocks.len() as u64)),
         numbers(built.iter().map(|(blocks, _)| *blocks)),
         numbers(built.iter().map(|(_, bytes)| *bytes)),
