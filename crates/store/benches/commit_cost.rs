@@ -20,18 +20,18 @@ use taut_types::{Column, LogicalType, Schema, TableDesign};
 
 /// A disk that holds blocks in memory, and all other files on the file system.
 #[derive(Debug)]
-struct Split {
+struct SplitDisk {
     files: FileDisk,
     blocks: MemoryDisk,
 }
 
-impl Split {
+impl SplitDisk {
     fn of(&self, name: &str) -> &dyn Disk {
         if name.starts_with("blocks") { &self.blocks } else { &self.files }
     }
 }
 
-impl Disk for Split {
+impl Disk for SplitDisk {
     fn path(&self, name: &str) -> PathBuf {
         self.files.path(name)
     }
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = arguments().into_iter();
     let path = arguments.next().ok_or("name an empty directory")?;
     let blocks: usize = arguments.next().map_or(Ok(30_000), |text| text.parse())?;
-    let disk = Arc::new(Split { files: FileDisk::new(&path), blocks: MemoryDisk::new() });
+    let disk = Arc::new(SplitDisk { files: FileDisk::new(&path), blocks: MemoryDisk::new() });
     let options = OpenOptions { create: true, ..OpenOptions::default() };
     let store = Store::open_on(disk.clone(), options)?;
     let (schema, design) = (schema()?, TableDesign::default());

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sections_may_have_been_read() {
+    fn a_section_is_evicted_even_if_all_were_read() {
         let cache = Cache::new(100);
         let blocks = [cache.register(2), cache.register(0), cache.register(2)];
         for block in [&blocks[0], &blocks[2]] {

@@ -43,7 +43,7 @@ const OPEN_ROWS_MAX: usize = 4_096;
 /// Minimum number of rows, inserted by one call, that get a page of their own.
 const OWN_PAGE_ROWS: usize = 1_024;
 /// Bytes per column by which the buffers of a small page may exceed twice its values. Larger buffers are not kept.
-const SMALL_BUFFERS: usize = 1_024;
+const BUFFER_ALLOWANCE_BYTES: usize = 1_024;
 /// Bytes of a string view, without the bytes of long strings.
 const VIEW_BYTES: usize = size_of::<u128>();
 
@@ -351,7 +351,7 @@ impl Delta {
                 // Growable columns are made only when more rows are appended, because most pages of transactions hold
                 // the rows of one statement. The exception: a few rows that are slices of much larger buffers are
                 // copied to growable columns, so that the page does not keep these buffers in memory.
-                let allowance = SMALL_BUFFERS * rows.num_columns();
+                let allowance = BUFFER_ALLOWANCE_BYTES * rows.num_columns();
                 let is_small = rows.num_rows() < OWN_PAGE_ROWS;
                 let content = if is_small && rows.get_array_memory_size() > 2 * approximate_bytes(rows) + allowance {
                     let open = OpenPage::new(schema);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_grows_on_its_own() {
+    fn versions_of_a_delta_grow_independently() {
         let (mut delta, mut next) = (Delta::default(), 0);
         push(&mut delta, &mut next, 0..10);
         let mut failed = delta.clone();

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::backups::{LAST, WITH_LOG, at, back_up, list, never_cancel, now, restored};
-use common::steps::step;
+use common::random_steps::random_step;
 use common::{Contents, assert_tidy, contents, open};
 use taut_store::backup::{BackupLog, BackupOptions, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
@@ -39,7 +39,7 @@ impl Life {
 
     fn steps(&mut self, store: &Store, count: u64) -> Result<(), common::Failure> {
         for _ in 0..count {
-            step(store, self.seed, self.next, Synchronous::Full)?;
+            random_step(store, self.seed, self.next, Synchronous::Full)?;
             self.next += 1;
             self.states.push((store.snapshot().version(), now(), contents(store)?));
         }
@@ -184,7 +184,7 @@ fn a_failing_or_full_disk_fails_only_the_backup() {
     for fault in [Fault::FailAt as fn(u64) -> Fault, Fault::FailAfter, Fault::FailFrom, Fault::FailReadAt, |at| {
         Fault::Capacity(at * 2_500)
     }] {
-        let mut in_a_row = 0;
+        let mut successes_in_a_row = 0;
         points += for_each_change(None, 1, |life, store, backups, at| {
             backups.set_fault(Some(fault(at)));
             let taken = back_up(store, backups, WITH_LOG);
@@ -192,7 +192,7 @@ fn a_failing_or_full_disk_fails_only_the_backup() {
             backups.set_fault(None);
             // A failed cleanup does not fail the backup. So one backup that succeeds does not mean that `at` is past
             // the last change, but four in a row do.
-            in_a_row = if taken.is_ok() { in_a_row + 1 } else { 0 };
+            successes_in_a_row = if taken.is_ok() { successes_in_a_row + 1 } else { 0 };
             let complete = if taken.is_ok() { vec![1, 2, 3] } else { vec![1, 2] };
             life.check(backups, &complete, &context);
             let base = list(backups).last().unwrap().number;
@@ -204,7 +204,7 @@ fn a_failing_or_full_disk_fails_only_the_backup() {
             life.check(backups, &[base, next.number], &format!("{context}, next"));
             assert_no_leftovers(backups, &context);
             assert!(verify(store).is_empty(), "{context}");
-            let is_at_end = in_a_row > 3 || (matches!(fault(at), Fault::Capacity(_)) && taken.is_ok());
+            let is_at_end = successes_in_a_row > 3 || (matches!(fault(at), Fault::Capacity(_)) && taken.is_ok());
             !is_at_end
         });
     }
@@ -233,7 +233,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
             let mut note = |is_ok: bool| failures += u64::from(!is_ok);
             for round in 0..4 {
                 for _ in 0..6 {
-                    note(step(&store, seed, life.next, Synchronous::Full).is_ok());
+                    note(random_step(&store, seed, life.next, Synchronous::Full).is_ok());
                     life.next += 1;
                     life.states.push((store.snapshot().version(), now(), contents(&store).unwrap()));
                 }
@@ -361,6 +361,8 @@ fn an_interrupted_restore_leaves_no_database_or_the_complete_one() {
                 let disk = SimulatedDisk::new();
                 disk.set_fault(Some(fault(at)));
                 let restored = from.restore_to(Arc::new(disk.clone()), options, &mut never_cancel);
+                // If a restore succeeds, `at` is past the last change. For the first changes this is not assumed: if a
+                // restore tolerated the failure of one, the loop would end, and no later change would fail.
                 if restored.is_ok() && !disk.is_crashed() && !matches!(fault(at), Fault::FailAt(_) if at < 5) {
                     break;
                 }

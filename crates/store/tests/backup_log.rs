@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, at, back_up, now, restored, rewrite};
-use common::steps::step;
+use common::random_steps::random_step;
 use common::{
     Contents, append, assert_tidy, change_rows, contents, create_table, drop_table, open, replace_all, write,
 };
@@ -36,7 +36,7 @@ impl History {
                 drop(store);
                 store = open(&disk).unwrap();
             }
-            step(&store, seed, number, Synchronous::Full)
+            random_step(&store, seed, number, Synchronous::Full)
                 .unwrap_or_else(|error| panic!("seed {seed}, {number}: {error}"));
             states.push((store.snapshot().version(), now(), contents(&store).unwrap()));
         }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, at, back_up, list, now, restored};
+use common::random_steps::random_step;
 use common::{
     Contents, Failure, append, assert_tidy, change_rows, contents, create_table, drop_table, files_of,
-    for_crash_points, open, read, replace_all, rows_of, steps, write,
+    for_crash_points, open, read, replace_all, rows_of, write,
 };
 use taut_store::backup::{BackupError, BackupLog, Backups, RestoreOptions};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
@@ -278,7 +279,7 @@ impl Run {
         let some = random.below(self.readers.len().max(1));
         match random.below(16) {
             0..7 => {
-                steps::step(writer, self.seed, self.next, Synchronous::Full)?;
+                random_step(writer, self.seed, self.next, Synchronous::Full)?;
                 self.next += 1;
                 self.states.push((writer.snapshot().version(), now(), contents(writer)?));
             }
@@ -328,7 +329,7 @@ fn check_after(run: &Run, disk: &SimulatedDisk, backups: &SimulatedDisk, context
     let mut states = run.states.clone();
     states.push((commit, now(), rows));
     for number in 0..2 {
-        steps::step(&writer, run.seed, 1_000 + number, Synchronous::Full).unwrap();
+        random_step(&writer, run.seed, 1_000 + number, Synchronous::Full).unwrap();
         states.push((writer.snapshot().version(), now(), contents(&writer).unwrap()));
         writer.checkpoint().unwrap();
     }
@@ -366,7 +367,7 @@ fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
             let copy = killed.after_kill();
             let writer = open(&copy).unwrap_or_else(|error| panic!("{context}: {error}"));
             for number in 0..2 {
-                steps::step(&writer, seed, 2_000 + number, Synchronous::Full).unwrap();
+                random_step(&writer, seed, 2_000 + number, Synchronous::Full).unwrap();
                 writer.checkpoint().unwrap();
             }
             back_up(&writer, &run.backups.after_kill(), WITH_LOG).unwrap();

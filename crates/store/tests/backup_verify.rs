@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::backups::{WITH_LOG, WITHOUT_LOG, back_up, never_cancel};
-use common::steps::step;
+use common::random_steps::random_step;
 use common::{append, change_rows, create_table, open, write};
 use taut_store::backup::{BackupOptions, BackupVerification, Backups, is_backup_directory};
 use taut_store::disk::{Disk, SimulatedDisk};
@@ -22,7 +22,7 @@ fn sample() -> SimulatedDisk {
     change_rows(&store, "shared", &[1_000, 1_001], &[7]).unwrap();
     for (round, options) in [WITH_LOG, WITH_LOG, WITH_LOG, WITHOUT_LOG].into_iter().enumerate() {
         for number in 0..8 {
-            step(&store, 3, round as u64 * 8 + number, Synchronous::Full).unwrap();
+            random_step(&store, 3, round as u64 * 8 + number, Synchronous::Full).unwrap();
         }
         back_up(&store, &backups, options).unwrap();
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Contents, Step, assert_tidy, contents, for_crashes_while_opening, layouts, open, steps};
+use common::{Contents, FixedStep, assert_tidy, contents, fixed_steps, for_crashes_while_opening, layouts, open};
 use taut_store::disk::{Fault, SimulatedDisk};
 
 const SEEDS: u64 = 8;
@@ -13,7 +13,7 @@ const SEEDS: u64 = 8;
 type State = (Contents, Vec<(String, String, Vec<String>)>);
 
 /// States after 0, 1, 2, ... steps.
-fn states(steps: &[Step]) -> Vec<State> {
+fn states(steps: &[FixedStep]) -> Vec<State> {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     let mut states = vec![(Contents::new(), Vec::new())];
@@ -36,7 +36,7 @@ fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclus
 }
 
 /// Runs the steps until the machine stops. Returns how many were acknowledged, or `None` if it did not stop.
-fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usize> {
+fn run_until_crash(disk: &SimulatedDisk, steps: &[FixedStep], at: u64) -> Option<usize> {
     disk.set_fault(Some(Fault::CrashAt(at)));
     let mut acknowledged = 0;
     if let Ok(store) = open(disk) {
@@ -52,8 +52,8 @@ fn run_until_crash(disk: &SimulatedDisk, steps: &[Step], at: u64) -> Option<usiz
 
 /// Calls `check` for every crash point, with each possible disk: after power loss, by several seeds, and after a killed
 /// process.
-fn for_every_crash(check: impl Fn(SimulatedDisk, &[Step], &[State], usize, &str)) -> u64 {
-    let steps = steps();
+fn for_every_crash(check: impl Fn(SimulatedDisk, &[FixedStep], &[State], usize, &str)) -> u64 {
+    let steps = fixed_steps();
     let states = states(&steps);
     for at in 0.. {
         let disk = SimulatedDisk::new();

@@ -8,7 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Failure, assert_tidy, check, check_snapshot, files_of, for_crash_points, open, read, step};
+use common::{Failure, assert_tidy, check, check_snapshot, files_of, for_crash_points, open, read, versioned_step};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{Store, verify};
 use taut_testkit::{Random, number_from_environment};
@@ -58,7 +58,7 @@ impl Run {
         let some = random.below(self.readers.len().max(1));
         match random.below(16) {
             0..6 => {
-                step(writer)?;
+                versioned_step(writer)?;
                 self.acknowledged = writer.snapshot().version();
             }
             6..9 => writer.checkpoint()?,
@@ -119,7 +119,7 @@ fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
     let version = check_version(&writer, run.acknowledged, context);
     assert!(seen.is_none_or(|seen| seen == version), "{context}: {seen:?} and {version}");
     for _ in 0..4 {
-        step(&writer).unwrap();
+        versioned_step(&writer).unwrap();
         writer.checkpoint().unwrap();
     }
     let files = disk.files();

@@ -11,7 +11,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::steps::step;
+use common::random_steps::random_step;
 use common::{Contents, assert_tidy, contents, for_crashes_while_opening, open};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{ContainerId, OpenError, Store, Synchronous};
@@ -51,7 +51,8 @@ impl History {
         let store = open(&disk).unwrap();
         let mut states = vec![(0, Contents::new())];
         for number in 0..STEPS {
-            step(&store, seed, number, synchronous).unwrap_or_else(|error| panic!("seed {seed}, {number}: {error}"));
+            random_step(&store, seed, number, synchronous)
+                .unwrap_or_else(|error| panic!("seed {seed}, {number}: {error}"));
             states.push((store.snapshot().version(), contents(&store).unwrap()));
         }
         drop(store);
@@ -64,7 +65,7 @@ impl History {
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
         let Ok(store) = open(disk) else { return 0 };
-        let steps = (0..STEPS).take_while(|number| step(&store, self.seed, *number, self.synchronous).is_ok());
+        let steps = (0..STEPS).take_while(|number| random_step(&store, self.seed, *number, self.synchronous).is_ok());
         steps.count()
     }
 
@@ -191,7 +192,7 @@ fn acknowledged_commits_survive_completely_and_new_commits_work() {
             history.check(&disk.after_power_loss(seed), done..=done, &format!("{context}, seen"));
             let store = open(&disk).unwrap();
             for number in done as u64..STEPS {
-                let result = step(&store, history.seed, number, Synchronous::Full);
+                let result = random_step(&store, history.seed, number, Synchronous::Full);
                 result.unwrap_or_else(|error| panic!("{context}, then step {number}: {error}"));
             }
             drop(store);

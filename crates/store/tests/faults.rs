@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Step, assert_tidy, change_in, change_rows, contents, open, steps};
+use common::{FixedStep, assert_tidy, change_in, change_rows, contents, fixed_steps, open};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, Store, Synchronous};
 
@@ -23,7 +23,7 @@ fn run(fault: Fault) -> bool {
         }
     };
     let mut before = Default::default();
-    for step in steps() {
+    for step in fixed_steps() {
         let context = format!("{context}, in step {}", step.name);
         if let Err(error) = (step.run)(&store) {
             assert!(!has_failed, "{context}: a second error: {error}");
@@ -52,7 +52,7 @@ fn run(fault: Fault) -> bool {
 fn check_failed(
     disk: &SimulatedDisk,
     store: &Store,
-    step: &Step,
+    step: &FixedStep,
     before: &common::Contents,
     fault: Fault,
     error: &(dyn std::error::Error + 'static),
@@ -90,7 +90,7 @@ fn for_every_operation(fault: impl Fn(u64) -> Fault) {
     let total = {
         let disk = SimulatedDisk::new();
         let store = open(&disk).unwrap();
-        steps().iter().for_each(|step| (step.run)(&store).unwrap());
+        fixed_steps().iter().for_each(|step| (step.run)(&store).unwrap());
         contents(&store).unwrap();
         (disk.changes().len() as u64).max(disk.reads())
     };
@@ -134,7 +134,7 @@ fn the_disk_becomes_full_at_many_points() {
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
-    steps()[..number].iter().for_each(|step| (step.run)(&store).unwrap());
+    fixed_steps()[..number].iter().for_each(|step| (step.run)(&store).unwrap());
     if !is_reopened {
         return (disk, store);
     }
@@ -147,7 +147,7 @@ fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
 fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     let (disk, store) = disk_before(number, is_reopened);
     disk.set_fault(None);
-    (steps()[number].run)(&store).unwrap();
+    (fixed_steps()[number].run)(&store).unwrap();
     disk.changes()
 }
 
@@ -156,7 +156,7 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
 #[test]
 fn a_commit_that_certainly_failed_reports_it() {
     let mut seen = [0; 2];
-    for (number, step) in steps().iter().enumerate() {
+    for (number, step) in fixed_steps().iter().enumerate() {
         for is_reopened in [false, true] {
             let changes = changes_of(number, is_reopened);
             let of_log = changes.iter().filter(|change| change.contains(" log") && !change.starts_with("remove "));
@@ -197,7 +197,7 @@ fn a_commit_that_certainly_failed_reports_it() {
 /// The record may be in the log, and no write succeeds that could invalidate it.
 #[test]
 fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
-    for (number, step) in steps().iter().enumerate() {
+    for (number, step) in fixed_steps().iter().enumerate() {
         let changes = changes_of(number, false);
         let of_record = |(_, change): &(usize, &String)| change.ends_with(".log") && !change.starts_with("create");
         for (at, change) in changes.iter().enumerate().filter(of_record) {
@@ -230,7 +230,7 @@ fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
 
 #[test]
 fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
-    let steps = steps();
+    let steps = fixed_steps();
     let sync = changes_of(1, false).iter().position(|change| change.starts_with("sync log/")).unwrap();
     let (disk, store) = disk_before(1, false);
     disk.set_fault(Some(Fault::FailFrom(sync as u64)));

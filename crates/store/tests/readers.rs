@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{
     READ_ONLY, assert_tidy, change_rows, check, check_snapshot, contents, create_table, drop_table, files_of, open,
-    read, replace, rows_of, step, write,
+    read, replace, rows_of, versioned_step, write,
 };
 use taut_store::disk::{Disk, Fault, FileDisk, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, ReadCounters, Store, verify};
@@ -17,13 +17,13 @@ use taut_store::{CommitError, OpenError, OpenOptions, ReadCounters, Store, verif
 fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    step(&writer).unwrap();
-    step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
     let reader = read(&disk).unwrap();
     assert_eq!(check(&reader, "opened"), 2);
     assert!(!reader.refresh().unwrap());
     let first = reader.snapshot();
-    step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
     assert_eq!(check(&reader, "before refresh"), 2);
     assert_eq!(check(&read(&disk).unwrap(), "opened again"), 3);
     assert!(reader.refresh().unwrap());
@@ -31,7 +31,7 @@ fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
     writer.checkpoint().unwrap();
     assert!(!reader.refresh().unwrap());
     for _ in 0..8 {
-        step(&writer).unwrap();
+        versioned_step(&writer).unwrap();
         writer.checkpoint().unwrap();
     }
     assert!(reader.refresh().unwrap());
@@ -55,7 +55,7 @@ fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
 fn a_reader_writes_nothing() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    (0..5).for_each(|_| step(&writer).unwrap());
+    (0..5).for_each(|_| versioned_step(&writer).unwrap());
     let reader = read(&disk).unwrap();
     let refused = |error: &CommitError| matches!(error, CommitError::ReadOnly);
     assert!(create_table(&reader, "u").is_err_and(|error| error.downcast_ref().is_some_and(refused)));
@@ -72,7 +72,7 @@ fn a_reader_writes_nothing() {
 fn nothing_is_removed_repaired_or_upgraded() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    (0..5).for_each(|_| step(&writer).unwrap());
+    (0..5).for_each(|_| versioned_step(&writer).unwrap());
     let killed = disk.after_kill();
     let log = files_of(&killed, "log/").pop().unwrap();
     let mut bytes = killed.files().remove(&log).unwrap();
@@ -110,10 +110,10 @@ fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
     for is_killed in [false, true] {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         let reader = read(&disk).unwrap();
         for _ in 0..12 {
-            step(&writer).unwrap();
+            versioned_step(&writer).unwrap();
             writer.checkpoint().unwrap();
         }
         assert_eq!(check(&reader, "while the writer goes on"), 3);
@@ -135,11 +135,11 @@ fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
 fn a_refresh_releases_files_and_a_running_query_keeps_them() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    (0..3).for_each(|_| step(&writer).unwrap());
+    (0..3).for_each(|_| versioned_step(&writer).unwrap());
     writer.checkpoint().unwrap();
     let reader = read(&disk).unwrap();
     let running = reader.snapshot();
-    (0..6).for_each(|_| step(&writer).unwrap());
+    (0..6).for_each(|_| versioned_step(&writer).unwrap());
     writer.checkpoint().unwrap();
     reader.refresh().unwrap();
     let kept = files_of(&disk, "blocks/").len();
@@ -157,10 +157,10 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
     for crash in [false, true] {
         let mut disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         let reader = read(&disk).unwrap();
         let needed = files_of(&disk, "blocks/");
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         if crash {
             disk = disk.after_kill();
         } else {
@@ -168,7 +168,7 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
         }
         let writer = open(&disk).unwrap();
         for _ in 0..4 {
-            step(&writer).unwrap();
+            versioned_step(&writer).unwrap();
             writer.checkpoint().unwrap();
         }
         let files = files_of(&disk, "blocks/");
@@ -204,7 +204,7 @@ fn a_reader_notices_a_removed_registration_and_registers_again() {
     for (disk, remove_registrations) in disks {
         let open = |options| Store::open_on(Arc::clone(&disk), options).unwrap();
         let writer = open(OpenOptions { create: true, ..OpenOptions::default() });
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         // One reader has the header of the block in memory, the other has nothing.
         let (reader, other) = (open(READ_ONLY), open(OpenOptions { cache_bytes: Some(0), ..READ_ONLY }));
         let snapshot = other.snapshot();
@@ -239,7 +239,7 @@ fn a_block_file_that_could_not_be_removed_is_not_overwritten() {
     let reader = read(&disk).unwrap();
     disk.put("blocks/0000000000000001.block", b"of somebody");
     let writer = open(&disk).unwrap();
-    (0..2).for_each(|_| step(&writer).unwrap());
+    (0..2).for_each(|_| versioned_step(&writer).unwrap());
     assert_eq!(disk.files()["blocks/0000000000000001.block"], b"of somebody");
     drop(reader);
     writer.checkpoint().unwrap();
@@ -253,7 +253,7 @@ fn a_reader_that_saw_a_failed_commit_can_read_its_rows() {
     for fails_from in 0..10 {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
-        (0..5).for_each(|_| step(&writer).unwrap());
+        (0..5).for_each(|_| versioned_step(&writer).unwrap());
         disk.set_fault(Some(Fault::FailFrom(fails_from)));
         let rows = [50, 51, 52];
         if replace(&writer, &rows).is_ok() {
@@ -265,7 +265,7 @@ fn a_reader_that_saw_a_failed_commit_can_read_its_rows() {
         let seen = check(&reader, "seen");
         assert!(seen == 5 || seen == 6, "{seen}");
         seen_later += u64::from(seen == 6);
-        (0..4).for_each(|_| step(&writer).unwrap());
+        (0..4).for_each(|_| versioned_step(&writer).unwrap());
         writer.checkpoint().unwrap();
         assert_eq!(check(&reader, "seen and still there"), seen);
         reader.refresh().unwrap();

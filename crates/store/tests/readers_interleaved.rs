@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{assert_tidy, check, files_of, open, read, read_on, step};
+use common::{assert_tidy, check, files_of, open, read, read_on, versioned_step};
 use parking_lot::Mutex;
 use taut_store::disk::{DirectoryEntry, Disk, FileDisk, Lock, ReadFile, Registration, SimulatedDisk, WriteFile};
 use taut_store::{OpenError, OpenOptions, Store, verify};
@@ -162,15 +162,15 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
     let prepare = || {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
-        (0..4).for_each(|_| step(&writer).unwrap());
+        (0..4).for_each(|_| versioned_step(&writer).unwrap());
         writer.checkpoint().unwrap();
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         (disk, writer)
     };
     let race = |writer: Store| {
         move || {
             for _ in 0..2 {
-                (0..3).for_each(|_| step(&writer).unwrap());
+                (0..3).for_each(|_| versioned_step(&writer).unwrap());
                 writer.checkpoint().unwrap();
             }
         }
@@ -183,7 +183,7 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
             let mut reader = None;
             if refreshes {
                 reader = Some(read_on(Shared(Arc::clone(&hooked))).unwrap());
-                (0..3).for_each(|_| step(&writer).unwrap());
+                (0..3).for_each(|_| versioned_step(&writer).unwrap());
             }
             let start = hooked.count.load(Ordering::Relaxed);
             *hooked.hook.lock() = Some((start + at, Box::new(race(writer.clone()))));
@@ -197,7 +197,7 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
             let has_run = hooked.hook.lock().take().is_none();
             let context = format!("refreshes: {refreshes}, operation {at}");
             let version = check(&reader, &context);
-            (0..4).for_each(|_| step(&writer).unwrap());
+            (0..4).for_each(|_| versioned_step(&writer).unwrap());
             writer.checkpoint().unwrap();
             assert_eq!(check(&reader, &context), version);
             drop(reader);
@@ -218,7 +218,7 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
 fn a_reader_opens_between_two_operations_of_a_writer() {
     let work = |writer: &Store| {
         for _ in 0..2 {
-            (0..4).for_each(|_| step(writer).unwrap());
+            (0..4).for_each(|_| versioned_step(writer).unwrap());
             writer.checkpoint().unwrap();
         }
     };
@@ -227,7 +227,7 @@ fn a_reader_opens_between_two_operations_of_a_writer() {
         let hooked = Arc::new(Hooked::new(disk.clone()));
         let options = OpenOptions { create: true, ..OpenOptions::default() };
         let writer = Store::open_on(Arc::new(Shared(Arc::clone(&hooked))), options).unwrap();
-        (0..3).for_each(|_| step(&writer).unwrap());
+        (0..3).for_each(|_| versioned_step(&writer).unwrap());
         let early = read(&disk).unwrap();
         let seen = Arc::new(Mutex::new(None));
         let start = hooked.count.load(Ordering::Relaxed);
@@ -260,7 +260,7 @@ fn a_reader_opens_between_two_operations_of_a_writer() {
 fn a_record_written_while_the_log_is_read_is_no_damage() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    (0..6).for_each(|_| step(&writer).unwrap());
+    (0..6).for_each(|_| versioned_step(&writer).unwrap());
     let log = files_of(&disk, "log/").pop().unwrap();
     let bytes = disk.files().remove(&log).unwrap();
     let magics: Vec<usize> =
@@ -281,7 +281,7 @@ fn a_record_written_while_the_log_is_read_is_no_damage() {
 fn a_read_only_disk_is_read_while_there_is_no_writer() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
-    (0..5).for_each(|_| step(&writer).unwrap());
+    (0..5).for_each(|_| versioned_step(&writer).unwrap());
     let error = read_on(Shared(Hooked::read_only(disk.clone()))).unwrap_err();
     assert!(matches!(error, OpenError::NotRegistered { .. }), "{error}");
     assert!(error.to_string().contains("cannot be read meanwhile"), "{error}");
@@ -303,7 +303,7 @@ fn a_read_only_disk_is_read_while_there_is_no_writer() {
 fn a_reader_that_cannot_register_excludes_writers() {
     let root = tempfile::tempdir().unwrap();
     let writer = Store::open(root.path(), OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
-    step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
     let unregistered = || read_on(Shared(Hooked::read_only(FileDisk::new(root.path()))));
     let error = unregistered().unwrap_err();
     assert!(matches!(error, OpenError::NotRegistered { .. }), "{error}");

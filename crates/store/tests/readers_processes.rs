@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{READ_ONLY, append, assert_tidy, check, check_snapshot, contents, create_table, open, read, step, write};
+use common::{
+    READ_ONLY, append, assert_tidy, check, check_snapshot, contents, create_table, open, read, versioned_step, write,
+};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, verify};
 
@@ -39,7 +41,7 @@ fn a_replaced_directory_is_noticed() {
     let (path, moved) = (root.path().join("a.taut"), root.path().join("b.taut"));
     let create = OpenOptions { create: true, ..OpenOptions::default() };
     let writer = Store::open(&path, create).unwrap();
-    step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
     let reader = Store::open(&path, READ_ONLY).unwrap();
     std::fs::rename(&path, &moved).unwrap();
     assert!(matches!(reader.refresh(), Err(OpenError::Missing { .. })));
@@ -53,12 +55,12 @@ fn readers_and_a_writer_share_real_files() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a.taut");
     let writer = Store::open(&path, OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
-    (0..3).for_each(|_| step(&writer).unwrap());
+    (0..3).for_each(|_| versioned_step(&writer).unwrap());
     let error = Store::open(&path, OpenOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("; it can be opened read-only"), "{error}");
     let readers: Vec<Store> = (0..20).map(|_| Store::open(&path, READ_ONLY).unwrap()).collect();
     for _ in 0..10 {
-        step(&writer).unwrap();
+        versioned_step(&writer).unwrap();
         writer.checkpoint().unwrap();
     }
     for reader in &readers {
@@ -80,7 +82,7 @@ fn readers_open_and_refresh_while_a_writer_thread_commits() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a.taut");
     let writer = Store::open(&path, OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
-    step(&writer).unwrap();
+    versioned_step(&writer).unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     let mut seen = BTreeMap::new();
     std::thread::scope(|scope| {
@@ -100,7 +102,7 @@ fn readers_open_and_refresh_while_a_writer_thread_commits() {
         let readers: Vec<_> = (0..2).map(|_| scope.spawn(read)).collect();
         let write = || {
             for number in 0..150 {
-                step(&writer).unwrap();
+                versioned_step(&writer).unwrap();
                 if number % 5 == 0 {
                     writer.checkpoint().unwrap();
                 }
@@ -146,7 +148,7 @@ fn another_process_reads_until_it_is_killed() {
     use std::process::{Command, Stdio};
     let root = tempfile::tempdir().unwrap();
     let writer = Store::open(root.path(), OpenOptions { create: true, ..OpenOptions::default() }).unwrap();
-    (0..3).for_each(|_| step(&writer).unwrap());
+    (0..3).for_each(|_| versioned_step(&writer).unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_reads_the_database", "--nocapture"])
         .env(DATABASE_OF_CHILD, root.path())
@@ -163,14 +165,14 @@ fn another_process_reads_until_it_is_killed() {
     };
     assert_eq!(ask("read"), "version 3");
     for _ in 0..5 {
-        step(&writer).unwrap();
+        versioned_step(&writer).unwrap();
         writer.checkpoint().unwrap();
     }
     assert_eq!(ask("read"), "version 3");
     assert_eq!(ask("refresh"), "version 8");
     let entries = |name: &str| std::fs::read_dir(root.path().join(name)).unwrap().count();
     for _ in 0..5 {
-        step(&writer).unwrap();
+        versioned_step(&writer).unwrap();
         writer.checkpoint().unwrap();
     }
     assert_eq!(ask("read"), "version 8");
@@ -204,9 +206,9 @@ fn failures_of_readers_and_of_reading_registrations_lose_nothing() {
         for at in 0.. {
             let disk = SimulatedDisk::new();
             let writer = open(&disk).unwrap();
-            (0..4).for_each(|_| step(&writer).unwrap());
+            (0..4).for_each(|_| versioned_step(&writer).unwrap());
             let reader = read(&disk).unwrap();
-            (0..3).for_each(|_| step(&writer).unwrap());
+            (0..3).for_each(|_| versioned_step(&writer).unwrap());
             disk.set_fault(Some(if of_reads { Fault::FailReadAt(at) } else { Fault::FailAt(at) }));
             let result = if refreshes { reader.refresh().map(drop) } else { read(&disk).map(drop) };
             let had_fault = if of_reads { disk.reads() > at } else { disk.changes().len() as u64 > at };
@@ -214,7 +216,7 @@ fn failures_of_readers_and_of_reading_registrations_lose_nothing() {
             let context = format!("refreshes: {refreshes}, failure {at}, of reads: {of_reads}: {result:?}");
             let expected = if refreshes && result.is_ok() { 7 } else { 4 };
             assert_eq!(check(&reader, &context), expected, "{context}");
-            (0..3).for_each(|_| step(&writer).unwrap());
+            (0..3).for_each(|_| versioned_step(&writer).unwrap());
             writer.checkpoint().unwrap();
             assert_eq!(check(&reader, &context), expected, "{context}");
             reader.refresh().unwrap();
@@ -230,10 +232,10 @@ fn failures_of_readers_and_of_reading_registrations_lose_nothing() {
     for at in 0.. {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
-        (0..4).for_each(|_| step(&writer).unwrap());
+        (0..4).for_each(|_| versioned_step(&writer).unwrap());
         let reader = read(&disk).unwrap();
         disk.set_fault(Some(Fault::FailReadAt(at)));
-        let done = (0..3).all(|_| step(&writer).is_ok()) && writer.checkpoint().is_ok();
+        let done = (0..3).all(|_| versioned_step(&writer).is_ok()) && writer.checkpoint().is_ok();
         let had_fault = disk.reads() > at;
         disk.set_fault(None);
         assert_eq!(check(&reader, &format!("failure {at}, done: {done}")), 4);

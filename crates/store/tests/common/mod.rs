@@ -3,7 +3,7 @@
 
 pub mod backups;
 pub mod damaged;
-pub mod steps;
+pub mod random_steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -255,14 +255,14 @@ pub fn assert_tidy(store: &Store, disk: &SimulatedDisk, context: &str) {
 }
 
 /// One of a fixed sequence of steps, and the contents of the database after it.
-pub struct Step {
+pub struct FixedStep {
     pub name: &'static str,
     pub run: fn(&Store) -> Result<(), Failure>,
     pub after: Contents,
 }
 
 /// The fixed sequence of steps: a table is created, loaded, rewritten and dropped, and another one is loaded.
-pub fn steps() -> Vec<Step> {
+pub fn fixed_steps() -> Vec<FixedStep> {
     fn one() -> Vec<i64> {
         (0..2_500).collect()
     }
@@ -275,7 +275,7 @@ pub fn steps() -> Vec<Step> {
     let contents = |tables: &[(&str, Vec<i64>)]| -> Contents {
         tables.iter().map(|(name, rows)| ((*name).to_owned(), rows.clone())).collect()
     };
-    let step = |name, run, after| Step { name, run, after };
+    let step = |name, run, after| FixedStep { name, run, after };
     vec![
         step("create", |store| create_table(store, "t"), contents(&[("t", vec![])])),
         step(
@@ -315,7 +315,7 @@ pub fn layouts(store: &Store) -> Vec<(String, String, Vec<String>)> {
 }
 
 /// Runs one step, which the catalog version determines. So [`check`] can compute the contents after these steps.
-pub fn step(store: &Store) -> Result<(), Failure> {
+pub fn versioned_step(store: &Store) -> Result<(), Failure> {
     let version = store.snapshot().version() as i64;
     let rows: Vec<i64> = (version * 10..version * 10 + 3).collect();
     match version {
@@ -335,7 +335,7 @@ pub fn replace(store: &Store, rows: &[i64]) -> Result<(), Failure> {
     })?)
 }
 
-/// Asserts that a store has the contents of its version after [`step`]s. Returns the version.
+/// Asserts that a store has the contents of its version after [`versioned_step`]s. Returns the version.
 pub fn check(store: &Store, context: &str) -> u64 {
     if store.is_read_only() {
         // Verification reads the files again. Cached data and open files would hide a missing file.

@@ -8,8 +8,8 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 use super::{Failure, all_old_rows, append, change_in, create_table, design, image, rows_with_ids, schema, write};
 
-/// Runs one step. The seed and the contents of the database determine it.
-pub fn step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
+/// Runs one random step. The seed and the contents of the database determine it.
+pub fn random_step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
     let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let first = number as i64 * 100_000;
     let snapshot = store.snapshot();
