@@ -211,22 +211,22 @@ with_avx512! {
 }
 
 loops!(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", bytes, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", lanes_8, u8, i8, u64, widths 1 2 3 4 5 6 7 8;
     _mm512_set1_epi8, _mm512_sub_epi8, range_8, in_range_8, equal_8, bits_8,
     shr_8, join_8, ordered_none, table_8, in_table_8
 );
 loops!(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", halves, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", lanes_16, u16, i16, u64, widths 9 10 11 12 13 14 15 16;
     _mm512_set1_epi16, _mm512_sub_epi16, range_16, in_range_16, equal_16, bits_16,
     shr_16, join_16, ordered_none, table_of, in_table_16
 );
 loops!(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", words, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", lanes_32, u32, i32, u32, widths 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32;
     _mm512_set1_epi32, _mm512_sub_epi32, range_32, in_range_32, equal_32, bits_32,
     shr_32, join_32, ordered_32, table_of, in_table_32
 );
 loops!(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", doubles, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2", lanes_64, u64, i64, u16, widths 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63;
     _mm512_set1_epi64, _mm512_sub_epi64, range_64, in_range_64, equal_64, bits_64,
     shr_64, join_64, ordered_64, table_of, in_table_64
 );

@@ -34,7 +34,7 @@ const ROW_BYTES: usize = VECTOR_ROWS / 8;
 const IDENTITY: u64 = 0x8040_2010_0804_0201;
 
 /// Like [`IDENTITY`], for rows in the order 0, 4, 1, 5, 2, 6, 3, 7.
-const EVEN_ROWS_FIRST: u64 = 0x8020_0802_4010_0401;
+const EVEN_BITS_FIRST: u64 = 0x8020_0802_4010_0401;
 
 /// An array with a byte for each byte of a register, computed from its position.
 macro_rules! bytes {
@@ -118,7 +118,7 @@ fn retain_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
     let tables = if WIDTH == 3 { tables_of_two(passes) } else { tables_of_one(passes) };
     let (positions, reverse) = ([load(&MASK_BYTE_POSITIONS[0]), load(&MASK_BYTE_POSITIONS[1])], load(&REVERSE));
     // Transposing also puts rows of two bits in order.
-    let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_ROWS_FIRST } else { IDENTITY } as i64);
+    let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_BITS_FIRST } else { IDENTITY } as i64);
     for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
         let [low, high] = selected.as_chunks_mut::<8>().0 else { unreachable!("a mask has sixteen words") };
         let selected_before = [load_words(low), load_words(high)];

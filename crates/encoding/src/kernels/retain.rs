@@ -151,7 +151,7 @@ macro_rules! retain {
 #[cfg(target_arch = "x86_64")]
 retain!(
     u8,
-    bytes,
+    lanes_8,
     gather_8,
     fn retain_narrow(source: &LaneSource<u8>, passes: impl Fn(u8) -> bool, selected: &mut [VectorBits]) -> bool {
         match source {
@@ -172,11 +172,11 @@ retain!(
     }
 );
 #[cfg(target_arch = "x86_64")]
-retain!(u16, halves, gather_16);
+retain!(u16, lanes_16, gather_16);
 #[cfg(target_arch = "x86_64")]
-retain!(u32, words, gather_32);
+retain!(u32, lanes_32, gather_32);
 #[cfg(target_arch = "x86_64")]
-retain!(u64, doubles, gather_64);
+retain!(u64, lanes_64, gather_64);
 #[cfg(not(target_arch = "x86_64"))]
 mod portable {
     impl super::Retain for u8 {}

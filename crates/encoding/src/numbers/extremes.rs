@@ -67,7 +67,7 @@ enum Candidate {
 struct ExtremeParts<'a> {
     firsts: &'a [u16],
     seconds: &'a [u16],
-    positions: &'a [u8],
+    indexes: &'a [u8],
 }
 
 impl<'a> ExtremeParts<'a> {
@@ -76,9 +76,9 @@ impl<'a> ExtremeParts<'a> {
         if extremes.len() != rows * EXTREME_BYTES {
             return None;
         }
-        let (keys, positions) = (extremes.typed_data::<u16>(), &extremes[2 * rows * size_of::<u16>()..]);
+        let (keys, indexes) = (extremes.typed_data::<u16>(), &extremes[2 * rows * size_of::<u16>()..]);
         let (firsts, seconds) = keys[..2 * rows].split_at(rows);
-        Some(Self { firsts, seconds, positions })
+        Some(Self { firsts, seconds, indexes })
     }
 }
 
@@ -94,12 +94,12 @@ impl Packed {
     fn build_extremes<L: Lane>(&self, extreme: Extreme) -> Buffer {
         let (vectors, width) = (self.vector_count(), self.width());
         let rows = vectors * L::BITS;
-        let (mut keys, mut seconds, mut positions) =
+        let (mut keys, mut seconds, mut indexes) =
             (Vec::with_capacity(2 * rows), Vec::with_capacity(rows), Vec::with_capacity(rows));
         let mut lanes = [L::default(); VECTOR_ROWS];
         for vector in 0..vectors {
             self.unpack_vector_lanes(vector, &mut lanes);
-            let (lanes, keys, seconds, positions) = (&lanes, &mut keys, &mut seconds, &mut positions);
+            let (lanes, keys, seconds, indexes) = (&lanes, &mut keys, &mut seconds, &mut indexes);
             with_wide_vectors(move || {
                 for row in lanes.chunks_exact(L::LANES) {
                     let mut without_first = [L::default(); ROW_LANES_MAX];
@@ -107,21 +107,21 @@ impl Packed {
                     without_first.copy_from_slice(row);
                     let first = extreme.select(row);
                     // The first number is one of the row's.
-                    let position = row.iter().position(|lane| *lane == first).unwrap_or(0);
-                    without_first[position] = match extreme {
+                    let index = row.iter().position(|lane| *lane == first).unwrap_or(0);
+                    without_first[index] = match extreme {
                         Extreme::Least => L::MAX,
                         Extreme::Greatest => L::default(),
                     };
                     keys.push(key_of(first, width));
                     seconds.push(key_of(extreme.select(without_first), width));
-                    positions.push(position as u8);
+                    indexes.push(index as u8);
                 }
             });
         }
         keys.append(&mut seconds);
         let mut parts = MutableBuffer::with_capacity(rows * EXTREME_BYTES);
         parts.extend_from_slice(&keys);
-        parts.extend_from_slice(&positions);
+        parts.extend_from_slice(&indexes);
         parts.into()
     }
 
@@ -192,7 +192,7 @@ impl Packed {
                 word &= word - 1;
                 if is_in(parts.firsts[candidate]) && is_out(parts.seconds[candidate]) {
                     // A chunk has at most 2^16 rows.
-                    let row = candidate * L::LANES + usize::from(parts.positions[candidate]);
+                    let row = candidate * L::LANES + usize::from(parts.indexes[candidate]);
                     candidates.push(Candidate::Only(row as u32));
                     continue;
                 }
