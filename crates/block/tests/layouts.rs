@@ -145,7 +145,7 @@ fn check_levels(name: &str, design: &TableDesign, model: &Model, column: ColumnI
         return;
     }
     let levels = design.levels(&group);
-    let level = levels.positions.iter().position(|ordinal| group.columns[*ordinal] == column);
+    let level = levels.ordinals.iter().position(|ordinal| group.columns[*ordinal] == column);
     for piece in storage {
         let found = piece.description.split_once(": ").filter(|(level, _)| level.starts_with("level "));
         match level {

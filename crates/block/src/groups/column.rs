@@ -24,7 +24,7 @@ pub(crate) fn build(
         encode(&values.array, values.logical, choice)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
     };
-    let chunk = match (levels.positions.is_empty(), levels.forced) {
+    let chunk = match (levels.ordinals.is_empty(), levels.forced) {
         (true, _) => encode_as_chosen()?,
         (false, true) => encode_level(values, choice, name)?,
         (false, false) => {

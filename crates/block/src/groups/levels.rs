@@ -52,7 +52,7 @@ pub(crate) fn choose(
 ) -> Result<Vec<Level>, BuildError> {
     let mut levels = vec![];
     let mut bytes_left = LEVEL_BYTES_MAX;
-    for ordinal in &candidates.positions {
+    for ordinal in &candidates.ordinals {
         let (values, choice, name) = columns[*ordinal];
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,

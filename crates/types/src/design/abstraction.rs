@@ -25,8 +25,8 @@ pub enum Abstraction {
 /// Columns of a group that may become levels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelColumns {
-    /// Positions of the columns in the group, in the order of the sort columns.
-    pub positions: Vec<usize>,
+    /// Ordinals of the columns in the group, in the order of the sort columns.
+    pub ordinals: Vec<usize>,
     /// Whether all of the columns are levels, regardless of the data.
     pub forced: bool,
 }
@@ -43,10 +43,10 @@ impl TableDesign {
             Abstraction::ByLayout | Abstraction::Auto if self.compression == Compression::None => Some(0),
             Abstraction::ByLayout | Abstraction::Auto => None,
         };
-        let position_of = |column: ColumnIndex| group.columns.iter().position(|member| *member == column);
+        let ordinal_of = |column: ColumnIndex| group.columns.iter().position(|member| *member == column);
         let columns = self.sort_by.iter().map(|sort| sort.column).take(forced.unwrap_or(usize::MAX));
         let columns = columns.filter(|column| forced.is_some() || !self.encodings.contains_key(column));
-        LevelColumns { positions: columns.filter_map(position_of).collect(), forced: forced.is_some() }
+        LevelColumns { ordinals: columns.filter_map(ordinal_of).collect(), forced: forced.is_some() }
     }
 
     /// Whether a column is a level regardless of the data.
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
     use crate::{Column, LogicalType, Schema};
 
-    /// For each column group of a design: the positions of the columns that may become levels, and whether they must.
-    fn positions(options: &[(&str, &str)]) -> Vec<(Vec<usize>, bool)> {
+    /// For each column group of a design: the ordinals of the columns that may become levels, and whether they must.
+    fn level_ordinals(options: &[(&str, &str)]) -> Vec<(Vec<usize>, bool)> {
         let column = |name| Column::new(name, LogicalType::Integer, false);
         let schema = Schema::new(["a", "b", "c", "d"].map(column).to_vec()).unwrap();
         let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
         let levels = |group: &Group| {
             let levels = design.levels(group);
-            (levels.positions, levels.forced)
+            (levels.ordinals, levels.forced)
         };
         design.groups(&schema).iter().map(levels).collect()
     }
@@ -119,21 +119,21 @@ mod tests {
     fn levels_are_the_leading_sort_columns_of_each_group() {
         let sorted = ("sort_by", "c, a, b");
         let two = ("abstraction", "2");
-        assert_eq!(positions(&[("layout", "row"), sorted]), [(vec![], true)]);
-        assert_eq!(positions(&[("layout", "row"), sorted, two]), [(vec![2, 0], true)]);
-        assert_eq!(positions(&[("layout", "row"), sorted, ("abstraction", "auto")]), [(vec![2, 0, 1], false)]);
-        assert_eq!(positions(&[("layout", "packed_row"), sorted]), [(vec![2, 0, 1], false)]);
-        assert_eq!(positions(&[("layout", "packed_row"), sorted, ("abstraction", "0")]), [(vec![], true)]);
-        assert_eq!(positions(&[("layout", "packed_row"), sorted, ("compression", "none")]), [(vec![], true)]);
-        assert_eq!(positions(&[("layout", "packed_row"), sorted, ("encoding", "a=plain")]), [(vec![2, 1], false)]);
-        assert_eq!(positions(&[("layout", "packed_row"), ("encoding", "a=plain")]), [(vec![], false)]);
+        assert_eq!(level_ordinals(&[("layout", "row"), sorted]), [(vec![], true)]);
+        assert_eq!(level_ordinals(&[("layout", "row"), sorted, two]), [(vec![2, 0], true)]);
+        assert_eq!(level_ordinals(&[("layout", "row"), sorted, ("abstraction", "auto")]), [(vec![2, 0, 1], false)]);
+        assert_eq!(level_ordinals(&[("layout", "packed_row"), sorted]), [(vec![2, 0, 1], false)]);
+        assert_eq!(level_ordinals(&[("layout", "packed_row"), sorted, ("abstraction", "0")]), [(vec![], true)]);
+        assert_eq!(level_ordinals(&[("layout", "packed_row"), sorted, ("compression", "none")]), [(vec![], true)]);
+        assert_eq!(level_ordinals(&[("layout", "packed_row"), sorted, ("encoding", "a=plain")]), [(vec![2, 1], false)]);
+        assert_eq!(level_ordinals(&[("layout", "packed_row"), ("encoding", "a=plain")]), [(vec![], false)]);
         let columns = [(vec![0], true), (vec![], true), (vec![0], true), (vec![], true)];
-        assert_eq!(positions(&[sorted, two]), columns);
+        assert_eq!(level_ordinals(&[sorted, two]), columns);
         let columns = [(vec![0], false), (vec![0], false), (vec![0], false), (vec![], false)];
-        assert_eq!(positions(&[sorted, ("abstraction", "auto")]), columns);
-        assert!(positions(&[sorted]).iter().all(|(positions, _)| positions.is_empty()));
+        assert_eq!(level_ordinals(&[sorted, ("abstraction", "auto")]), columns);
+        assert!(level_ordinals(&[sorted]).iter().all(|(ordinals, _)| ordinals.is_empty()));
         let groups = ("groups", "(b,a),(d),(c)");
-        assert_eq!(positions(&[groups, sorted, two]), [(vec![1], true), (vec![], true), (vec![0], true)]);
-        assert_eq!(positions(&[groups, sorted]), [(vec![1, 0], false), (vec![], true), (vec![], true)]);
+        assert_eq!(level_ordinals(&[groups, sorted, two]), [(vec![1], true), (vec![], true), (vec![0], true)]);
+        assert_eq!(level_ordinals(&[groups, sorted]), [(vec![1, 0], false), (vec![], true), (vec![], true)]);
     }
 }

@@ -69,10 +69,10 @@ fn a_point_query_on_a_sorted_key_touches_few_sections() {
             assert_eq!(selection.positions(), [row as u32]);
             let arrays = reader.project(&selection, 0..1, &all, &mut report).unwrap();
             assert_eq!(arrays.len(), all.len());
-            let touched = sections.take_sections_read();
+            let sections_read = sections.take_sections_read();
             // The first query also reads the statistics of the key. Each query reads the head and the page.
             let statistics = usize::from(row == 0);
-            assert_eq!(touched.len(), statistics + 2, "{}: {touched:?}", layout.name());
+            assert_eq!(sections_read.len(), statistics + 2, "{}: {sections_read:?}", layout.name());
             assert_eq!((report.pages_read, report.segments_skipped), (1, 0));
         }
         // A key outside of all zones, or in the other segment, reads no page.
@@ -172,9 +172,9 @@ fn a_column_scan_touches_its_columns_only() {
     let selection = reader.filter(&predicate, &mut report).unwrap();
     assert_eq!(selection, Selection::Range(100..201));
     reader.project(&selection, 0..101, &[ColumnIndex(7), ColumnIndex(499)], &mut report).unwrap();
-    let touched = sections.take_sections_read();
+    let sections_read = sections.take_sections_read();
     let chunk = |column| block.sections_of(0, ColumnIndex(column)).start;
-    assert_eq!(touched, [301, chunk(7), chunk(300), chunk(499)]);
+    assert_eq!(sections_read, [301, chunk(7), chunk(300), chunk(499)]);
 }
 
 #[test]
