@@ -66,11 +66,11 @@ fn sample_column(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
 }
 
 /// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
-fn shorten(key: Datum) -> Datum {
+fn shorten(datum: Datum) -> Datum {
     const BYTES_MAX: usize = 1024;
-    match key {
+    match datum {
         Datum::Bytes(bytes) if bytes.len() > BYTES_MAX => Datum::Bytes(bytes[..BYTES_MAX].into()),
-        key => key,
+        datum => datum,
     }
 }
 
@@ -162,8 +162,9 @@ const NEWEST_RUN_SHARE: u64 = 8;
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
     // With fewer distinct values and rows than these, boundaries are hardly ever final: the values are not read.
-    let is_likely = statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= final_boundary_rows(by);
-    if !is_likely || statistics.min == statistics.max && statistics.exact && by.count > 1 {
+    let may_be_final =
+        statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= final_boundary_rows(by);
+    if !may_be_final || statistics.min == statistics.max && statistics.exact && by.count > 1 {
         return Ok(false);
     }
     // Without this check, each of many small loads would read the values of all rows.

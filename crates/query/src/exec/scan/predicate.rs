@@ -391,12 +391,12 @@ fn typed_list_predicate<'a>(
     literals: impl Iterator<Item = Option<&'a ScalarValue>>,
     negated: bool,
 ) -> Option<ColumnPredicate> {
-    let keys = literals.map(|literal| literal_datum(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
-    if negated && keys.contains(&None) {
+    let datums = literals.map(|literal| literal_datum(literal?, logical_type)).collect::<Option<Vec<_>>>()?;
+    if negated && datums.contains(&None) {
         // `x NOT IN (..., NULL)` is never true; `x IN (..., NULL)` is true only for the other values.
         return Some(never_true(column, logical_type));
     }
-    Some(ColumnPredicate { negated, ..ColumnPredicate::one_of(column, logical_type, keys.into_iter().flatten()) })
+    Some(ColumnPredicate { negated, ..ColumnPredicate::one_of(column, logical_type, datums.into_iter().flatten()) })
 }
 
 /// Converts `LIKE 'prefix%'` to a range and `LIKE 'word'` to an equality. Returns `None` for other patterns.

@@ -132,9 +132,10 @@ pub async fn database(has_pages: bool) -> Arc<Store> {
     let found = run_query(&session(&store), r#"SELECT id, "taut row" FROM t"#).await;
     let mut deleted = Vec::new();
     for batch in &found {
-        let (ids, names) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<UInt64Type>());
-        let named = ids.values().iter().zip(names.values()).filter(|(id, _)| is_deleted(**id));
-        deleted.extend(named.map(|(_, name)| RowId(*name)));
+        let (ids, row_ids) =
+            (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<UInt64Type>());
+        let deleted_ids = ids.values().iter().zip(row_ids.values()).filter(|(id, _)| is_deleted(**id));
+        deleted.extend(deleted_ids.map(|(_, row_id)| RowId(*row_id)));
     }
     let transaction = store.begin();
     transaction.delete_rows(id, &deleted.into_iter().collect()).await.unwrap();
@@ -190,27 +191,27 @@ async fn row_ids_address_their_rows() {
     let store = database(true).await;
     let (context, table) = (session(&store), stored(&store, "t"));
     let found = run_query(&context, r#"SELECT "taut row", id, "taut row" AS again FROM t WHERE x IS NOT NULL"#).await;
-    let mut names = BTreeSet::new();
+    let mut row_ids = BTreeSet::new();
     for batch in &found {
         let column = |index: usize| batch.column(index).as_primitive::<UInt64Type>().values();
         assert_eq!(column(0), column(2));
-        for (name, id) in column(0).iter().zip(batch.column(1).as_primitive::<Int64Type>().values()) {
-            let row = RowId(*name);
-            let index = (row.segment() as i64) << 16 | i64::from(row.row());
+        for (row_id, id) in column(0).iter().zip(batch.column(1).as_primitive::<Int64Type>().values()) {
+            let row_id = RowId(*row_id);
+            let index = (row_id.segment() as i64) << 16 | i64::from(row_id.row());
             let first = match *id {
                 ..FIRST => {
-                    assert_eq!(u64::from(row.container().0), table.blocks[0].id().0);
+                    assert_eq!(u64::from(row_id.container().0), table.blocks[0].id().0);
                     0
                 }
-                _ if row.container() == table.delta.pages()[0].id() => BLOCKS,
+                _ if row_id.container() == table.delta.pages()[0].id() => BLOCKS,
                 _ => ROWS - 300,
             };
-            assert_eq!(first + index, *id, "{row}");
-            names.insert(row);
+            assert_eq!(first + index, *id, "{row_id}");
+            row_ids.insert(row_id);
         }
     }
-    assert_eq!(names.len(), found.iter().map(RecordBatch::num_rows).sum::<usize>());
-    let last = names.last().unwrap().0;
+    assert_eq!(row_ids.len(), found.iter().map(RecordBatch::num_rows).sum::<usize>());
+    let last = row_ids.last().unwrap().0;
     let one = run_query(&context, &format!(r#"SELECT count(*) FROM t WHERE "taut row" >= {last} AND id > 0"#)).await;
     assert_eq!(one[0].column(0).as_primitive::<Int64Type>().value(0), 1);
     let grouped =

@@ -185,16 +185,16 @@ impl ScalarUDFImpl for Rounding {
         let rows = if is_scalar { 1 } else { args.number_rows };
         let numbers = args.args[0].to_array(rows)?;
         let numbers = numbers.as_primitive::<Decimal128Type>();
-        let step = |digits| Rounder::new(self.direction, numbers.scale(), digits, scale);
+        let rounder = |digits| Rounder::new(self.direction, numbers.scale(), digits, scale);
         let rounded = match args.args.get(1) {
-            None => rounded(numbers, step(0)?)?,
+            None => rounded(numbers, rounder(0)?)?,
             Some(ColumnarValue::Scalar(digits)) => match integer(digits) {
-                Some(digits) => rounded(numbers, step(digits)?)?,
+                Some(digits) => rounded(numbers, rounder(digits)?)?,
                 None => Decimal128Array::new_null(rows),
             },
             Some(ColumnarValue::Array(digits)) => {
                 let digits = datafusion::arrow::compute::cast(digits, &DataType::Int64)?;
-                try_binary(numbers, digits.as_primitive::<Int64Type>(), |number, digits| step(digits)?.of(number))?
+                try_binary(numbers, digits.as_primitive::<Int64Type>(), |number, digits| rounder(digits)?.of(number))?
             }
         };
         let rounded: ArrayRef = Arc::new(rounded.with_precision_and_scale(precision, scale)?);
@@ -259,8 +259,8 @@ fn integer(literal: &ScalarValue) -> Option<i64> {
     }
 }
 
-fn rounded(numbers: &Decimal128Array, step: Rounder) -> Result<Decimal128Array> {
-    Ok(numbers.try_unary(|number| step.of(number))?)
+fn rounded(numbers: &Decimal128Array, rounder: Rounder) -> Result<Decimal128Array> {
+    Ok(numbers.try_unary(|number| rounder.of(number))?)
 }
 
 /// Rounds decimals of one scale to a digit.
@@ -352,12 +352,12 @@ mod tests {
             (Down, -12_001, 0, 0, -13),
         ];
         for (direction, number, digits, result_scale, expected) in cases {
-            let step = Rounder::new(direction, 3, digits, result_scale).unwrap();
-            assert_eq!(step.of(number).unwrap(), expected, "{direction:?} {number} {digits}");
+            let rounder = Rounder::new(direction, 3, digits, result_scale).unwrap();
+            assert_eq!(rounder.of(number).unwrap(), expected, "{direction:?} {number} {digits}");
         }
-        let step = Rounder::new(Nearest, 0, -38, 0).unwrap();
-        assert!(matches!(step.of(DECIMAL_MAX), Err(ArrowError::ArithmeticOverflow(_))));
-        assert_eq!(step.of(1).unwrap(), 0);
+        let rounder = Rounder::new(Nearest, 0, -38, 0).unwrap();
+        assert!(matches!(rounder.of(DECIMAL_MAX), Err(ArrowError::ArithmeticOverflow(_))));
+        assert_eq!(rounder.of(1).unwrap(), 0);
     }
 
     #[test]

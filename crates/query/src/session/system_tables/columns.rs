@@ -57,8 +57,8 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
         let mut distinct: Vec<&str> = pieces.iter().map(|piece| piece.encoding.name()).collect();
         distinct.dedup();
         encodings.append_value(distinct.join(" | "));
-        minima.append_option(statistics.min.as_ref().map(|key| datum_text(key, column.logical_type)));
-        maxima.append_option(statistics.max.as_ref().map(|key| datum_text(key, column.logical_type)));
+        minima.append_option(statistics.min.as_ref().map(|datum| datum_text(datum, column.logical_type)));
+        maxima.append_option(statistics.max.as_ref().map(|datum| datum_text(datum, column.logical_type)));
         let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
         kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
         let bytes: u64 = pieces.iter().map(|piece| piece.stored_bytes).sum();

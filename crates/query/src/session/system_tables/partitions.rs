@@ -43,9 +43,9 @@ fn partition_rows(table: &Table) -> Vec<ArrayRef> {
         (_, None) => "any",
     };
     let bounds = |part: &Option<u32>| known.zip(*part).map_or((None, None), |(known, part)| known.bounds(part));
-    let text = |key: Option<&Datum>| {
+    let text = |datum: Option<&Datum>| {
         let column = table.design.partition_by?.column;
-        Some(datum_text(key?, table.schema.column(column).logical_type))
+        Some(datum_text(datum?, table.schema.column(column).logical_type))
     };
     let sum =
         |part: &Option<u32>, of: fn(&BlockEntry) -> u64| positions(*part).map(|at| of(table.blocks[at].entry())).sum();

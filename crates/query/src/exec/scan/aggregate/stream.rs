@@ -116,7 +116,7 @@ fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMa
     let (mut mappings, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
         let known = source.table().stored().statistics.get(column.index())?;
-        let number = |key: &Option<Datum>| key.as_ref().and_then(Datum::number);
+        let number = |datum: &Option<Datum>| datum.as_ref().and_then(Datum::number);
         let logical_type = source.table().stored().schema.column(*column).logical_type;
         if logical_type.is_bytes() || matches!(logical_type, LogicalType::Real | LogicalType::Double) {
             return None;

@@ -43,10 +43,10 @@ pub fn passing_rows(
             filter_numbers(|row| values[row], &predicate.condition, &candidates)
         }
         _ => {
-            let keys = datums_of(array, logical_type);
+            let datums = datums_of(array, logical_type);
             match &predicate.condition {
-                DatumPredicate::Range { low, high } => filter_range(&keys, (*low, *high)),
-                predicate => filter_numbers(|row| i128::from(keys[row]), predicate, &candidates),
+                DatumPredicate::Range { low, high } => filter_range(&datums, (*low, *high)),
+                predicate => filter_numbers(|row| i128::from(datums[row]), predicate, &candidates),
             }
         }
     };
@@ -76,23 +76,23 @@ fn datums_of(array: &ArrayRef, logical_type: LogicalType) -> ScalarBuffer<i64> {
 
 /// Rows whose datum is between two bounds. Both comparisons run for every row, without a branch, so that several rows
 /// are compared at once.
-fn filter_range(keys: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
+fn filter_range(datums: &[i64], (low, high): (i128, i128)) -> BooleanBuffer {
     let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
     if low > greatest || high < least {
-        return BooleanBuffer::new_unset(keys.len());
+        return BooleanBuffer::new_unset(datums.len());
     }
     let (low, high) = (low.max(least) as i64, high.min(greatest) as i64);
-    BooleanBuffer::collect_bool(keys.len(), |row| (keys[row] >= low) & (keys[row] <= high))
+    BooleanBuffer::collect_bool(datums.len(), |row| (datums[row] >= low) & (datums[row] <= high))
 }
 
 fn filter_numbers(
-    key: impl Fn(usize) -> i128,
+    datum: impl Fn(usize) -> i128,
     predicate: &DatumPredicate,
     candidates: &BooleanBuffer,
 ) -> BooleanBuffer {
     match predicate {
-        DatumPredicate::Range { low, high } => filter_candidates(candidates, |row| (low..=high).contains(&&key(row))),
-        DatumPredicate::OneOf(listed) => filter_candidates(candidates, |row| listed.binary_search(&key(row)).is_ok()),
+        DatumPredicate::Range { low, high } => filter_candidates(candidates, |row| (low..=high).contains(&&datum(row))),
+        DatumPredicate::OneOf(listed) => filter_candidates(candidates, |row| listed.binary_search(&datum(row)).is_ok()),
         _ => BooleanBuffer::new_unset(candidates.len()),
     }
 }

@@ -122,11 +122,11 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
     let predicate_of = |(field, expression): (usize, &Arc<dyn PhysicalExpr>)| {
         let (column, logical_type) = compared_column(expression, schema)?;
         // A null struct matches no row. A null field may be equal to another null.
-        let key = |one: &Arc<StructArray>| {
+        let datum = |one: &Arc<StructArray>| {
             datum_at(&cast_for_datums(one.columns().get(field)?, logical_type)?, logical_type, 0)
         };
-        let keys = structs.iter().filter(|one| one.is_valid(0)).map(|one| key(one)).collect::<Option<Vec<_>>>()?;
-        Some((column, ColumnPredicate::one_of(column, logical_type, keys).condition))
+        let datums = structs.iter().filter(|one| one.is_valid(0)).map(|one| datum(one)).collect::<Option<Vec<_>>>()?;
+        Some((column, ColumnPredicate::one_of(column, logical_type, datums).condition))
     };
     let mut implied = ImpliedPredicates::new();
     for (column, predicate) in fields.iter().enumerate().filter_map(predicate_of) {
@@ -300,17 +300,17 @@ mod tests {
             _ => vec![],
         });
         let strings: Vec<DatumPredicate> = strings.collect();
-        let keys: Vec<Datum> =
+        let datums: Vec<Datum> =
             (0..12).flat_map(|number| [Datum::Number(number), Datum::Bytes(bytes(number))]).collect();
         for predicates in [&predicates[..], &strings] {
             for (left, right) in predicates.iter().flat_map(|left| predicates.iter().map(move |right| (left, right))) {
-                let (Some(both), Some(union_implied)) = (intersection(left, right), union_of(left, right)) else {
+                let (Some(both), Some(either)) = (intersection(left, right), union_of(left, right)) else {
                     panic!("{left:?} and {right:?} are of one kind");
                 };
-                for key in &keys {
-                    let (first, second) = (left.admits(key), right.admits(key));
-                    assert_eq!(both.admits(key), first && second, "{left:?} and {right:?}: {key:?}");
-                    assert!(union_implied.admits(key) || !(first || second), "{left:?} or {right:?}: {key:?}");
+                for datum in &datums {
+                    let (first, second) = (left.admits(datum), right.admits(datum));
+                    assert_eq!(both.admits(datum), first && second, "{left:?} and {right:?}: {datum:?}");
+                    assert!(either.admits(datum) || !(first || second), "{left:?} or {right:?}: {datum:?}");
                 }
             }
         }

@@ -16,7 +16,7 @@ impl TautTable {
         let Some(statistics) = self.stored.statistics.get(column) else { return EngineStatistics::new_unknown() };
         let logical_type = self.stored.schema.column(ColumnIndex::from(column)).logical_type;
         let (delta, is_exact) = (&self.stored.delta, self.stored.delta.is_empty());
-        let bound = |key: &Option<Datum>| match key.as_ref().and_then(|key| scalar_of(key, logical_type)) {
+        let bound = |datum: &Option<Datum>| match datum.as_ref().and_then(|datum| scalar_of(datum, logical_type)) {
             _ if !delta.has_no_pages() => Precision::Absent,
             Some(value) if is_exact && statistics.exact && !is_floating(logical_type) => Precision::Exact(value),
             Some(value) => Precision::Inexact(value),
@@ -66,9 +66,9 @@ fn is_floating(logical_type: LogicalType) -> bool {
 }
 
 /// Converts a datum to a scalar of DataFusion. Returns `None` if the datum is no value of the type.
-fn scalar_of(key: &Datum, logical_type: LogicalType) -> Option<ScalarValue> {
+fn scalar_of(datum: &Datum, logical_type: LogicalType) -> Option<ScalarValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-    Some(match (key, logical_type) {
+    Some(match (datum, logical_type) {
         (Datum::Number(number), LogicalType::Boolean) => ScalarValue::Boolean(Some(*number != 0)),
         (Datum::Number(number), LogicalType::SmallInt) => ScalarValue::Int16(Some(i16::try_from(*number).ok()?)),
         (Datum::Number(number), LogicalType::Integer) => ScalarValue::Int32(Some(i32::try_from(*number).ok()?)),

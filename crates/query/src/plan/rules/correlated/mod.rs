@@ -335,7 +335,7 @@ fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
     let columns = join.schema.columns();
-    if join.join_type == JoinType::Inner && is_of_one_row(&join.right) {
+    if join.join_type == JoinType::Inner && reads_no_table(&join.right) {
         return Ok(Transformed::yes(expanded(&join)?));
     }
     let domain = Domain::new(&join.left, &join.right)?;
@@ -351,13 +351,13 @@ fn joined_lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
 }
 
 /// Whether a subquery reads no table. It computes its rows from outer columns alone, for example by `unnest`.
-fn is_of_one_row(plan: &LogicalPlan) -> bool {
+fn reads_no_table(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Subquery(node) => is_of_one_row(&node.subquery),
-        LogicalPlan::SubqueryAlias(node) => is_of_one_row(&node.input),
-        LogicalPlan::Projection(node) => is_of_one_row(&node.input),
-        LogicalPlan::Filter(node) => is_of_one_row(&node.input),
-        LogicalPlan::Unnest(node) => is_of_one_row(&node.input),
+        LogicalPlan::Subquery(node) => reads_no_table(&node.subquery),
+        LogicalPlan::SubqueryAlias(node) => reads_no_table(&node.input),
+        LogicalPlan::Projection(node) => reads_no_table(&node.input),
+        LogicalPlan::Filter(node) => reads_no_table(&node.input),
+        LogicalPlan::Unnest(node) => reads_no_table(&node.input),
         LogicalPlan::EmptyRelation(node) => node.produce_one_row,
         _ => false,
     }
