@@ -53,7 +53,7 @@ impl Visitor for Finder {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let is_affected = parts(query).is_some_and(|(select, order)| {
+        let is_affected = select_with_order(query).is_some_and(|(select, order)| {
             let aliases = aliases(select);
             order.iter().any(|order| uses_alias(&order.expr, &aliases))
         });
@@ -61,7 +61,7 @@ impl Visitor for Finder {
     }
 }
 
-fn parts(query: &Query) -> Option<(&Select, &[OrderByExpr])> {
+fn select_with_order(query: &Query) -> Option<(&Select, &[OrderByExpr])> {
     match (query.body.as_ref(), &query.order_by) {
         (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. }))
             if select.distinct.is_none() =>
@@ -135,7 +135,7 @@ impl VisitorMut for Rewriter {
     type Break = ();
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        let Some((select, _)) = parts(query) else { return ControlFlow::Continue(()) };
+        let Some((select, _)) = select_with_order(query) else { return ControlFlow::Continue(()) };
         let aliases = aliases(select);
         let mut added = Vec::new();
         if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
