@@ -25,10 +25,12 @@ from slt_on_postgres import Server
 # Directives for what this runner does not have. A file with one of them is skipped.
 MARKERS = ("load", "require-env", "concurrentloop", "unzip", "test-env", "import")
 # What a file may `require` without being skipped.
-FREE = ("vector_size", "skip_reload", "no_alternative_verify", "64bit", "noforcestorage", "notmusl", "notwindows",
-        "exact_vector_size", "no_block_verification", "block_size")
+ALLOWED_REQUIREMENTS = (
+    "vector_size", "skip_reload", "no_alternative_verify", "64bit", "noforcestorage", "notmusl", "notwindows",
+    "exact_vector_size", "no_block_verification", "block_size",
+)
 # A line that reads or writes other files. A test file with such a line is skipped.
-FILES = re.compile(r"TEST_DIR|TEMP_DIR|__WORKING_DIRECTORY__|\bdata/")
+FILE_MARKERS = re.compile(r"TEST_DIR|TEMP_DIR|__WORKING_DIRECTORY__|\bdata/")
 SECONDS = 20
 
 
@@ -81,9 +83,9 @@ def parse(path):
         if not line or line.startswith("#"):
             continue
         words = line.split()
-        if FILES.search(line):
+        if FILE_MARKERS.search(line):
             raise Skipped("files")
-        if words[0] in MARKERS or (words[0] == "require" and words[1] not in FREE):
+        if words[0] in MARKERS or (words[0] == "require" and words[1] not in ALLOWED_REQUIREMENTS):
             raise Skipped(" ".join(words[:2]))
         if words[0] == "halt":
             return

@@ -22,7 +22,7 @@ pub enum RunError {
     #[error("the database is closed")]
     Closed,
     /// A cached plan returned other rows than the first execution.
-    #[error("the kept plan of the query gives {again}, and gave {first}")]
+    #[error("the cached plan of the query gives {again}, and gave {first}")]
     Differs {
         /// Result of the first execution.
         first: String,

@@ -164,7 +164,7 @@ fn agree(layout: &str, seed: u64) -> usize {
             .unwrap();
         session.execute("VACUUM").unwrap();
     }
-    let [kept, planned] = &sessions;
+    let [cached, planned] = &sessions;
     let mut found = 0;
     for step in 0..600 {
         let (sql, kinds) = random.pick(STATEMENTS);
@@ -174,19 +174,19 @@ fn agree(layout: &str, seed: u64) -> usize {
             kind.value(&mut random)
         });
         let parameters = Parameters::Positional(values.collect());
-        let statement = &kept.parse(sql).unwrap()[0];
-        let of_kept = outcome(kept.run_with(statement, &parameters));
+        let statement = &cached.parse(sql).unwrap()[0];
+        let of_cached = outcome(cached.run_with(statement, &parameters));
         // Different SQL text, so that no cached plan is used.
         let other = format!("{sql} -- {step}");
         let of_planned = outcome(planned.run_with(&planned.parse(&other).unwrap()[0], &parameters));
-        match (&of_kept, &of_planned) {
+        match (&of_cached, &of_planned) {
             (Err(_), Err(_)) => {}
             // A value that does not fit: planning fails, but with a cached plan only a row that receives it fails.
             (Ok((Some(0), _)), Err(_)) => {}
-            _ => assert_eq!(of_kept, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
+            _ => assert_eq!(of_cached, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
         }
-        found += usize::from(kept.has_cached_plan(statement) && of_kept.is_ok());
-        assert_eq!(rows(kept), rows(planned), "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}");
+        found += usize::from(cached.has_cached_plan(statement) && of_cached.is_ok());
+        assert_eq!(rows(cached), rows(planned), "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}");
     }
     found
 }
@@ -195,7 +195,7 @@ fn agree(layout: &str, seed: u64) -> usize {
 fn cached_changes_do_what_planned_ones_do() {
     for (seed, layout) in ["row", "packed_row", "column"].into_iter().enumerate() {
         let found = agree(layout, seed as u64);
-        assert!(found > 300, "{found} statements of 600 were run from a kept plan");
+        assert!(found > 300, "{found} statements of 600 were run from a cached plan");
     }
 }
 

@@ -47,7 +47,7 @@ fn wait_until(session: &Session, condition: &str) {
 
 /// Beginning of a query for how often the mover has done a kind of work on table `t`. The kind, in quotes, and `)`
 /// follow.
-const TIMES: &str = "(SELECT sum(times) FROM taut.mover WHERE table_name = 't' AND work = ";
+const TIMES_OF_WORK: &str = "(SELECT sum(times) FROM taut.mover WHERE table_name = 't' AND work = ";
 
 fn insert(session: &Session, first: i64, end: i64) {
     let rows: Vec<String> = (first..end).map(|k| format!("({k}, {})", k * 7 % 1000)).collect();
@@ -106,7 +106,7 @@ fn small_runs_become_one_and_stay_in_order() {
     let blocks = number(&session, "SELECT count(*) FROM taut.blocks");
     assert!(blocks >= 9);
     session.execute("SET mover = on").unwrap();
-    wait_until(&session, &format!("{TIMES} 'merge') > 0"));
+    wait_until(&session, &format!("{TIMES_OF_WORK} 'merge') > 0"));
     session.execute("VACUUM FULL t").unwrap();
     assert!(number(&session, "SELECT count(*) FROM taut.blocks") < blocks);
     assert_eq!(before, (number(&session, rows), number(&session, sum)));
@@ -143,7 +143,7 @@ fn deleted_rows_and_their_files_go_when_no_reader_needs_them() {
     reader.execute("BEGIN").unwrap();
     assert_eq!(number(&reader, "SELECT count(*) FROM t"), 20_000);
     session.execute("DELETE FROM t WHERE k % 2 = 0").unwrap();
-    wait_until(&session, &format!("{TIMES} 'clean') > 0"));
+    wait_until(&session, &format!("{TIMES_OF_WORK} 'clean') > 0"));
     assert_eq!(number(&session, "SELECT sum(rows) FROM taut.blocks"), 10_000);
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 10_000);
     assert_eq!(number(&reader, "SELECT sum(k) FROM t"), 200_010_000, "a snapshot keeps its rows");
@@ -181,7 +181,7 @@ fn updates_are_neither_lost_nor_refused_because_of_the_mover() {
                 })
             });
             let updates: Vec<_> = updates.collect();
-            wait_until(&session, &format!("{TIMES} 'seal') >= 5"));
+            wait_until(&session, &format!("{TIMES_OF_WORK} 'seal') >= 5"));
             has_ended.store(true, Ordering::Relaxed);
             let updates: i64 = updates.into_iter().map(|thread| thread.join().unwrap()).sum();
             assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
@@ -206,7 +206,7 @@ fn errors_are_shown_and_retried() {
     );
     assert_eq!(number(&session, "SELECT count(last_error_at) FROM taut.mover"), 1);
     std::fs::rename(path.join("elsewhere"), path.join("blocks")).unwrap();
-    wait_until(&session, &format!("{TIMES} 'seal') > 0"));
+    wait_until(&session, &format!("{TIMES_OF_WORK} 'seal') > 0"));
     assert_eq!(number(&session, "SELECT count(*) FROM t"), 5_000);
 }
 
@@ -230,7 +230,7 @@ fn a_damaged_table_does_not_keep_the_mover_from_others() {
     let database = open(&path, MoverOptions { log_bytes: 100_000, ..options() });
     let session = database.session();
     insert(&session, 0, 10_000);
-    wait_until(&session, &format!("{TIMES} 'seal') > 0"));
+    wait_until(&session, &format!("{TIMES_OF_WORK} 'seal') > 0"));
     let error =
         "(SELECT last_error LIKE '%table \"a\" is damaged%' FROM taut.mover WHERE table_name = 'a' AND work = 'merge')";
     wait_until(&session, error);
@@ -312,7 +312,7 @@ fn a_transaction_that_replaces_blocks_keeps_the_mover_away() {
     session.execute("BEGIN; ALTER TABLE t SET (sort_by = 'v')").unwrap();
     other.execute("SET mover = on").unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(number(&other, &format!("SELECT CAST({TIMES} 'clean') AS bigint)")), 0);
+    assert_eq!(number(&other, &format!("SELECT CAST({TIMES_OF_WORK} 'clean') AS bigint)")), 0);
     session.execute("COMMIT").unwrap();
     assert_eq!(number(&other, "SELECT sum(k) FROM t"), 100_000_000);
 }
@@ -327,7 +327,7 @@ fn a_serializable_transaction_does_not_fail_because_of_the_mover() {
     session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
     session.execute("INSERT INTO sums SELECT sum(k) FROM t; DELETE FROM t WHERE k < 10").unwrap();
     other.execute("SET mover = on").unwrap();
-    wait_until(&other, &format!("{TIMES} 'seal') > 0"));
+    wait_until(&other, &format!("{TIMES_OF_WORK} 'seal') > 0"));
     session.execute("COMMIT").unwrap();
     assert_eq!(number(&other, "SELECT s FROM sums"), 12_497_500);
     assert_eq!(number(&other, "SELECT count(*) FROM t"), 4_990);

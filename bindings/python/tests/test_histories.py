@@ -14,7 +14,7 @@ import taut
 
 #: Number of transactions by level. Half of them use cached plans, half of them do not.
 TRANSACTIONS = {SERIALIZABLE: 2_000, SNAPSHOT: 1_000, READ_COMMITTED: 1_000}
-PLANS = ["planned each time", "kept plans"]
+PLANS = ["planned each time", "cached plans"]
 THREADS = int(os.environ.get("HISTORY_THREADS", 4))
 SEED = int(os.environ.get("HISTORY_SEED", time.time_ns() % 1_000_000))
 

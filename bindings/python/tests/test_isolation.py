@@ -103,7 +103,7 @@ def level(request):
 
 
 # The results do not depend on where rows are stored, or on whether queries have cached plans.
-@pytest.fixture(params=["recent rows", "rows in blocks", "kept plans"])
+@pytest.fixture(params=["recent rows", "rows in blocks", "cached plans"])
 def sessions(request, con):
     con.sql("CREATE TABLE others (n int)")
     con.sql("INSERT INTO others VALUES (0)")
@@ -112,7 +112,7 @@ def sessions(request, con):
     if request.param == "rows in blocks":
         con.sql("VACUUM test")
     sessions = [Session(con.duplicate()) for _ in range(3)]
-    if request.param == "kept plans":
+    if request.param == "cached plans":
         for session in sessions:
             for condition in CONDITIONS * 3:
                 session.where(condition)
