@@ -14,9 +14,9 @@ SELECTIVITIES = [0.001, 0.01, 0.1, 0.5, 1.0]
 WIDTHS = {"narrow_e": [1, 3, 5, 10], "narrow_u": [1, 3, 5, 10], "wide_e": [1, 15, 25, 50]}
 CONJUNCTIONS = [0.001, 0.01, 0.1]
 RANGES = [1, 10, 100]
-INDEXED = [0.00001, 0.001]
+INDEXED_SELECTIVITIES = [0.00001, 0.001]
 # Share of columns, from the right, that predicates use: they have many values, and the sort order does not help.
-RIGHT = 0.4
+RIGHT_SHARE = 0.4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def in_the_middle(table, column, share):
 
 def right(table):
     names = tables.columns(table)
-    return names[-round(len(names) * RIGHT) :]
+    return names[-round(len(names) * RIGHT_SHARE) :]
 
 
 def selections(table):
@@ -155,11 +155,11 @@ def lookups_by_index():
 def few(indexed):
     """Queries of all columns that select few rows by an unsorted column."""
     everything, how = tuple(tables.columns("points")), "indexed" if indexed else "no index"
-    for share in INDEXED:
+    for share in INDEXED_SELECTIVITIES:
         name = f"{percent(share)} by a column, {how}"
         yield Selection("c", name, "points", everything, (at_least("points", "c7", share),))
-    name = f"{percent(INDEXED[-1])} from the middle of a column, {how}"
-    yield Selection("c", name, "points", everything, (in_the_middle("points", "c7", INDEXED[-1]),))
+    name = f"{percent(INDEXED_SELECTIVITIES[-1])} from the middle of a column, {how}"
+    yield Selection("c", name, "points", everything, (in_the_middle("points", "c7", INDEXED_SELECTIVITIES[-1]),))
 
 
 def minimum(rows):

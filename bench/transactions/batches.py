@@ -5,7 +5,7 @@ import shutil
 import time
 
 from engines import DuckDB, SQLite, Taut, permuted, rows_of, tables_on_disk
-from part import BATCH, ROWS, SQLITE_ROWS, STATEMENTS, say, stored
+from part import BATCH, ROWS, SQLITE_ROWS_MAX, STATEMENTS, say, stored
 
 SCANS = {
     "sum": "SELECT sum(v) FROM {}",
@@ -31,9 +31,9 @@ def upsert(part):
         "DuckDB, MERGE without a key": lambda path: DuckDB(path, merge=True),
         "DuckDB": lambda path: DuckDB(path),
     }
-    if count > SQLITE_ROWS:
+    if count > SQLITE_ROWS_MAX:
         del factories["SQLite"]
-        part.note(f"SQLite is left out: it takes part at {SQLITE_ROWS:,} rows and fewer.")
+        part.note(f"SQLite is left out: it takes part at {SQLITE_ROWS_MAX:,} rows and fewer.")
     part.open(factories)
     part.load("t", rows_of(count))
     new, old, half = permuted(count, 13) * 2 + 1, permuted(count, 17) * 2, batch // 2

@@ -8,7 +8,7 @@ import time
 # Rows of a table in `single` and `sessions`, rows in other parts, keys of an upsert, and small updates in `scans`.
 SMALL_ROWS, ROWS, BATCH, STATEMENTS = 1_000_000, 10_000_000, 100_000, 1_000
 # Maximum rows of the part `upsert` with which SQLite takes part.
-SQLITE_ROWS = 1_000_000
+SQLITE_ROWS_MAX = 1_000_000
 
 
 def say(text):
