@@ -13,37 +13,37 @@ use taut_types::{DatumPredicate, Encoding, LogicalType, datum_at};
 /// Rows of a valid chunk: more than two vectors, and not a multiple of one.
 const ROWS: usize = 2_500;
 
-struct Good {
+struct ValidChunk {
     logical: LogicalType,
     bytes: Vec<u8>,
 }
 
 /// Chunks of every compatible combination of type, shape and encoding.
-fn good() -> &'static [Good] {
-    static GOOD: OnceLock<Vec<Good>> = OnceLock::new();
-    GOOD.get_or_init(|| {
+fn valid() -> &'static [ValidChunk] {
+    static VALID: OnceLock<Vec<ValidChunk>> = OnceLock::new();
+    VALID.get_or_init(|| {
         let choices = || [Choice::Auto, Choice::Plain].into_iter().chain(Encoding::ALL.map(Choice::Forced));
-        let mut good = Vec::new();
+        let mut valid = Vec::new();
         for logical in types() {
             for shape in Shape::ALL {
                 let array = column(logical, shape, ROWS);
-                good.extend(choices().filter_map(|choice| {
+                valid.extend(choices().filter_map(|choice| {
                     let bytes = encode(&array, logical, choice).ok()?;
-                    Some(Good { logical, bytes })
+                    Some(ValidChunk { logical, bytes })
                 }));
             }
         }
-        good
+        valid
     })
 }
 
 fuzz_target!(|input: &[u8]| {
     let [start, flags, ..] = *input else { return };
     // There are more valid chunks than a byte can select. So the upper bits of the second byte also choose.
-    let place = |start: usize| (start + 255 * usize::from(flags >> 4)) % good().len();
-    let Some(bytes) = damaged(input, |start| &good()[place(start)].bytes) else { return };
+    let place = |start: usize| (start + 255 * usize::from(flags >> 4)) % valid().len();
+    let Some(bytes) = damaged(input, |start| &valid()[place(start)].bytes) else { return };
     let (logical, rows) = match usize::from(start).checked_sub(1) {
-        Some(start) => (good()[place(start)].logical, ROWS),
+        Some(start) => (valid()[place(start)].logical, ROWS),
         None => (types()[usize::from(flags >> 4) % types().len()], 1 + usize::from(flags & 15) * 300),
     };
     let Ok(chunk) = Chunk::parse(bytes.clone().into(), logical, rows) else { return };
@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
     check_array(&gathered, logical, positions.len());
     let _ = chunk.check();
     // Each read method may read damaged bytes as different values. Valid bytes must give the same values.
-    let is_sound = good().iter().any(|good| good.logical == logical && good.bytes == bytes);
+    let is_sound = valid().iter().any(|valid| valid.logical == logical && valid.bytes == bytes);
     for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
         assert_eq!(datum_at(&gathered, logical, index), datum_at(&all, logical, *row as usize), "row {row}");
     }

@@ -40,9 +40,9 @@ fn index(kind: IndexKind, columns: &[usize]) -> IndexDesign {
 }
 
 /// One block file for every combination of layout and shape.
-fn good() -> &'static [Vec<u8>] {
-    static GOOD: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    GOOD.get_or_init(|| LAYOUTS.iter().flat_map(|options| Shape::ALL.map(|shape| file(options, shape))).collect())
+fn valid() -> &'static [Vec<u8>] {
+    static VALID: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    VALID.get_or_init(|| LAYOUTS.iter().flat_map(|options| Shape::ALL.map(|shape| file(options, shape))).collect())
 }
 
 fn file(options: &[(&str, &str)], shape: Shape) -> Vec<u8> {
@@ -63,7 +63,7 @@ struct InMemory<'a> {
     file: &'a [u8],
     entries: Vec<SectionEntry>,
     /// Whether a wrong checksum of a section is an error. Otherwise damaged bytes reach the code behind the checksums.
-    checked: bool,
+    verifies_checksums: bool,
 }
 
 impl Sections for InMemory<'_> {
@@ -72,7 +72,7 @@ impl Sections for InMemory<'_> {
         let entry = self.entries.get(index as usize).ok_or_else(corrupt)?;
         let end = entry.offset.checked_add(entry.length).ok_or_else(corrupt)?;
         let bytes = self.file.get(entry.offset as usize..end as usize).ok_or_else(corrupt)?;
-        if self.checked && checksum(bytes) != entry.checksum {
+        if self.verifies_checksums && checksum(bytes) != entry.checksum {
             return Err(corrupt());
         }
         Ok(Buffer::from(bytes))
@@ -80,11 +80,11 @@ impl Sections for InMemory<'_> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some(mut file) = damaged(input, |start| &good()[start % good().len()]) else { return };
-    let checked = input[1] & 2 == 2;
+    let Some(mut file) = damaged(input, |start| &valid()[start % valid().len()]) else { return };
+    let verifies_checksums = input[1] & 2 == 2;
     let Ok(length) = Block::header_length(&file) else { return };
     let Some(length) = usize::try_from(length).ok().filter(|length| *length <= file.len()) else { return };
-    if !checked {
+    if !verifies_checksums {
         let sum = checksum(&file[24..length]);
         file[16..24].copy_from_slice(&sum.to_le_bytes());
     }
@@ -92,7 +92,7 @@ fuzz_target!(|input: &[u8]| {
     let sections = InMemory {
         file: &file,
         entries: (0..block.section_count()).map(|index| block.section(index)).collect(),
-        checked,
+        verifies_checksums,
     };
     let _ = block.description(&sections);
     let _ = block.check(&sections);
@@ -100,7 +100,7 @@ fuzz_target!(|input: &[u8]| {
         let _ = block.statistics(&sections, index);
         let _ = block.column_storage(&sections, index);
     }
-    let is_sound = good().contains(&file);
+    let is_sound = valid().contains(&file);
     for segment in 0..block.segments().min(2) {
         read(&block, &sections, segment, is_sound);
     }
