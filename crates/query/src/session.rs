@@ -17,6 +17,7 @@ mod load;
 mod maintenance;
 mod merge_join;
 mod merged_stream;
+mod names;
 mod prepared;
 mod queries;
 mod returned_rows;
@@ -50,8 +51,8 @@ use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
-    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, TableSource, inserts_values,
-    lists_values,
+    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, TableChange, TableSource,
+    inserts_values, lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
@@ -344,10 +345,21 @@ impl QuerySession {
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
-            Statement::Drop { kind: ObjectKind::Index, names, if_exists } => self.drop_indexes(names, *if_exists).await,
-            Statement::Drop { kind, names, if_exists } => self.drop_names(*kind, names, *if_exists),
-            Statement::AlterTable { name, options } => self.alter_table(name, options).await,
-            Statement::AlterConstraints { name, changes } => self.alter_constraints(name, changes).await,
+            Statement::Drop { kind: ObjectKind::Index, names, if_exists, .. } => {
+                self.drop_indexes(names, *if_exists).await
+            }
+            Statement::Drop { kind, names, if_exists, cascade } => self.drop_names(*kind, names, *if_exists, *cascade),
+            Statement::AlterTable { name, if_exists: true, .. } if snapshot.table(name).is_none() => {
+                let notice = format!("relation {name:?} does not exist, skipping");
+                Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
+            }
+            Statement::AlterTable { name, change: TableChange::Design(options), .. } => {
+                self.alter_table(name, options).await
+            }
+            Statement::AlterTable { name, change: TableChange::Constraints(changes), .. } => {
+                self.alter_constraints(name, changes).await
+            }
+            Statement::AlterTable { name, change: TableChange::Rename(new), .. } => self.rename_table(name, new).await,
             Statement::CopyFrom { name, columns, file, options } => {
                 let table = self.table(name)?;
                 let options = ReadOptions::from_pairs(options)?;

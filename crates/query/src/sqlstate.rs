@@ -38,6 +38,7 @@ impl QueryError {
             Self::Commit(error) => commit_state(error),
             Self::Backup(error) => backup_state(error),
             Self::Transaction { sqlstate, .. } => sqlstate,
+            Self::Dependents { .. } => "2BP01",
             Self::Cardinality { .. } => "21000",
             Self::Conflict { .. } => "42P10",
             Self::Deadlock => "40P01",

@@ -53,6 +53,7 @@ mod names;
 mod order_names;
 mod parameters;
 mod parse;
+mod relations;
 mod settings;
 mod statement;
 mod syntax;
@@ -68,12 +69,13 @@ pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{
     ACTION, Action, Conflict, ConflictTarget, ListedRows, Mutation, MutationKind, MutationQuery, Outputs, ROW, TARGET,
-    TargetColumn, WRITTEN, assignment_function,
+    TargetColumn, WRITTEN, assignment_function, column_count, values_error,
 };
 pub use names::Names;
 pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression};
+pub use relations::relations_of;
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
-pub use statement::{NewIndex, Statement, StatementClass, TableSource, is_insert, is_query};
+pub use statement::{NewIndex, Statement, StatementClass, TableChange, TableSource, is_insert, is_query};
 pub use types::type_name;

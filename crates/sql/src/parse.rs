@@ -162,19 +162,23 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             ))
         }
         Ast::CreateTable(create) => ddl::create_table(create),
-        Ast::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
-            ddl::drop_statement(ObjectKind::Table, names, if_exists)
-        }
-        Ast::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
-            ddl::drop_statement(ObjectKind::View, names, if_exists)
-        }
-        Ast::Drop { object_type: ObjectType::Index, if_exists, names, table, purge, temporary, .. } => {
+        Ast::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table }
+            if matches!(object_type, ObjectType::Table | ObjectType::View | ObjectType::Index) =>
+        {
             if table.is_some() || purge || temporary {
-                return Err(SqlError::unsupported("DROP INDEX with ON, PURGE or TEMPORARY", "DROP INDEX name is"));
+                return Err(SqlError::unsupported(
+                    format!("DROP {object_type} with ON, PURGE or TEMPORARY"),
+                    format!("DROP {object_type} name is"),
+                ));
             }
-            ddl::drop_statement(ObjectKind::Index, names, if_exists)
+            let kind = match object_type {
+                ObjectType::Table => ObjectKind::Table,
+                ObjectType::View => ObjectKind::View,
+                _ => ObjectKind::Index,
+            };
+            ddl::drop_statement(kind, names, if_exists, cascade)
         }
-        Ast::AlterTable(alter) => ddl::alter_table(alter.name, alter.operations),
+        Ast::AlterTable(alter) => ddl::alter_table(alter),
         Ast::Copy { source, to, target, options, legacy_options, .. } => {
             if let Some(option) = legacy_options.first() {
                 return Err(SqlError::unsupported(

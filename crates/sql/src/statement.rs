@@ -44,21 +44,17 @@ pub enum Statement {
         names: Vec<String>,
         /// Whether missing names are ignored.
         if_exists: bool,
+        /// Whether what depends on them is dropped too.
+        cascade: bool,
     },
-    /// `ALTER TABLE ... SET (...)`.
+    /// `ALTER TABLE`.
     AlterTable {
         /// Name of the table.
         name: String,
-        /// Options of the design to change.
-        options: Vec<(String, String)>,
-    },
-    /// `ALTER TABLE ... ADD CONSTRAINT`, `DROP CONSTRAINT`, and `ALTER COLUMN ... SET` or `DROP` with `DEFAULT` or
-    /// `NOT NULL`.
-    AlterConstraints {
-        /// Name of the table.
-        name: String,
-        /// Changes in order, applied all or none.
-        changes: Vec<ConstraintChange>,
+        /// Whether a missing table is ignored.
+        if_exists: bool,
+        /// What is changed.
+        change: TableChange,
     },
     /// `COPY ... FROM 'file'`.
     CopyFrom {
@@ -222,7 +218,7 @@ impl Statement {
             Self::Drop { kind: ObjectKind::View, .. } => Definition("DROP VIEW"),
             Self::Drop { kind: ObjectKind::Index, .. } => Definition("DROP INDEX"),
             Self::Drop { .. } => Definition("DROP TABLE"),
-            Self::AlterTable { .. } | Self::AlterConstraints { .. } => Definition("ALTER TABLE"),
+            Self::AlterTable { .. } => Definition("ALTER TABLE"),
             Self::CopyFrom { .. } => Definition("COPY FROM"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
@@ -279,6 +275,18 @@ pub fn is_insert(statement: &EngineStatement) -> bool {
         Ast::Prepare { statement, .. } => matches!(statement.as_ref(), Ast::Insert(_)),
         _ => false,
     }
+}
+
+/// A change of a table.
+#[derive(Clone, Debug)]
+pub enum TableChange {
+    /// `SET (...)`: options of the design.
+    Design(Vec<(String, String)>),
+    /// `ADD CONSTRAINT`, `DROP CONSTRAINT`, and `ALTER COLUMN ... SET` or `DROP` with `DEFAULT` or `NOT NULL`, in
+    /// order, applied all or none.
+    Constraints(Vec<ConstraintChange>),
+    /// `RENAME TO`: the new name.
+    Rename(String),
 }
 
 /// An index to create.

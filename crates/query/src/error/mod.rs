@@ -58,6 +58,16 @@ pub enum QueryError {
         /// Name of the table of a constraint.
         relation: Option<String>,
     },
+    /// A statement that would end the use of a name on which views depend.
+    #[error("cannot {what} because other objects depend on {}", if what.ends_with(')') { "them" } else { "it" })]
+    Dependents {
+        /// What the statement would do, such as `drop table "t"`.
+        what: String,
+        /// The views.
+        dependencies: Vec<Dependency>,
+        /// What the user can do, as a sentence.
+        hint: &'static str,
+    },
     /// A second primary key of a table.
     #[error("multiple primary keys for table {table:?} are not allowed")]
     SecondPrimaryKey {
@@ -163,6 +173,17 @@ pub enum QueryError {
     Timeout,
 }
 
+/// A view that depends on a table or another view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    /// Name of the view.
+    pub view: String,
+    /// Kind of what it depends on: table or view.
+    pub kind: ObjectKind,
+    /// Name of what it depends on.
+    pub on: String,
+}
+
 impl From<Violation> for QueryError {
     fn from(violation: Violation) -> Self {
         Self::Constraint(Box::new(violation))
@@ -221,7 +242,7 @@ fn hint_of_commit(error: &CommitError) -> Option<&'static str> {
         | CommitError::ConstraintsChanged { .. }
         | CommitError::Design { .. }
         | CommitError::SortOrder { .. } => Some(RETRY_HINT),
-        CommitError::Referenced { .. } => Some("Drop the constraint first."),
+        CommitError::Referenced { .. } => Some("Use DROP ... CASCADE to drop the dependent objects too."),
         CommitError::MayHoldNulls { .. } => Some("Run VACUUM FULL on the table first."),
         _ => None,
     }
@@ -251,6 +272,12 @@ impl QueryError {
             Self::Constraint(violation) => violation.detail(),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::Conflict { keys } => Some(keys.clone()),
+            Self::Dependents { dependencies, .. } => {
+                let lines = dependencies
+                    .iter()
+                    .map(|Dependency { view, kind, on }| format!("view {view:?} depends on {kind} {on:?}"));
+                Some(lines.collect::<Vec<_>>().join("\n"))
+            }
             Self::Deadlock => {
                 Some("This transaction and another one wait for each other; this one was ended.".to_owned())
             }
@@ -276,6 +303,7 @@ impl QueryError {
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."
                     .to_owned(),
             ),
+            Self::Dependents { hint, .. } => Some((*hint).to_owned()),
             Self::Cardinality { .. } => {
                 Some("Ensure that not more than one source row matches any one target row.".to_owned())
             }

@@ -253,7 +253,11 @@ impl QuerySession {
 }
 
 /// Sets the constraints of a table, and updates `referenced_by` of the tables that it references.
-fn set_constraints(edit: &mut CatalogEdit, table: TableId, constraints: Constraints) -> Result<(), CommitError> {
+pub(super) fn set_constraints(
+    edit: &mut CatalogEdit,
+    table: TableId,
+    constraints: Constraints,
+) -> Result<(), CommitError> {
     let before = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
     let parents = |constraints: &Constraints| -> Vec<TableId> {
         constraints.foreign_keys.iter().map(|key| key.table).filter(|parent| *parent != table).collect()

@@ -1,5 +1,4 @@
-//! Statements that change or describe the schema: `DROP`, `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW
-//! TABLES`.
+//! Statements that change or describe the schema: `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW TABLES`.
 
 use std::sync::Arc;
 
@@ -9,9 +8,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
+use taut_sql::{PUBLIC, Parameters, Statement, type_name};
 
-use super::constraints::drop_references_between;
 use super::{Done, Outcome, QuerySession, option_pairs};
 use crate::constraints::add_key_indexes;
 use crate::error::{QueryError, Result};
@@ -24,26 +22,6 @@ use crate::write::repartition::{choose_partitioning, complete_partitions, repart
 use crate::write::rewrite::rewrite_blocks;
 
 impl QuerySession {
-    pub(super) fn drop_names(&self, kind: ObjectKind, names: &[String], if_exists: bool) -> Result<Outcome> {
-        let snapshot = self.snapshot();
-        let mut notices = Vec::new();
-        let (mut tables, mut views) = (Vec::new(), Vec::new());
-        for name in names {
-            match (kind, snapshot.table(name), snapshot.view(name)) {
-                (ObjectKind::Table, Some(table), _) => tables.push(table.id),
-                (ObjectKind::View, _, Some(_)) => views.push(name.as_str()),
-                _ if if_exists => notices.push(format!("{kind} {name:?} does not exist, skipping")),
-                _ => return Err(QueryError::NotFound { kind, name: name.clone(), relation: None }),
-            }
-        }
-        self.changes().commit_last(|edit| {
-            drop_references_between(edit, &tables)?;
-            tables.iter().try_for_each(|table| edit.drop_table(*table))?;
-            views.iter().try_for_each(|view| edit.drop_view(view))
-        })?;
-        Ok(Outcome::Done(Done { notices, ..Done::with_tag(&format!("DROP {}", kind.name().to_uppercase())) }))
-    }
-
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let table = self.table(name)?;

@@ -269,13 +269,7 @@ impl Insert {
         }
         let expected = if indexes.is_empty() { columns.len() } else { indexes.len() };
         if width.is_some_and(|width| width > expected || (width < expected && !indexes.is_empty())) {
-            let width = width.unwrap_or_default();
-            let problem = match width > expected {
-                true => "INSERT has more expressions than target columns",
-                false => "INSERT has more target columns than expressions",
-            };
-            let message = format!("{problem}: table {:?} takes {expected} values, {width} are given", target.table);
-            return Err(SqlError::syntax(message));
+            return Err(values_error(&target.table, expected, width.unwrap_or_default()));
         }
         if indexes.is_empty() {
             // As in PostgreSQL, fewer values than columns are assigned to the first columns.
@@ -283,6 +277,15 @@ impl Insert {
         }
         Ok(indexes)
     }
+}
+
+/// Error about an `INSERT` with another number of values than it has columns to fill.
+pub fn values_error(table: &str, columns: usize, values: usize) -> SqlError {
+    let problem = match values > columns {
+        true => "INSERT has more expressions than target columns",
+        false => "INSERT has more target columns than expressions",
+    };
+    SqlError::syntax(format!("{problem}: table {table:?} takes {columns} values, {values} are given"))
 }
 
 /// `NOT EXISTS` of a row of the table that meets a condition.
@@ -308,7 +311,7 @@ fn insert_query(columns: &[TargetColumn<'_>], source: TableFactor, values: Vec<E
 }
 
 /// Number of columns of a query. `None` if it is known only after planning.
-fn column_count(source: &Query) -> Result<Option<usize>> {
+pub fn column_count(source: &Query) -> Result<Option<usize>> {
     match source.body.as_ref() {
         SetExpr::Values(values) => {
             let mut widths = values.rows.iter().map(|row| row.content.len());

@@ -1,8 +1,8 @@
 //! Statements that create, change, empty and drop tables and indexes.
 
 use datafusion_sql::sqlparser::ast::{
-    AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableOptions, Expr, IndexColumn, IndexType,
-    ObjectName, OrderByExpr, SqlOption, Truncate, TruncateIdentityOption, Value,
+    AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableOptions, Expr, IndexColumn,
+    IndexType, ObjectName, OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -10,7 +10,11 @@ use super::columns::convert_columns;
 use super::constraints::{constraint_change, table_constraint};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
-use crate::statement::{NewIndex, Statement, TableSource};
+use crate::statement::{NewIndex, Statement, TableChange, TableSource};
+
+/// Forms of `ALTER TABLE`, for errors.
+const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD and DROP CONSTRAINT \
+                           and ALTER COLUMN a SET and DROP DEFAULT what its rows must obey, RENAME TO its name";
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
@@ -90,9 +94,14 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
     }))
 }
 
-pub(super) fn drop_statement(kind: ObjectKind, names: Vec<ObjectName>, if_exists: bool) -> Result<Statement> {
+pub(super) fn drop_statement(
+    kind: ObjectKind,
+    names: Vec<ObjectName>,
+    if_exists: bool,
+    cascade: bool,
+) -> Result<Statement> {
     let names = names.iter().map(local_name).collect::<Result<_>>()?;
-    Ok(Statement::Drop { kind, names, if_exists })
+    Ok(Statement::Drop { kind, names, if_exists, cascade })
 }
 
 pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
@@ -111,7 +120,27 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
     Ok(Statement::Truncate { names })
 }
 
-pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>) -> Result<Statement> {
+pub(super) fn alter_table(alter: AlterTable) -> Result<Statement> {
+    let unsupported = [
+        (alter.location.is_some(), "SET LOCATION"),
+        (alter.on_cluster.is_some(), "ON CLUSTER"),
+        (alter.table_type.is_some(), "an external or dynamic table"),
+    ];
+    if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
+        return Err(SqlError::unsupported(format!("ALTER TABLE with {what}"), ALTERATIONS));
+    }
+    // ONLY matters only for inherited tables, which do not exist here.
+    let (name, if_exists) = (local_name(&alter.name)?, alter.if_exists);
+    let change = match alter.operations.as_slice() {
+        [AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(new) }] => {
+            TableChange::Rename(local_name(new)?)
+        }
+        _ => table_change(alter.operations)?,
+    };
+    Ok(Statement::AlterTable { name, if_exists, change })
+}
+
+fn table_change(operations: Vec<AlterTableOperation>) -> Result<TableChange> {
     let (mut options, mut changes) = (Vec::new(), Vec::new());
     for operation in operations {
         if let Some(change) = constraint_change(&operation)? {
@@ -124,19 +153,12 @@ pub(super) fn alter_table(name: ObjectName, operations: Vec<AlterTableOperation>
                     options.push(option_pair(option)?);
                 }
             }
-            other => {
-                return Err(SqlError::unsupported(
-                    format!("ALTER TABLE ... {other}"),
-                    "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD and DROP CONSTRAINT \
-                     and ALTER COLUMN a SET and DROP DEFAULT what its rows must obey",
-                ));
-            }
+            other => return Err(SqlError::unsupported(format!("ALTER TABLE ... {other}"), ALTERATIONS)),
         }
     }
-    let name = local_name(&name)?;
     match (changes.is_empty(), options.is_empty()) {
-        (true, _) => Ok(Statement::AlterTable { name, options }),
-        (false, true) => Ok(Statement::AlterConstraints { name, changes }),
+        (true, _) => Ok(TableChange::Design(options)),
+        (false, true) => Ok(TableChange::Constraints(changes)),
         (false, false) => Err(SqlError::unsupported(
             "a change of the design and of constraints in one statement",
             "one ALTER TABLE for each is",
