@@ -5,6 +5,7 @@ pub mod assignment_cast;
 pub mod cache;
 pub mod engine;
 pub mod files;
+pub mod insert_columns;
 pub mod parameters;
 pub mod rules;
 pub mod table;

@@ -178,7 +178,8 @@ impl InsertTarget {
             _ => None,
         };
         let indexes: Vec<usize> = match named {
-            [] => (0..table.schema.len()).collect(),
+            // Fewer values than columns are for the first columns.
+            [] => (0..rows.first()?.content.len().min(table.schema.len())).collect(),
             named => named.iter().map(index).collect::<Option<_>>()?,
         };
         if indexes.iter().collect::<HashSet<_>>().len() != indexes.len() {

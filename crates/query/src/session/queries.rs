@@ -32,6 +32,7 @@ use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan;
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
+use crate::plan::insert_columns::{insert_of_listed_values, inserts_query_of_values, with_first_columns};
 use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
@@ -355,11 +356,22 @@ impl QuerySession {
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
+        if inserts_query_of_values(request.statement) {
+            let all_columns = self.state_on(Arc::clone(&snapshot), None);
+            if let Some(plan) = insert_of_listed_values(&all_columns, request.statement).await? {
+                return Ok((all_columns, plan));
+            }
+        }
         let mut plan = statement_to_plan(&state, request.statement).await;
         if plan.is_err() && request.names.is_some() {
             // With all columns visible, the message can list the existing ones.
             state = self.state_on(snapshot, None);
             plan = statement_to_plan(&state, request.statement).await;
+        }
+        if plan.is_err()
+            && let Some(completed) = with_first_columns(&state, request.statement).await?
+        {
+            plan = statement_to_plan(&state, &completed).await;
         }
         Ok((state, plan?))
     }

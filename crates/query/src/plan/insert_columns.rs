@@ -1,0 +1,143 @@
+//! Plans of `INSERT` that the engine's planner does not make as PostgreSQL does: of fewer values than the table has
+//! columns, and of queries that list values.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::common::{Column, ScalarValue, TableReference};
+use datafusion::datasource::provider_as_source;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast::{
+    Ident, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Visit, Visitor,
+};
+use taut_sql::{column_count, local_name, values_error};
+
+use super::statement_to_plan;
+use crate::error::QueryError;
+
+/// Adds the list of columns to an `INSERT` that has fewer values than its table has columns: as in PostgreSQL, it fills
+/// the first columns. `None` for all other statements, which the planner takes as they are.
+///
+/// # Errors
+/// If the statement has another number of values than columns to fill, or its rows differ in length.
+pub async fn with_first_columns(
+    state: &SessionState,
+    statement: &EngineStatement,
+) -> Result<Option<EngineStatement>, QueryError> {
+    let mut completed = statement.clone();
+    let Some(insert) = insert_of(&mut completed) else { return Ok(None) };
+    let (TableObject::TableName(name), Some(source)) = (&insert.table, &insert.source) else { return Ok(None) };
+    let table = object_name_to_table_reference(name.clone(), true)?;
+    let provider = state.schema_for_ref(table.clone())?.table(table.table()).await?;
+    let Some(schema) = provider.map(|provider| provider.schema()) else { return Ok(None) };
+    let values = match column_count(source)? {
+        Some(values) => values,
+        None => {
+            let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+            statement_to_plan(state, &query).await?.schema().fields().len()
+        }
+    };
+    check_width(insert, &table, &schema, values)?;
+    if !insert.columns.is_empty() || values == schema.fields().len() {
+        return Ok(None);
+    }
+    let first = schema.fields().iter().take(values);
+    insert.columns = first.map(|field| ObjectName::from(Ident::with_quote('"', field.name()))).collect();
+    Ok(Some(completed))
+}
+
+/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values.
+pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
+    struct ListFinder;
+    impl Visitor for ListFinder {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            if lists(&query.body) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    let EngineStatement::Statement(ast) = statement else { return false };
+    let Ast::Insert(Insert { source: Some(source), .. }) = ast.as_ref() else { return false };
+    !matches!(source.body.as_ref(), SetExpr::Values(_)) && source.visit(&mut ListFinder).is_break()
+}
+
+/// Plans an `INSERT` of a query that lists values somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES (1.5))
+/// AS x(v)`. The engine's planner takes every list of values in an `INSERT` for rows of the table, and casts them to
+/// its columns before they are used. `None` if a column does not exist.
+///
+/// # Errors
+/// If the query cannot be planned, or has another number of columns than the statement fills.
+pub async fn insert_of_listed_values(
+    state: &SessionState,
+    statement: &EngineStatement,
+) -> Result<Option<LogicalPlan>, QueryError> {
+    let EngineStatement::Statement(ast) = statement else { return Ok(None) };
+    let Ast::Insert(insert) = ast.as_ref() else { return Ok(None) };
+    let (TableObject::TableName(name), Some(source)) = (&insert.table, &insert.source) else { return Ok(None) };
+    let table = object_name_to_table_reference(name.clone(), true)?;
+    let Some(provider) = state.schema_for_ref(table.clone())?.table(table.table()).await? else { return Ok(None) };
+    let schema = provider.schema();
+    let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+    let rows = statement_to_plan(state, &query).await?;
+    let width = rows.schema().fields().len();
+    check_width(insert, &table, &schema, width)?;
+    let names: Vec<String> = match insert.columns.as_slice() {
+        [] => schema.fields().iter().take(width).map(|field| field.name().clone()).collect(),
+        columns => columns.iter().filter_map(|column| local_name(column).ok()).collect(),
+    };
+    let is_known = |name: &String| schema.column_with_name(name).is_some();
+    if names.len() != width || !names.iter().all(is_known) || names.iter().collect::<HashSet<_>>().len() != width {
+        return Ok(None);
+    }
+    let value = |field: &Arc<Field>| {
+        let value = match names.iter().position(|name| name == field.name()) {
+            Some(index) => Expr::Column(Column::from(rows.schema().qualified_field(index))),
+            None => provider.get_column_default(field.name()).cloned().unwrap_or(lit(ScalarValue::Null)),
+        };
+        Ok(value.cast_to(field.data_type(), rows.schema())?.alias(field.name()))
+    };
+    let values = schema.fields().iter().map(value).collect::<Result<Vec<_>>>()?;
+    let rows = LogicalPlanBuilder::from(rows.clone()).project(values)?.build()?;
+    let target = provider_as_source(Arc::clone(&provider));
+    Ok(Some(LogicalPlanBuilder::insert_into(rows, table, target, InsertOp::Append)?.build()?))
+}
+
+/// Whether a query without its subqueries lists values.
+fn lists(body: &SetExpr) -> bool {
+    match body {
+        SetExpr::Values(_) => true,
+        SetExpr::SetOperation { left, right, .. } => lists(left) || lists(right),
+        _ => false,
+    }
+}
+
+fn check_width(insert: &Insert, table: &TableReference, schema: &Schema, values: usize) -> Result<(), QueryError> {
+    let columns = if insert.columns.is_empty() { schema.fields().len() } else { insert.columns.len() };
+    match values > columns || (values < columns && !insert.columns.is_empty()) {
+        true => Err(values_error(table.table(), columns, values).into()),
+        false => Ok(()),
+    }
+}
+
+/// The `INSERT` of a statement, also of `EXPLAIN` and `PREPARE`.
+fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
+    fn inside(ast: &mut Ast) -> Option<&mut Insert> {
+        match ast {
+            Ast::Insert(insert) => Some(insert),
+            Ast::Explain { statement, .. } | Ast::Prepare { statement, .. } => inside(statement),
+            _ => None,
+        }
+    }
+    match statement {
+        EngineStatement::Statement(ast) => inside(ast),
+        EngineStatement::Explain(explain) => insert_of(&mut explain.statement),
+        _ => None,
+    }
+}
