@@ -1,4 +1,11 @@
 //! Arbitrary bytes as an encoded column: an error, or valid Arrow values with which predicates agree.
+//!
+//! ```text
+//! byte 0    0: the rest of the input is a chunk; n: the rest damages a valid chunk, whose index is computed from n - 1
+//! byte 1    with arbitrary bytes: number of rows (low 4 bits) and type (high 4 bits)
+//!           with a valid chunk: bit 0 cuts off its end; the high 4 bits, times 255, are added to its index
+//! then      the chunk, or its damage: as in `taut_fuzz::damaged`
+//! ```
 
 #![no_main]
 
