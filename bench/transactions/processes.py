@@ -1,4 +1,4 @@
-"""Functions that run a part in a process of its own."""
+"""Runs parts of a benchmark in processes of their own, and describes exit codes and file systems."""
 
 import multiprocessing
 import pathlib
@@ -10,7 +10,10 @@ def ended(code):
 
 
 def apart(hear, target, *arguments):
-    """Runs `target` in a process of its own, calls `hear` with each of its messages, and returns its exit code."""
+    """Runs `target` in a new process and returns the exit code of the process.
+
+    `target` gets the sending end of a pipe, then `arguments`. `hear` is called with each message that it sends.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(theirs, *arguments))
