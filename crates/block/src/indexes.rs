@@ -319,8 +319,8 @@ impl KeyColumnCodec {
             }
             (DatumPredicate::Range { low, high }, KeyColumnKind::Number) => clamped(*low, *high).into_iter().collect(),
             (DatumPredicate::OneOf(numbers), KeyColumnKind::Number) => {
-                // Only numbers within the bounds of the segment count, because a long list has few of them in most
-                // segments.
+                // Numbers outside of the bounds of the segment are not compared with the limit, because most numbers of
+                // a long list are outside in most segments.
                 let first = numbers.partition_point(|number| *number < self.base);
                 let end = numbers.partition_point(|number| *number <= greatest_value);
                 let inside = numbers.get(first..end).filter(|inside| inside.len() <= limit)?;
