@@ -22,7 +22,8 @@ pub(crate) enum LaneSource<'a, L> {
     },
     /// The lanes themselves. The last vector may be shorter.
     Plain(&'a [L]),
-    /// Bits of floating-point numbers. The lanes are their ordered integers. The last vector may be shorter.
+    /// Bits of floating-point numbers. Predicates compare integers that sort like the numbers, which the loops compute
+    /// from the bits. The last vector may be shorter.
     Floats(&'a [L]),
 }
 
