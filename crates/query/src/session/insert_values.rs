@@ -161,8 +161,8 @@ impl InsertTarget {
         })
     }
 
-    /// Converts listed rows to values for each column of the table. `None` if a value is unknown or needs a cast by the
-    /// planner.
+    /// Converts listed rows to values for each column of the table. `None` if the statement must be planned: for
+    /// example, a value is neither a literal nor a parameter, or cannot be converted to the type of its column exactly.
     pub(super) fn listed_columns(
         &self,
         table: &Table,

@@ -57,8 +57,8 @@ fn wastes_memory<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> b
     if buffers.len() <= BUFFERS_MAX && bytes <= BYTES_MAX {
         return false;
     }
-    // Counts a string once for each view that refers to it, since each view would get a copy. Views of a dictionary's
-    // page often share strings.
+    // Counts a string once for each view that refers to it, since each view would get a copy. Rows with equal values
+    // often share a string, for example one of a dictionary.
     let needed = views.total_buffer_bytes_used();
     match buffers.len() > BUFFERS_MAX {
         true => needed <= bytes.max(BYTES_MAX),

@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
     }
 }
 
-/// Whether a node makes filters of columns that have the name of another column somewhere below it.
+/// Whether a node pushes down a filter on a column whose name another column has too, in some node below.
 fn is_ambiguous(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
@@ -65,7 +65,7 @@ fn is_ambiguous(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(found)
 }
 
-/// Expressions on which a node makes filters for an input.
+/// Expressions whose columns occur in the filters, static or dynamic, that a node pushes down into one of its inputs.
 struct Filtered {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
     input: Arc<dyn ExecutionPlan>,
@@ -83,7 +83,7 @@ fn filtered(node: &Arc<dyn ExecutionPlan>) -> Vec<Filtered> {
     if let Some(sort) = node.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some()) {
         return vec![filtered(sort.expr().iter().map(|key| Arc::clone(&key.expr)).collect(), sort.input())];
     }
-    // Only an aggregation without groups makes filters.
+    // Only an aggregation without groups pushes down filters.
     let has_no_groups = |aggregate: &&AggregateExec| aggregate.group_expr().is_empty();
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>().filter(has_no_groups) {
         let arguments = aggregate.aggr_expr().iter().flat_map(|call| call.expressions());
