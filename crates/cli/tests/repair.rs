@@ -137,7 +137,7 @@ fn a_missing_block_harms_its_table_alone() {
     assert_eq!(csv(&new, "select count(*) from customers"), "count(*)\n30001\n");
     assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
 
-    csv(&database, "drop table orders");
+    csv(&database, "drop table orders cascade");
     assert!(taut(&["verify", &database]).succeeds().starts_with("no damage"));
     let notes = taut(&["sql", &database, "-c", "select count(*) from customers"]);
     assert!(notes.errors.is_empty(), "{notes:?}");
