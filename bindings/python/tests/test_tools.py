@@ -178,6 +178,10 @@ def test_tables_of_sqlalchemy(engine):
     identity = sqlalchemy.Column("a", sqlalchemy.Integer, sqlalchemy.Identity())
     with pytest.raises(sqlalchemy.exc.CompileError, match="no identities"):
         sqlalchemy.Table("d", sqlalchemy.MetaData(), identity).create(engine)
+    with pytest.raises(sqlalchemy.exc.DBAPIError, match="other objects depend on it"):
+        metadata.drop_all(engine)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("DROP VIEW totals"))
     metadata.drop_all(engine)
     assert sqlalchemy.inspect(engine).get_table_names() == []
 
