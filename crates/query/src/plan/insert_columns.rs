@@ -11,7 +11,10 @@ use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::logical_expr::{
+    Analyze, Explain, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, PlanType, Prepare,
+    Statement as PlannedStatement, ToStringifiedPlan, lit,
+};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
@@ -53,7 +56,8 @@ pub async fn with_first_columns(
     Ok(Some(completed))
 }
 
-/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values.
+/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values. Also
+/// of `EXPLAIN` and `PREPARE` of one.
 pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     struct ListFinder;
     impl Visitor for ListFinder {
@@ -63,8 +67,19 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
             if lists(&query.body) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    let EngineStatement::Statement(ast) = statement else { return false };
-    let Ast::Insert(Insert { source: Some(source), .. }) = ast.as_ref() else { return false };
+    fn inside(ast: &Ast) -> Option<&Insert> {
+        match ast {
+            Ast::Insert(insert) => Some(insert),
+            Ast::Explain { statement, .. } | Ast::Prepare { statement, .. } => inside(statement),
+            _ => None,
+        }
+    }
+    let ast = match statement {
+        EngineStatement::Statement(ast) => ast,
+        EngineStatement::Explain(explain) => return inserts_query_of_values(&explain.statement),
+        _ => return false,
+    };
+    let Some(Insert { source: Some(source), .. }) = inside(ast) else { return false };
     !matches!(source.body.as_ref(), SetExpr::Values(_)) && source.visit(&mut ListFinder).is_break()
 }
 
@@ -78,16 +93,19 @@ pub async fn insert_of_listed_values(
     state: &SessionState,
     statement: &EngineStatement,
 ) -> Result<Option<LogicalPlan>, QueryError> {
-    let EngineStatement::Statement(ast) = statement else { return Ok(None) };
-    let Ast::Insert(insert) = ast.as_ref() else { return Ok(None) };
+    let mut query = statement.clone();
+    let Some(inner) = insert_ast_of(&mut query) else { return Ok(None) };
+    let Ast::Insert(insert) = inner.clone() else { return Ok(None) };
     let (TableObject::TableName(name), Some(source)) = (&insert.table, &insert.source) else { return Ok(None) };
     let table = object_name_to_table_reference(name.clone(), true)?;
     let Some(provider) = state.schema_for_ref(table.clone())?.table(table.table()).await? else { return Ok(None) };
     let schema = provider.schema();
-    let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
-    let rows = statement_to_plan(state, &query).await?;
+    // The query is planned in place of the `INSERT`, so that it keeps the parameters of `PREPARE`.
+    *inner = Ast::Query(source.clone());
+    let planned = statement_to_plan(state, &query).await?;
+    let rows = query_of(&planned);
     let width = rows.schema().fields().len();
-    check_width(insert, &table, &schema, width)?;
+    check_width(&insert, &table, &schema, width)?;
     let names: Vec<String> = match insert.columns.as_slice() {
         [] => schema.fields().iter().take(width).map(|field| field.name().clone()).collect(),
         columns => columns.iter().filter_map(|column| local_name(column).ok()).collect(),
@@ -106,7 +124,33 @@ pub async fn insert_of_listed_values(
     let values = schema.fields().iter().map(value).collect::<Result<Vec<_>>>()?;
     let rows = LogicalPlanBuilder::from(rows.clone()).project(values)?.build()?;
     let target = provider_as_source(Arc::clone(&provider));
-    Ok(Some(LogicalPlanBuilder::insert_into(rows, table, target, InsertOp::Append)?.build()?))
+    let insert = LogicalPlanBuilder::insert_into(rows, table, target, InsertOp::Append)?.build()?;
+    Ok(Some(with_query(planned, insert)))
+}
+
+/// The plan of the query of a statement, without `EXPLAIN` and `PREPARE`.
+fn query_of(plan: &LogicalPlan) -> &LogicalPlan {
+    match plan {
+        LogicalPlan::Explain(Explain { plan: query, .. })
+        | LogicalPlan::Analyze(Analyze { input: query, .. })
+        | LogicalPlan::Statement(PlannedStatement::Prepare(Prepare { input: query, .. })) => query,
+        query => query,
+    }
+}
+
+/// Replaces the query of a statement.
+fn with_query(plan: LogicalPlan, query: LogicalPlan) -> LogicalPlan {
+    match plan {
+        LogicalPlan::Explain(explain) => {
+            let stringified_plans = vec![query.to_stringified(PlanType::InitialLogicalPlan)];
+            LogicalPlan::Explain(Explain { plan: Arc::new(query), stringified_plans, ..explain })
+        }
+        LogicalPlan::Analyze(analyze) => LogicalPlan::Analyze(Analyze { input: Arc::new(query), ..analyze }),
+        LogicalPlan::Statement(PlannedStatement::Prepare(prepare)) => {
+            LogicalPlan::Statement(PlannedStatement::Prepare(Prepare { input: Arc::new(query), ..prepare }))
+        }
+        _ => query,
+    }
 }
 
 /// Whether a query without its subqueries lists values.
@@ -126,18 +170,25 @@ fn check_width(insert: &Insert, table: &TableReference, schema: &Schema, values:
     }
 }
 
-/// The `INSERT` of a statement, also of `EXPLAIN` and `PREPARE`.
 fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
-    fn inside(ast: &mut Ast) -> Option<&mut Insert> {
+    match insert_ast_of(statement)? {
+        Ast::Insert(insert) => Some(insert),
+        _ => None,
+    }
+}
+
+/// The `INSERT` of a statement, also of `EXPLAIN` and `PREPARE`.
+fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
+    fn inside(ast: &mut Ast) -> Option<&mut Ast> {
         match ast {
-            Ast::Insert(insert) => Some(insert),
+            Ast::Insert(_) => Some(ast),
             Ast::Explain { statement, .. } | Ast::Prepare { statement, .. } => inside(statement),
             _ => None,
         }
     }
     match statement {
         EngineStatement::Statement(ast) => inside(ast),
-        EngineStatement::Explain(explain) => insert_of(&mut explain.statement),
+        EngineStatement::Explain(explain) => insert_ast_of(&mut explain.statement),
         _ => None,
     }
 }
