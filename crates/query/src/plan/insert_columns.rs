@@ -56,8 +56,8 @@ pub async fn with_first_columns(
     Ok(Some(completed))
 }
 
-/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values. Also
-/// of `EXPLAIN` and `PREPARE` of one.
+/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values, or
+/// an `EXPLAIN` or `PREPARE` of one.
 pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     struct ListFinder;
     impl Visitor for ListFinder {
