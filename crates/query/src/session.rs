@@ -345,8 +345,8 @@ impl QuerySession {
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
-            Statement::Drop { kind: ObjectKind::Index, names, if_exists, .. } => {
-                self.drop_indexes(names, *if_exists).await
+            Statement::Drop { kind: ObjectKind::Index, names, if_exists, cascade } => {
+                self.drop_indexes(names, *if_exists, *cascade).await
             }
             Statement::Drop { kind, names, if_exists, cascade } => self.drop_names(*kind, names, *if_exists, *cascade),
             Statement::AlterTable { name, if_exists: true, .. } if snapshot.table(name).is_none() => {

@@ -66,11 +66,6 @@ pub enum ConstraintChange {
         /// Whether a missing constraint is ignored.
         if_exists: bool,
     },
-    /// `DROP INDEX` of a unique index
-    DropIndex {
-        /// Name of the index.
-        name: String,
-    },
     /// `ALTER COLUMN ... SET NOT NULL` and `DROP NOT NULL`
     Nullable {
         /// Name of the column.

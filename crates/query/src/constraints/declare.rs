@@ -95,7 +95,6 @@ pub fn apply_changes(
                 constraints.checks.retain(|check| check.name != *name);
                 constraints.foreign_keys.retain(|key| key.name != *name);
             }
-            ConstraintChange::DropIndex { name } => constraints.keys.retain(|key| key.name != *name),
             ConstraintChange::Nullable { column, nullable } => {
                 columns[subject.column(column)?.index()].nullable = *nullable;
             }

@@ -58,12 +58,14 @@ pub enum QueryError {
         /// Name of the table of a constraint.
         relation: Option<String>,
     },
-    /// A statement that would end the use of a name on which views depend.
-    #[error("cannot {what} because other objects depend on {}", if what.ends_with(')') { "them" } else { "it" })]
+    /// A statement that would drop or rename something on which views or foreign keys depend.
+    #[error("cannot {verb} {}", dependents_text(.object))]
     Dependents {
-        /// What the statement would do, such as `drop table "t"`.
-        what: String,
-        /// The views.
+        /// What the statement would do: drop or rename.
+        verb: &'static str,
+        /// What it would be done to, such as `table "t"`. `None` for several objects.
+        object: Option<String>,
+        /// The views and foreign keys.
         dependencies: Vec<Dependency>,
         /// What the user can do, as a sentence.
         hint: &'static str,
@@ -173,14 +175,12 @@ pub enum QueryError {
     Timeout,
 }
 
-/// A view that depends on a table or another view.
+/// A view or foreign key that depends on a table, view or index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// Name of the view.
-    pub view: String,
-    /// Kind of what it depends on: table or view.
-    pub kind: ObjectKind,
-    /// Name of what it depends on.
+    /// What depends, such as `view "v"` or `constraint "c" on table "u"`.
+    pub dependent: String,
+    /// What it depends on, such as `table "t"`.
     pub on: String,
 }
 
@@ -213,6 +213,13 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 
 fn of_relation(relation: &Option<String>) -> String {
     relation.as_ref().map(|relation| format!(" of relation {relation:?}")).unwrap_or_default()
+}
+
+fn dependents_text(object: &Option<String>) -> String {
+    match object {
+        Some(object) => format!("{object} because other objects depend on it"),
+        None => "desired object(s) because other objects depend on them".to_owned(),
+    }
 }
 
 fn for_relation(relation: &Option<String>) -> String {
@@ -273,9 +280,8 @@ impl QueryError {
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::Conflict { keys } => Some(keys.clone()),
             Self::Dependents { dependencies, .. } => {
-                let lines = dependencies
-                    .iter()
-                    .map(|Dependency { view, kind, on }| format!("view {view:?} depends on {kind} {on:?}"));
+                let lines =
+                    dependencies.iter().map(|Dependency { dependent, on }| format!("{dependent} depends on {on}"));
                 Some(lines.collect::<Vec<_>>().join("\n"))
             }
             Self::Deadlock => {

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind};
-use taut_store::{CommitError, Table, TableId};
+use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
+use super::names::{drop_dependents, drop_foreign_keys, foreign_key_text};
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::add_key_indexes;
-use crate::error::{QueryError, Result};
+use crate::error::{Dependency, QueryError, Result};
 use crate::write::rewrite::rebuild_indexes;
 
 impl QuerySession {
@@ -71,13 +72,11 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))
     }
 
-    pub(super) async fn drop_indexes(&self, names: &[String], if_exists: bool) -> Result<Outcome> {
+    pub(super) async fn drop_indexes(&self, names: &[String], if_exists: bool, cascade: bool) -> Result<Outcome> {
         let (mut notices, mut tables) = (Vec::new(), Vec::<Arc<Table>>::new());
-        let (mut unique, mut others) = (Vec::new(), Vec::new());
         for name in names {
             match self.index(name) {
-                Some((table, _)) if is_unique(&table, name) => unique.push((table.name.clone(), name)),
-                Some((table, index)) if table.constraints.keys.iter().any(|key| key.name == index.name) => {
+                Some((table, _)) if table.constraints.keys.iter().any(|key| key.name == *name && !key.is_index) => {
                     return Err(QueryError::unsupported(
                         format!(
                             "DROP INDEX {name}, which constraint {name:?} of table {:?} is looked up by,",
@@ -86,40 +85,47 @@ impl QuerySession {
                         "ALTER TABLE ... DROP CONSTRAINT drops both",
                     ));
                 }
-                Some((table, _)) => {
-                    others.push(name.clone());
-                    if !tables.iter().any(|known| known.id == table.id) {
-                        tables.push(table);
-                    }
-                }
+                Some((table, _)) if tables.iter().any(|known| known.id == table.id) => {}
+                Some((table, _)) => tables.push(table),
                 None if if_exists => notices.push(format!("index {name:?} does not exist, skipping")),
                 None => {
                     return Err(QueryError::NotFound { kind: ObjectKind::Index, name: name.clone(), relation: None });
                 }
             }
         }
-        for (table, name) in unique {
-            self.alter_constraints(&table, &[ConstraintChange::DropIndex { name: name.clone() }]).await?;
-        }
+        let snapshot = self.snapshot();
+        let foreign_keys = references_to_dropped(&snapshot, &tables, names);
+        let dependencies = foreign_keys.iter().map(|(child, key, index)| Dependency {
+            dependent: foreign_key_text(&snapshot, *child, key),
+            on: format!("index {index:?}"),
+        });
+        notices.extend(drop_dependents(ObjectKind::Index, names, dependencies.collect(), cascade)?);
+        let foreign_keys: Vec<_> = foreign_keys.into_iter().map(|(child, key, _)| (child, key)).collect();
         // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), &others).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         self.changes().commit(|edit| {
+            drop_foreign_keys(edit, &foreign_keys)?;
             tables.iter().try_for_each(|table| {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
-                design.indexes.retain(|index| !others.contains(&index.name));
+                let mut constraints = table.constraints.as_ref().clone();
+                constraints.keys.retain(|key| !key.is_index || !names.contains(&key.name));
+                design.indexes.retain(|index| !names.contains(&index.name));
                 // A key that used one of the dropped indexes gets an index of its own.
-                add_key_indexes(&mut design, &table.constraints, edit.catalog())?;
+                add_key_indexes(&mut design, &constraints, edit.catalog())?;
+                if constraints != *table.constraints {
+                    edit.set_constraints(id, constraints)?;
+                }
                 edit.set_design(id, design)
             })
         })?;
         // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), &others).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
@@ -171,6 +177,32 @@ fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesi
     }
     let columns = columns.into_iter().take(new.kind.columns_max()).collect();
     Ok(IndexDesign { name, kind: new.kind, columns })
+}
+
+/// The foreign keys that reference the columns of a dropped unique index, and no other key. Each comes with its table
+/// and the name of the index.
+fn references_to_dropped<'a>(
+    catalog: &'a Catalog,
+    tables: &'a [Arc<Table>],
+    dropped: &[String],
+) -> Vec<(TableId, &'a ForeignKey, &'a str)> {
+    let mut references = Vec::new();
+    for table in tables {
+        let is_dropped = |key: &&UniqueKey| key.is_index && dropped.contains(&key.name);
+        let mut rest = table.constraints.as_ref().clone();
+        rest.keys.retain(|key| !is_dropped(&key));
+        for key in table.constraints.keys.iter().filter(is_dropped) {
+            let own = Constraints { keys: vec![key.clone()], ..Constraints::default() };
+            let needs = |foreign: &ForeignKey| {
+                foreign.table == table.id && own.has_key(&foreign.referenced) && !rest.has_key(&foreign.referenced)
+            };
+            for child in catalog.tables() {
+                let foreign_keys = child.constraints.foreign_keys.iter().filter(|foreign| needs(foreign));
+                references.extend(foreign_keys.map(|foreign| (child.id, foreign, key.name.as_str())));
+            }
+        }
+    }
+    references
 }
 
 /// Whether an index of a table was made by `CREATE UNIQUE INDEX`.

@@ -1,10 +1,10 @@
-//! `DROP TABLE`, `DROP VIEW` and `ALTER TABLE ... RENAME TO`, which end the use of a name. What depends on the name,
-//! views and foreign keys of other tables, is dropped with `CASCADE`, and otherwise prevents the statement.
+//! `DROP TABLE`, `DROP VIEW` and `ALTER TABLE ... RENAME TO`. Views and foreign keys that depend on a dropped table,
+//! view or unique index are dropped with `CASCADE`, and otherwise prevent the statement.
 
 use std::collections::BTreeSet;
 
 use taut_sql::{ObjectKind, relations_of};
-use taut_store::{Catalog, ForeignKey, TableId};
+use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId};
 
 use super::constraints::{drop_references_between, set_constraints};
 use super::{Done, Outcome, QuerySession};
@@ -20,95 +20,119 @@ impl QuerySession {
     ) -> Result<Outcome> {
         let snapshot = self.snapshot();
         let mut notices = Vec::new();
-        let (mut found, mut tables, mut views) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut found, mut tables, mut views) = (BTreeSet::new(), Vec::new(), Vec::new());
         for name in names {
             match (kind, snapshot.table(name), snapshot.view(name)) {
-                (ObjectKind::Table, Some(table), _) => {
-                    found.push(name.clone());
-                    tables.push(table.id);
-                }
-                (ObjectKind::View, _, Some(_)) => {
-                    found.push(name.clone());
-                    views.push(name.clone());
-                }
+                (ObjectKind::Table, Some(table), _) if found.insert(name.as_str()) => tables.push(table.id),
+                (ObjectKind::View, _, Some(_)) if found.insert(name) => views.push(name.clone()),
+                _ if found.contains(name.as_str()) => {}
                 _ if if_exists => notices.push(format!("{kind} {name:?} does not exist, skipping")),
                 _ => return Err(QueryError::NotFound { kind, name: name.clone(), relation: None }),
             }
         }
-        let dependencies = dependent_views(&snapshot, kind, &found);
-        if !cascade && !dependencies.is_empty() {
-            let what = match names {
-                [name] => format!("drop {kind} {name:?}"),
-                _ => "drop desired object(s)".to_owned(),
-            };
-            return Err(QueryError::Dependents {
-                what,
-                dependencies,
-                hint: "Use DROP ... CASCADE to drop the dependent objects too.",
-            });
-        }
-        notices.extend(dependencies.iter().map(|dependency| format!("drop cascades to view {:?}", dependency.view)));
-        views.extend(dependencies.into_iter().map(|dependency| dependency.view));
-        let foreign_keys = if cascade { references_to(&snapshot, &tables) } else { Vec::new() };
-        notices.extend(foreign_keys.iter().map(|(child, key)| {
-            let table = snapshot.table_of(*child).map(|table| table.name.clone()).unwrap_or_default();
-            format!("drop cascades to constraint {:?} on table {table:?}", key.name)
+        let others = snapshot.tables().filter(|table| !tables.contains(&table.id));
+        let keys = others.flat_map(|table| table.constraints.foreign_keys.iter().map(|key| (table.id, key)));
+        let foreign_keys: Vec<(TableId, &ForeignKey)> = keys.filter(|(_, key)| tables.contains(&key.table)).collect();
+        let dependent_views = dependent_views(&snapshot, kind, found);
+        let of_views =
+            dependent_views.iter().map(|(view, on)| Dependency { dependent: view_text(view), on: on.clone() });
+        let dependencies = of_views.chain(foreign_keys.iter().map(|(child, key)| Dependency {
+            dependent: foreign_key_text(&snapshot, *child, key),
+            on: format!("table {:?}", snapshot.table_of(key.table).map_or("", |table| table.name.as_str())),
         }));
+        notices.extend(drop_dependents(kind, names, dependencies.collect(), cascade)?);
         self.changes().commit_last(|edit| {
-            for (child, key) in &foreign_keys {
-                let Some(table) = edit.catalog().table_of(*child) else { continue };
-                let mut constraints = table.constraints.as_ref().clone();
-                constraints.foreign_keys.retain(|other| other.name != key.name);
-                set_constraints(edit, *child, constraints)?;
-            }
+            drop_foreign_keys(edit, &foreign_keys)?;
             drop_references_between(edit, &tables)?;
             tables.iter().try_for_each(|table| edit.drop_table(*table))?;
-            views.iter().try_for_each(|view| edit.drop_view(view))
+            views.iter().chain(dependent_views.iter().map(|(view, _)| view)).try_for_each(|view| edit.drop_view(view))
         })?;
         Ok(Outcome::Done(Done { notices, ..Done::with_tag(&format!("DROP {}", kind.name().to_uppercase())) }))
     }
 
-    pub(super) async fn rename_table(&self, name: &str, new: &str) -> Result<Outcome> {
+    pub(super) async fn rename_table(&self, name: &str, new_name: &str) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let (table, snapshot) = (self.table(name)?, self.snapshot());
         // The text of a view names the table.
-        let dependencies = dependent_views(&snapshot, ObjectKind::Table, &[name.to_owned()]);
-        if !dependencies.is_empty() {
-            let hint = "Drop the views first, and create them with the new name of the table.";
-            return Err(QueryError::Dependents { what: format!("rename table {name:?}"), dependencies, hint });
+        let views = dependent_views(&snapshot, ObjectKind::Table, BTreeSet::from([name]));
+        if !views.is_empty() {
+            let dependencies = views.into_iter().map(|(view, on)| Dependency { dependent: view_text(&view), on });
+            return Err(QueryError::Dependents {
+                verb: "rename",
+                object: Some(format!("table {name:?}")),
+                dependencies: dependencies.collect(),
+                hint: "Drop the views first, and create them with the new name of the table.",
+            });
         }
-        if snapshot.table(new).is_some() || snapshot.view(new).is_some() {
-            return Err(QueryError::relation_exists(new));
+        if snapshot.table(new_name).is_some() || snapshot.view(new_name).is_some() {
+            return Err(QueryError::relation_exists(new_name));
         }
-        self.changes().commit(|edit| edit.rename_table(table.id, new))?;
+        self.changes().commit(|edit| edit.rename_table(table.id, new_name))?;
         Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
     }
 }
 
-/// The views that read the named tables or views, and the views that read those. Each comes once. Named views are left
-/// out.
-fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: &[String]) -> Vec<Dependency> {
+/// The views that read the named tables or views, and the views that read those: each once, with the table or view that
+/// it reads. Named views are left out.
+fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
         catalog.views().map(|view| (view.name.as_str(), relations_of(&view.sql).unwrap_or_default())).collect();
-    let mut reached: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    let mut dependencies: Vec<Dependency> = Vec::new();
+    let (mut reached, mut views) = (names.clone(), Vec::new());
     loop {
         let next = reads.iter().filter(|(view, _)| !reached.contains(view)).find_map(|(view, reads)| {
             let on = reads.iter().find(|name| reached.contains(name.as_str()))?;
-            Some((*view, on.clone()))
+            Some((*view, on))
         });
-        let Some((view, on)) = next else { return dependencies };
+        let Some((view, on)) = next else { return views };
         reached.insert(view);
-        let kind = if names.contains(&on) { kind } else { ObjectKind::View };
-        dependencies.push(Dependency { view: view.to_owned(), kind, on });
+        let kind = if names.contains(on.as_str()) { kind } else { ObjectKind::View };
+        views.push((view.to_owned(), format!("{kind} {on:?}")));
     }
 }
 
-/// The foreign keys that reference the given tables, of other tables.
-fn references_to(catalog: &Catalog, tables: &[TableId]) -> Vec<(TableId, ForeignKey)> {
-    let others = catalog.tables().filter(|table| !tables.contains(&table.id));
-    others
-        .flat_map(|table| table.constraints.foreign_keys.iter().map(|key| (table.id, key.clone())))
-        .filter(|(_, key)| tables.contains(&key.table))
-        .collect()
+fn view_text(view: &str) -> String {
+    format!("view {view:?}")
+}
+
+/// A foreign key of a table, for messages.
+pub(super) fn foreign_key_text(catalog: &Catalog, table: TableId, key: &ForeignKey) -> String {
+    format!("constraint {:?} on table {:?}", key.name, catalog.table_of(table).map_or("", |table| table.name.as_str()))
+}
+
+/// Notices for what `DROP ... CASCADE` drops beside the named objects.
+///
+/// # Errors
+/// If something depends on the named objects, and the statement does not say `CASCADE`.
+pub(super) fn drop_dependents(
+    kind: ObjectKind,
+    names: &[String],
+    dependencies: Vec<Dependency>,
+    cascade: bool,
+) -> Result<Vec<String>> {
+    if cascade || dependencies.is_empty() {
+        return Ok(dependencies
+            .iter()
+            .map(|dependency| format!("drop cascades to {}", dependency.dependent))
+            .collect());
+    }
+    let object = match names {
+        [name] => Some(format!("{kind} {name:?}")),
+        _ => None,
+    };
+    let hint = "Use DROP ... CASCADE to drop the dependent objects too.";
+    Err(QueryError::Dependents { verb: "drop", object, dependencies, hint })
+}
+
+/// Drops foreign keys, each of the given table.
+pub(super) fn drop_foreign_keys(
+    edit: &mut CatalogEdit,
+    foreign_keys: &[(TableId, &ForeignKey)],
+) -> std::result::Result<(), CommitError> {
+    for (child, key) in foreign_keys {
+        let table = edit.catalog().table_of(*child).ok_or(CommitError::NoTable { table: *child })?;
+        let mut constraints = table.constraints.as_ref().clone();
+        constraints.foreign_keys.retain(|other| other.name != key.name);
+        set_constraints(edit, *child, constraints)?;
+    }
+    Ok(())
 }
