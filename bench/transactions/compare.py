@@ -34,7 +34,7 @@ import batches
 import memory
 import single
 from part import ROWS, SMALL_ROWS, Part, say
-from processes import apart, ended, file_system
+from processes import exit_text, file_system, run_in_process
 from report import PARTS, text
 
 RUNS = {
@@ -98,7 +98,7 @@ def main():
     }  # fmt: skip
     cells = {}
 
-    def hear(message):
+    def on_message(message):
         kind, part, *rest = message
         if kind == "figure":
             cell, engine, value, unit = rest
@@ -114,11 +114,11 @@ def main():
             path = f"{directory}/{name}"
             os.mkdir(path)
             start = time.perf_counter()
-            code = apart(hear, run_part, name, arguments, path)
+            code = run_in_process(on_message, run_part, name, arguments, path)
             facts["part_seconds"][name] = time.perf_counter() - start
             say(f"{name}: {facts['part_seconds'][name]:.0f} s")
             if code:
-                facts["failures"].append([name, "all", "the part", ended(code)])
+                facts["failures"].append([name, "all", "the part", exit_text(code)])
             shutil.rmtree(path, ignore_errors=True)
     except KeyboardInterrupt:
         say("ended; what was measured is kept")

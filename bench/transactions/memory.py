@@ -7,20 +7,20 @@ import time
 import common
 from engines import DuckDB, Taut, rows_of, tables_on_disk
 from part import ROWS, say
-from processes import apart, ended
+from processes import exit_text, run_in_process
 
 LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 
-def load_apart(pipe, engine, path, count):
-    """Loads the table. Runs in a process of its own, as the target of `processes.apart`."""
+def load_in_process(pipe, engine, path, count):
+    """Loads the table. Runs in a process of its own, as the target of `processes.run_in_process`."""
     database = tables_on_disk()[engine](path)
     database.load("t", rows_of(count), key=False)
     database.close()
     pipe.send(("answer", None))
 
 
-def limited_apart(pipe, engine, path, limit):
+def update_in_process(pipe, engine, path, limit):
     """Runs the statements with `LIMIT` of memory, and sends the time and the peak memory of each.
 
     Runs in a process of its own. `limit` is the number of seconds after which a statement is interrupted.
@@ -56,9 +56,9 @@ def memory(part):
     for engine in tables_on_disk():
         path = f"{part.directory}/{engine.replace(' ', '-')}"
         updated = True
-        for target, last in ((load_apart, count), (limited_apart, part.arguments.limit)):
+        for target, last in ((load_in_process, count), (update_in_process, part.arguments.limit)):
             messages = []
-            code = apart(messages.append, target, engine, path, last)
+            code = run_in_process(messages.append, target, engine, path, last)
             answer = None
             for message in messages:
                 if message[0] == "answer":
@@ -73,8 +73,8 @@ def memory(part):
                         part.figure(f"{what}, time", engine, seconds, "s")
                     say(f"{part.name}: {engine}, {what}: {bytes:,} bytes, {seconds} s")
             if not answer or code:
-                part.failed(engine, target.__name__.replace("_", " "), RuntimeError(ended(code)))
+                part.failed(engine, target.__name__.replace("_", " "), RuntimeError(exit_text(code)))
                 break
-            if target is limited_apart and updated and answer[1] != [count, count]:
+            if target is update_in_process and updated and answer[1] != [count, count]:
                 part.failed(engine, "sum after the UPDATE", ValueError(f"rows, and sum of changes: {answer[1]}, expected {count}"))
         shutil.rmtree(path, ignore_errors=True)

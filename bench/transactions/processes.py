@@ -5,14 +5,14 @@ import pathlib
 import signal
 
 
-def ended(code):
+def exit_text(code):
     return f"the process ended by {signal.Signals(-code).name}" if code and code < 0 else f"the process ended with {code}"
 
 
-def apart(hear, target, *arguments):
+def run_in_process(on_message, target, *arguments):
     """Runs `target` in a new process and returns the exit code of the process.
 
-    `target` gets the sending end of a pipe, then `arguments`. `hear` is called with each message that it sends.
+    `target` gets the sending end of a pipe, then `arguments`. `on_message` is called with each message that it sends.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -21,7 +21,7 @@ def apart(hear, target, *arguments):
     theirs.close()
     try:
         while True:
-            hear(ours.recv())
+            on_message(ours.recv())
     except EOFError:
         process.join()
     finally:

@@ -45,12 +45,12 @@ fn valid() -> &'static [ValidChunk] {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let [start, flags, ..] = *input else { return };
+    let [first_byte, flags, ..] = *input else { return };
     // There are more valid chunks than a byte can select. So the upper bits of the second byte also choose.
-    let place = |start: usize| (start + 255 * usize::from(flags >> 4)) % valid().len();
-    let Some(bytes) = damaged(input, |start| &valid()[place(start)].bytes) else { return };
-    let (logical, rows) = match usize::from(start).checked_sub(1) {
-        Some(start) => (valid()[place(start)].logical, ROWS),
+    let valid_index = |start: usize| (start + 255 * usize::from(flags >> 4)) % valid().len();
+    let Some(bytes) = damaged(input, |start| &valid()[valid_index(start)].bytes) else { return };
+    let (logical, rows) = match usize::from(first_byte).checked_sub(1) {
+        Some(start) => (valid()[valid_index(start)].logical, ROWS),
         None => (types()[usize::from(flags >> 4) % types().len()], 1 + usize::from(flags & 15) * 300),
     };
     let Ok(chunk) = Chunk::parse(bytes.clone().into(), logical, rows) else { return };

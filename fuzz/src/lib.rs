@@ -108,14 +108,14 @@ pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
 
 /// Bytes that an input describes: its own bytes, or valid bytes with damage.
 pub fn damaged<'a>(input: &[u8], valid: impl Fn(usize) -> &'a [u8]) -> Option<Vec<u8>> {
-    let (start, rest) = (*input.first()?, input.get(2..)?);
-    let Some(start) = usize::from(start).checked_sub(1) else { return Some(rest.to_vec()) };
-    let mut bytes = valid(start).to_vec();
+    let (first_byte, rest) = (*input.first()?, input.get(2..)?);
+    let Some(valid_index) = usize::from(first_byte).checked_sub(1) else { return Some(rest.to_vec()) };
+    let mut bytes = valid(valid_index).to_vec();
     let (damages, last) = rest.as_chunks::<4>();
     for [a, b, c, flip] in damages {
-        let place = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        let offset = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
         let length = bytes.len().max(1);
-        if let Some(byte) = bytes.get_mut(place % length) {
+        if let Some(byte) = bytes.get_mut(offset % length) {
             *byte ^= flip;
         }
     }
