@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_a_predicate_are_applied_row_by_row() {
+    fn intersections_deselect_only_rows_that_fail() {
         let third = |row: usize| row.is_multiple_of(3);
         for len in [1, 63, 64, 65, 130, 200] {
             for start in 0..len {

@@ -44,7 +44,7 @@ pub enum EncodeError {
         /// Rows of the array.
         found: usize,
     },
-    /// A decimal exceeds the plain width of its type, 8 or 16 bytes.
+    /// A decimal exceeds the plain width of its type, if that is 4 or 8 bytes. Every decimal fits 16 bytes.
     #[error("a value does not fit {logical}")]
     OutOfRange {
         /// Type of the column.

@@ -408,7 +408,8 @@ impl Chunk {
         }
     }
 
-    /// Clears the rows of a range whose dictionary entry has a false flag. Null rows stay if and only if `null_passes`.
+    /// Clears the rows of a range whose dictionary entry has a false flag in `entries`. Null rows stay if and only if
+    /// `null_passes`.
     ///
     /// # Panics
     /// If the chunk has no dictionary and is not constant, the range is not within its rows, or the selection has

@@ -134,7 +134,8 @@ fn narrow_to_i64(values: &[i128]) -> Option<Vec<i64>> {
     })
 }
 
-/// Sets each null row to the previous value, or to the first value, so that nulls take no space in the encoding.
+/// Replaces the value of each null row by the last value before it that is not null, so that nulls take no space in the
+/// encoding. Nulls before the first such value are replaced by that value.
 fn fill_nulls<N: Native>(values: &mut [N], nulls: &NullBuffer) {
     let Some(mut last) = nulls.valid_indices().next().map(|row| values[row]) else { return };
     for (value, is_valid) in values.iter_mut().zip(nulls.iter()) {

@@ -33,7 +33,7 @@ use crate::CHUNK_ROWS_MAX;
 const ALIGNMENT: usize = 64;
 const HEAD_BYTES: usize = 64;
 
-/// Error: the bytes of a chunk do not match the expected type and number of rows.
+/// Error: the bytes are not a chunk of the expected type and number of rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt column chunk, byte {at}: expected {expected}")]
 pub struct CorruptChunk {

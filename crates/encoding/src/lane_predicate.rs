@@ -17,8 +17,8 @@ use crate::{Bitmap, NumberFilter, VECTOR_ROWS};
 /// Maximum span of the numbers of a list that is looked up in a table.
 const TABLE_MAX: u128 = 1 << 16;
 
-/// Bytes of a source that are filtered together, and the minimum number of vectors. Measured with `predicate_speed` on
-/// columns out of cache.
+/// Bytes of a source that [`LanePredicate::select`] filters as one part. A part has at least [`PART_VECTORS_MIN`]
+/// vectors. Measured with `predicate_speed` on columns out of cache.
 const PART_BYTES: usize = 8192;
 const PART_VECTORS_MIN: usize = 8;
 

@@ -35,8 +35,9 @@ const BATCH_ROWS: usize = 48;
 /// Distance in bytes from the rows that are read to the lines that are prefetched.
 const PREFETCH_AHEAD_BYTES: usize = 2048;
 
-/// Maximum width at which a filter of all rows sets and clears bits part by part. For wider numbers, writing the
-/// bits takes little time compared to reading the numbers.
+/// Maximum width for which [`LanePredicate::select`] is used. It sets and clears the bits of one part of the rows after
+/// the other, so that they stay in the L1 cache. For wider numbers this gains little: reading the numbers takes much
+/// longer than writing the bits.
 const PARTS_WIDTH_MAX: usize = 16;
 
 /// Maximum rows per vector that are read one by one. More rows cost as much as unpacking the vector. The limit is lower
@@ -292,7 +293,8 @@ impl Packed {
         }
     }
 
-    /// One bit per number of a vector, set if its distance is the greatest of the width. The width must not be zero.
+    /// One bit per number of a vector, set if its distance is the greatest that the width can hold. The width must not
+    /// be zero.
     pub(crate) fn mask_of_greatest(&self, vector: usize) -> [u64; MASK_WORDS] {
         with_lane!(self.width, L => {
             LanePredicate::<L>::equal_to(<L as Lane>::MAX.shr(<L as Lane>::BITS - self.width))

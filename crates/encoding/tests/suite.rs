@@ -245,7 +245,8 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     }
 }
 
-/// Binary search over ascending ranges of rows must find the same rows as a filter.
+/// Binary search over ascending ranges of rows must find the same rows as a filter. The codes that pass a predicate
+/// must be those whose dictionary entries pass it.
 fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let value = |row: usize| column.model.value(row, COLUMN[0]);
     for range in ranges(column.array.len(), random) {
@@ -371,8 +372,8 @@ fn every_encoding_agrees_with_the_model() {
     let mut nested_chunks = 0;
     let mut sets = InstructionSet::ALL.into_iter().cycle();
     let check_column = &mut |column: &Column, random: &mut StdRng| {
-        // Results do not depend on the instruction set. The setting may also affect other tests, which run at the same
-        // time.
+        // Tests that run at the same time use this instruction set too, which is harmless: their results do not depend
+        // on it.
         sets.next().map(InstructionSet::use_at_most);
         let (name, logical, array) = (&column.name, column.logical, &column.array);
         for choice in choices(logical) {
@@ -580,7 +581,7 @@ fn invalid_utf8_is_found_and_reads_as_empty() {
 }
 
 #[test]
-fn arrays_of_another_type_are_rejected() {
+fn arrays_that_cannot_be_encoded_are_rejected() {
     let numbers: ArrayRef = std::sync::Arc::new(arrow_array::Int32Array::from(vec![1, 2]));
     assert!(matches!(encode(&numbers, LogicalType::BigInt, Choice::Auto), Err(EncodeError::WrongType { .. })));
     assert_eq!(encode(&numbers.slice(0, 0), LogicalType::Integer, Choice::Auto), Err(EncodeError::Rows { found: 0 }));

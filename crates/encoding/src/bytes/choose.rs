@@ -70,10 +70,10 @@ pub(crate) fn plan_forced(array: &BinaryViewArray, encoding: Encoding) -> Result
 }
 
 /// Plan for the encoding that saves enough to be worth the cost of decoding. A dictionary is preferred if it saves two
-/// fifths, because it also makes predicates and decoding faster. Otherwise the smaller one wins: symbols, which must
-/// save a quarter, or shared prefixes, which must save a half. Plain strings are decoded five times as fast as with
-/// symbols or shared prefixes. A single plain string is found twice as fast as with symbols, and four times as fast as
-/// with prefixes.
+/// fifths, because it also makes predicates and decoding faster. Otherwise the smaller of `fsst`, which must save a
+/// quarter, and `front_coded`, which must save a half, is chosen. Plain strings are decoded five times as fast as with
+/// either of these. A single plain string is read twice as fast as with `fsst`, and four times as fast as with
+/// `front_coded`.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     if let Some(row) = constant_row(array) {
         return BytesPlan::Constant(row);

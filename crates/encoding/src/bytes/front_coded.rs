@@ -11,8 +11,8 @@
 //!
 //! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
 //! numbered keys. One long value widens the stored lengths of all values. A value is rebuilt from the last whole one
-//! before it, in at most 16 steps. A range pays for these steps once. A null repeats the previous value, or is empty
-//! if it would be stored whole, so its suffix takes no bytes.
+//! before it, in at most 16 steps. Reading a range takes these steps once, for its first value. A null repeats the
+//! previous value, or is empty if it would be stored whole, so its suffix takes no bytes.
 
 use std::ops::Range;
 

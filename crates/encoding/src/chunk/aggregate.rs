@@ -8,8 +8,8 @@
 //! null rows    the code after all of these      one more, if any row is null
 //! ```
 //!
-//! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. If a
-//! chunk has no codes, it is better to group by the numbers.
+//! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. Other
+//! encodings have no codes: an aggregation groups their rows by the values.
 
 use std::ops::Range;
 

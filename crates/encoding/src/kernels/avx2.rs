@@ -33,7 +33,7 @@ fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
     unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), lanes) };
 }
 
-/// Whether any row is selected.
+/// Whether any bit is set.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn any(bits: &VectorBits) -> bool {

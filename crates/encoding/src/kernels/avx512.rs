@@ -30,7 +30,7 @@ fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
     unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), lanes) };
 }
 
-/// Whether any row is selected.
+/// Whether any bit is set.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn any(bits: &VectorBits) -> bool {

@@ -9,6 +9,9 @@
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
+//! A row of a vector is therefore not a row of a table: it has one value of each lane. Only `append_extracted` and the
+//! functions of `gather` take rows of a chunk.
+//!
 //! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here so that
 //! the width can be an ordinary variable. One loop then serves all widths, can be fused with the step after it (adding
 //! a base, widening, comparing), and is compiled for wider vectors.
@@ -292,10 +295,10 @@ pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out
     }
 }
 
-/// Number of rows whose numbers are buffered on the stack.
+/// Number of rows of a chunk whose numbers are buffered on the stack.
 const GATHER_BUFFER_ROWS: usize = 256;
 
-/// Appends the numbers at some rows of packed vectors, passing each through `map`.
+/// Appends the numbers at some rows of a chunk of packed vectors, passing each through `map`.
 ///
 /// # Panics
 /// If a row is past the vectors, or the width is greater than the lane.
@@ -326,7 +329,7 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
 /// Reads one number of a packed vector.
 ///
 /// # Panics
-/// If the vector has no row at the index, the width is greater than the lane, or the input is cut off.
+/// If the index is past the vector, the width is greater than the lane, or the input is cut off.
 #[inline]
 pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     if width == 0 {

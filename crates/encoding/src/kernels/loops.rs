@@ -2,9 +2,9 @@
 //! and compiled for registers of 32 bytes (`avx2.rs`) and of 64 bytes (`avx512.rs`). Those files define the operations
 //! on a register.
 //!
-//! A row of a packed vector is 128 bytes. Rows are read in the order of their bytes, which is not the order of their
-//! numbers (see `bit_packing.rs`). Another order halves the speed of reads from memory, because the hardware prefetcher
-//! does not predict it. Each row has fixed positions for its bits among the sixteen words of the vector.
+//! A row of a vector has one number of each lane (see `bit_packing.rs`). Rows are read in the order of their bytes,
+//! which is not the order of their numbers. Another order halves the speed of reads from memory, because the hardware
+//! prefetcher does not predict it. The bits of a row have fixed positions among the sixteen words of the vector's mask.
 //!
 //! Predicates on numbers of up to three bits need no unpacking if the machine has GFNI (`narrow.rs`).
 //!
@@ -142,7 +142,7 @@ macro_rules! loops {
                 }
             }
 
-            /// Unpacks a vector. The compiler may know the width.
+            /// Unpacks a vector. If the caller gives a literal width, the compiler computes shifts and masks.
             #[inline]
             #[target_feature(enable = $features)]
             fn unpack_rows(

@@ -29,11 +29,11 @@ const BYTES: usize = 64;
 /// Bytes of the words of one row.
 const ROW_BYTES: usize = VECTOR_ROWS / 8;
 
-/// Matrix that eight bytes are multiplied by to transpose them. Byte `r` of the product has the bits of row `r`, whose
-/// position this byte of the matrix gives.
+/// Matrix that eight bytes are multiplied by to transpose them. Byte `r` of the product has one bit of each of the
+/// eight bytes: the bit of row `r`, at the position of the bit that is set in byte `r` of this matrix.
 const IDENTITY: u64 = 0x8040_2010_0804_0201;
 
-/// Like [`IDENTITY`], for rows in the order 0, 4, 1, 5, 2, 6, 3, 7.
+/// Like [`IDENTITY`], for bytes whose bits are rows 0, 4, 1, 5, 2, 6, 3 and 7, from the lowest on.
 const EVEN_BITS_FIRST: u64 = 0x8020_0802_4010_0401;
 
 /// An array with a byte for each byte of a register, computed from its position.

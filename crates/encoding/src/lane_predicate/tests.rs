@@ -82,7 +82,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
         Kind::Range { low: high, span: low.minus(high) },
         Kind::Range { low: high, span: L::default() },
         Kind::Range { low: L::MAX, span: L::from_u64(1) },
-        // Ranges of half of all lane values, of one value more than half, and twice of all values but one.
+        // Ranges of half of all lane values, of one value more than half, and two of all values but one.
         Kind::Range { low, span: L::MAX.shr(1) },
         Kind::Range { low, span: L::MAX.minus(L::MAX.shr(1)) },
         Kind::Range { low: high, span: L::MAX.minus(L::from_u64(1)) },
@@ -109,7 +109,8 @@ fn initial_selection(rows: usize) -> Bitmap {
     selection
 }
 
-/// Compares the results of all predicates on several ranges of rows. The source must contain `lanes`.
+/// Compares the filter of each predicate on several ranges of rows with [`LanePredicate::admits`] on single lanes, for
+/// each instruction set. The source must hold `lanes`.
 fn check_source<L: Lane>(source: LaneSource<L>, lanes: &[L], name: &str) {
     let rows = lanes.len();
     for (kind, negated) in cases(lanes) {
@@ -152,7 +153,7 @@ fn check_packed<L: Lane>(widths: Range<usize>) {
 }
 
 #[test]
-fn packed_lanes_of_every_width_agree_with_every_set_of_instructions() {
+fn filters_of_packed_lanes_agree_with_single_lanes() {
     check_packed::<u8>(1..9);
     check_packed::<u16>(1..17);
     check_packed::<u32>(1..33);
@@ -160,7 +161,7 @@ fn packed_lanes_of_every_width_agree_with_every_set_of_instructions() {
 }
 
 #[test]
-fn plain_lanes_agree_with_every_set_of_instructions() {
+fn filters_of_plain_lanes_agree_with_single_lanes() {
     fn check<L: Lane>() {
         for rows in [1, 63, 64, 1000, 1024, 1025, 3 * 1024, 4 * 1024 + 77] {
             let lanes: Vec<L> = random(L::BITS, rows);
@@ -210,7 +211,7 @@ fn tables_are_looked_up_at_their_edges() {
 }
 
 #[test]
-fn floating_point_agrees_with_every_set_of_instructions() {
+fn filters_of_floating_point_agree_with_single_lanes() {
     for rows in [1, 1024, 2500] {
         let bits: Vec<u32> = random(32, rows);
         let ordered: Vec<u32> = bits.iter().map(|bits| (*bits as i32).flip_float_order() as u32).collect();

@@ -256,7 +256,7 @@ impl Alp {
         let (mut low, high) = self.integers.domain();
         let mut end = high + 1;
         while low < end {
-            // `midpoint` rounds towards zero, and so could stay at the end.
+            // `midpoint` rounds towards zero. It would return `end` for -2 and -1, and the search would not finish.
             let middle = low + (end - low) / 2;
             // `parse` has checked that integers are small.
             if i128::from(self.scale.to_ordered(middle as i64)) < ordered { low = middle + 1 } else { end = middle }

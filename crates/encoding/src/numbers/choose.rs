@@ -10,9 +10,9 @@
 //!    them wins, or the first in this order if several are equally small. If none of them replaces it,
 //!    `two_byte_delta` may.
 //!
-//! The second stage weighs bytes against speed. Measured in millions of 64-bit numbers per second
-//! (`benches/throughput.rs`, "ordered"; two shared cores of an AMD EPYC), decoding all rows, gathering 1 % of them,
-//! and filtering 1 %:
+//! The second stage weighs bytes against speed. These are millions of 64-bit numbers per second, for decoding all rows,
+//! for gathering 1 % of them, and for a predicate that 1 % of the rows pass (`benches/throughput.rs`, "ordered"; two
+//! shared cores of an AMD EPYC):
 //!
 //! ```text
 //!                                 decode   gather   filter
@@ -26,7 +26,7 @@
 //! run_length_delta, runs of 4        900       30    5,200
 //! ```
 //!
-//! The exceptions of `delta` are not in the table. They take less time than the bits that they save would take.
+//! The exceptions of `delta` are not in the table. Applying them takes less time than reading the bits that they save.
 //!
 //! Because of these speeds, `two_byte_delta` replaces packed numbers if it is no larger than they are, and a bitmap in
 //! which nearly all bits are set replaces an encoding that is at least twice as large. The faster the replaced encoding
@@ -92,7 +92,7 @@ impl ValueEncoding {
         }
     }
 
-    /// Whether `delta`, `run_length_delta` or a bitmap with gaps may replace this encoding if it takes `bytes` bytes.
+    /// Whether a `delta`, `run_length_delta` or bitmap with gaps that takes `bytes` bytes may replace this encoding.
     fn is_replaceable_by(&self, bytes: usize) -> bool {
         bytes * 12 <= self.bytes * self.replacement_twelfths_max()
     }
@@ -176,8 +176,8 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     if statistics.runs == 1 {
         return Encoding::Constant;
     }
-    // If all runs have one row, the words of `run_length_delta` are wider than the steps of `delta`, because they also
-    // hold the length of a run.
+    // If all runs have one row, `run_length_delta` is larger than `delta`: its words are no narrower than the steps,
+    // and it also stores the row at which each vector begins.
     let has_runs = statistics.runs < statistics.rows();
     let candidates = [Encoding::RunLength, Encoding::Delta, Encoding::RunLengthDelta];
     let candidates = candidates.into_iter().filter(|encoding| has_runs || *encoding != Encoding::RunLengthDelta);

@@ -249,7 +249,7 @@ impl Delta {
         bounds_of_steps(&self.firsts, vector, steps, domain, ascends)
     }
 
-    /// Whether numbers of up to 64 bits are read as 128 bits. They are summed up in 64 bits, which is faster.
+    /// Whether numbers of up to 64 bits are read as 128 bits. They are then summed up in 64 bits, which is faster.
     fn is_widened<O: Native>(&self) -> bool {
         size_of::<O>() == 16 && self.firsts.bytes() < 16
     }

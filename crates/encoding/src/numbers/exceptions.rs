@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(with(&[i64::MIN]), Window { base: 976, top: 1999, width: 10 });
         assert_eq!(with(&[i64::MIN, i64::MAX]), Window { base: 988, top: 2011, width: 10 });
         assert_eq!(with(&[i64::MIN, i64::MAX]).count_outside(&[987, 988, 2011, 2012]), 2);
-        // All numbers are far apart, so one is packed and the others are exceptions.
         assert_eq!(window(&[i64::MIN, i64::MAX]).width, 64);
+        // No two of these numbers are within 64 bits, so one is packed and the others are exceptions.
         let wide = Window::from_sample(&mut [i128::MIN, 0, i128::MAX], (i128::MIN, i128::MAX), 16);
         assert_eq!((wide.base, wide.width), (i128::MIN, 0));
     }

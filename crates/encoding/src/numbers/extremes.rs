@@ -1,11 +1,14 @@
 //! Extremes of packed numbers: the greatest, or the least, of each group of neighbours. They are not part of a chunk. A
 //! caller that reads a chunk repeatedly may cache them.
 //!
+//! A *group* is what `bit_packing.rs` calls a row of a vector: 32 numbers of up to 32 bits, or 16 wider numbers. In the
+//! comments of this file, a row is always a row of the chunk.
+//!
 //! ```text
-//! packed    | 32 numbers of 27 bits | 32 numbers | ...     rows of a vector, each a group; see `bit_packing.rs`
-//! extremes  | first                 | first      | ...     u16 each: key of the most extreme number of the row
+//! packed    | 32 numbers of 27 bits | 32 numbers | ...     groups
+//! extremes  | first                 | first      | ...     u16 each: key of the most extreme number of the group
 //!           | second                | second     | ...     u16 each: key of the second most extreme number
-//!           | index                 | index      | ...     u8 each: index in the row of the most extreme number
+//!           | index                 | index      | ...     u8 each: index in the group of the most extreme number
 //! ```
 //!
 //! A key is the highest 16 bits of a number's distance from the base. If numbers are unordered, every zone of thousands
@@ -33,17 +36,18 @@ use crate::{CHUNK_ROWS_MAX, VECTOR_ROWS};
 
 /// Bits of a key.
 const KEY_BITS: usize = 16;
-/// Bytes of the extremes of one row of a vector.
+/// Bytes of the extremes of one group.
 const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
-/// Minimum rows of vectors per candidate, which is a row whose most extreme number may pass. If there are more
-/// candidates, a scan of all numbers is as fast.
+/// Minimum number of groups for each candidate: a group whose most extreme number may pass. If the share of candidates
+/// is greater, a scan of all numbers is as fast.
 const ROWS_PER_CANDIDATE_MIN: usize = 5;
-/// Minimum rows of vectors per row that must be read whole. If more must be read, a scan of all numbers is as fast.
+/// Minimum number of groups for each group that must be read. If the share of these is greater, a scan of all numbers
+/// is as fast.
 /// Measured, like [`ROWS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
 const ROWS_PER_UNDECIDED_MIN: usize = 14;
-/// Maximum keys of a chunk: the number of rows of vectors whose numbers have 64 bits.
+/// Maximum keys of a chunk: one for each group of 16 numbers. Numbers of up to 32 bits have fewer, longer groups.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
-/// Maximum lanes of a row of a vector whose numbers are wider than a key.
+/// Maximum lanes of a group. Numbers wider than a key have lanes of at least 32 bits.
 const ROW_LANES_MAX: usize = VECTOR_ROWS / 32;
 
 /// End of the value range of numbers.
@@ -55,11 +59,11 @@ pub enum Extreme {
     Greatest,
 }
 
-/// Row of a vector that may contain a passing number.
+/// Group that may contain a passing number.
 enum Candidate {
-    /// The only number that passes, as a row of the chunk.
+    /// Exactly one number of the group passes. The value is its row.
     Only(u32),
-    /// The numbers of the row must be read. The value is the ordinal of the row among the rows of all vectors.
+    /// The numbers of the group must be read. The value is the ordinal of the group in the chunk.
     Undecided(usize),
 }
 
@@ -71,19 +75,19 @@ struct ExtremeParts<'a> {
 }
 
 impl<'a> ExtremeParts<'a> {
-    /// Splits the extremes of `rows` rows of vectors. Returns `None` if the length does not match.
-    fn new(extremes: &'a Buffer, rows: usize) -> Option<Self> {
-        if extremes.len() != rows * EXTREME_BYTES {
+    /// Splits the extremes of `groups` groups. Returns `None` if the length does not match.
+    fn new(extremes: &'a Buffer, groups: usize) -> Option<Self> {
+        if extremes.len() != groups * EXTREME_BYTES {
             return None;
         }
-        let (keys, indexes) = (extremes.typed_data::<u16>(), &extremes[2 * rows * size_of::<u16>()..]);
-        let (firsts, seconds) = keys[..2 * rows].split_at(rows);
+        let (keys, indexes) = (extremes.typed_data::<u16>(), &extremes[2 * groups * size_of::<u16>()..]);
+        let (firsts, seconds) = keys[..2 * groups].split_at(groups);
         Some(Self { firsts, seconds, indexes })
     }
 }
 
 impl Packed {
-    /// Extremes of neighbouring numbers. Returns `None` if the numbers are not wider than a key.
+    /// Extremes of all groups. Returns `None` if the numbers are not wider than a key.
     pub(crate) fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         if self.width() <= KEY_BITS {
             return None;
@@ -106,7 +110,7 @@ impl Packed {
                     let without_first = &mut without_first[..L::LANES];
                     without_first.copy_from_slice(row);
                     let first = extreme.select(row);
-                    // The first number is one of the row's.
+                    // `first` is one of the lanes, so it has a position.
                     let index = row.iter().position(|lane| *lane == first).unwrap_or(0);
                     without_first[index] = match extreme {
                         Extreme::Least => L::MAX,
@@ -126,7 +130,7 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the numbers that the extremes do not decide. Returns `None` if these are too many, the predicate is not a
+    /// only the groups that the extremes do not decide. Returns `None` if these are too many, the predicate is not a
     /// range, or `extremes` does not have the length for the numbers of this chunk.
     pub(crate) fn find_by_extremes(
         &self,
@@ -145,9 +149,9 @@ impl Packed {
         })
     }
 
-    /// Rows of vectors that may have a number between the bounds, and how many of them must be read. Prefetches the
-    /// words of the rows that must be read. Returns `None` if there are too many candidates or rows to read, or if
-    /// `extremes` does not have the length for the numbers of this chunk.
+    /// Groups that may have a number between the bounds, and how many of them must be read. Prefetches the words of the
+    /// groups that must be read. Returns `None` if there are too many candidates or groups to read, or if `extremes`
+    /// does not have the length for the numbers of this chunk.
     fn candidates<L: Lane>(
         &self,
         (low, high): (L, L),
@@ -233,7 +237,7 @@ impl Packed {
                 }
             }
         });
-        // The first and the last row of a vector may reach past the range.
+        // The first and the last group may reach past the range.
         passing.truncate(passing.partition_point(|row| (*row as usize) < rows.end));
         passing.drain(..passing.partition_point(|row| (*row as usize) < rows.start));
         passing
@@ -241,7 +245,7 @@ impl Packed {
 }
 
 impl Extreme {
-    /// The most extreme of at least one lane.
+    /// The most extreme of `lanes`, which must not be empty.
     fn select<L: Lane>(self, lanes: &[L]) -> L {
         let more_extreme = |one: L, other: &L| match self {
             Self::Least => one.min(*other),

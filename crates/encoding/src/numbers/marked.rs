@@ -9,8 +9,8 @@
 //! An exception stores no row. The inner chunk encodes its number, and may have marked exceptions itself. The encoding
 //! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. A number
 //! then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits if exceptions are stored with their rows,
-//! and its entropy is 2.4 bits. Narrower packed numbers would come closer to the entropy, but decode at a third of
-//! the speed (see [`EXCEPTION_BITS`]).
+//! and its entropy is 2.4 bits. Narrower packed numbers would come closer to the entropy. But more of them would be
+//! exceptions, which are slow (see [`EXCEPTION_BITS`]): they would decode at a third of the speed.
 
 use std::ops::Range;
 
@@ -83,7 +83,8 @@ impl<N: Native> LeastCost<N> {
                 break;
             }
             // Packing at this width saves bits only if the numbers inside the window take more bits at full width than
-            // all numbers at this one. 128-bit numbers may seem closer to each other here than they are.
+            // all numbers at this one. `minus` truncates distances to 64 bits, so that 128-bit numbers may seem closer
+            // to each other here than they are. The window is checked again below.
             let reach = (1 << width) - 2;
             let inside_min = bits / full_width + 1;
             if !sorted.windows(inside_min).any(|inside| inside[inside_min - 1].minus(inside[0]) <= reach) {
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn skewed_numbers_take_little_more_than_their_entropy() {
+    fn skewed_numbers_take_less_than_five_bits_each() {
         let values: Vec<i64> = (0..65_536).map(skewed).collect();
         let bytes = chunk(&values);
         assert!(bytes.len() * 8 < values.len() * 5, "{} bits", bytes.len() * 8);

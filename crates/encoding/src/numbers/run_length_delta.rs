@@ -94,7 +94,7 @@ impl RunLengthDeltaPlan {
     }
 }
 
-/// Bytes of the words, from a sample of the steps of neighbours. Each run has at least one bit for its length.
+/// Bytes of the words, from a sample of the steps of neighbours. Assumes a word per run, with one bit for its length.
 pub(crate) fn estimate_of_sample<N: Native>(sample: Vec<i64>, statistics: &Statistics<'_, N>) -> Option<usize> {
     let width = width_of_steps(sample.into_iter().filter(|step| *step != 0))?;
     Some(statistics.runs * (width + 1) / 8)

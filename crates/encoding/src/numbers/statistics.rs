@@ -17,7 +17,7 @@ pub(crate) struct Statistics<'v, N> {
 }
 
 impl<'v, N: Native> Statistics<'v, N> {
-    /// Collects the statistics of at least one number.
+    /// Collects the statistics of `values`, which must not be empty.
     pub(crate) fn collect(values: &'v [N], plain_bytes: usize) -> Self {
         let first = values.first().copied().unwrap_or_default();
         with_wide_vectors(move || {

@@ -1,4 +1,4 @@
-//! Reads of single numbers of packed vectors, by their rows.
+//! Reads of single numbers of packed vectors, by their rows in the chunk.
 //!
 //! A number lies in one or two words of its lane (see `bit_packing.rs`). Words that are far apart arrive from memory
 //! one by one unless they are requested together. The functions here therefore convert a register of rows into a
