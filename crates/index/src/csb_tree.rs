@@ -14,8 +14,8 @@
 //!         K * 2            lasts       u16 each: the position in `rows` of the last row of each key; absent if K = N
 //!         N * 2            rows        u16 each: all rows, by key and then by row
 //!
-//! a leaf holds keys; a node above the leaves holds the greatest key below each child; the last node of each level is
-//! padded with the greatest number of `key_bytes` bytes
+//! a leaf holds keys; a node above the leaves holds the greatest key of each child's subtree; the last node of each
+//! level is padded with the greatest number of `key_bytes` bytes
 //! ```
 //!
 //! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The caller
@@ -371,7 +371,8 @@ mod tests {
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
             assert_eq!(tree.rows_at(&positions), expected, "{low}..={high} of {} keys", keys.len());
-            // Searches it together with a tree that has one level and another key width.
+            // Looks for the range in this tree and in one of a single key, which has one level and may have narrower
+            // or wider keys.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
             let found =
@@ -382,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_agree_with_all_rows(
+        fn searches_for_ranges_agree_with_a_scan(
             keys in proptest::collection::vec(0_u64..500, 1..700),
             shift in 0_u32..56,
             bounds in proptest::collection::vec((0_u64..510, 0_u64..510), 1..20),

@@ -83,15 +83,15 @@ fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate:
         for (row, value) in values.iter().enumerate() {
             let row = row as u32..row as u32 + 1;
             let passes = predicate.admits(value.as_ref());
-            assert!(!passes || candidates.overlaps(&row), "{predicate:?} loses {value:?}");
-            assert!(passes || !certain.overlaps(&row), "{predicate:?} admits {value:?}");
+            assert!(!passes || candidates.overlaps(&row), "{predicate:?}: {value:?} passes but is ruled out");
+            assert!(passes || !certain.overlaps(&row), "{predicate:?}: {value:?} fails but counts as certain to pass");
         }
     }
 }
 
 proptest! {
     #[test]
-    fn numbers_agree_with_values(
+    fn zones_of_numbers_rule_out_no_passing_row(
         zones in proptest::collection::vec(
             proptest::collection::vec(proptest::option::of(-6i128..6), 1..5), 1..6),
         low in -8i128..8, span in 0i128..6, wide in any::<bool>(), sorted in any::<bool>(),
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_agree_with_values(
+    fn zones_of_bytes_rule_out_no_passing_row(
         zones in proptest::collection::vec(
             proptest::collection::vec(proptest::option::of((0..4u8, 0..20usize, 0..3u8)), 1..5), 1..6),
         low in (0..4u8, 0..20usize, 0..3u8), high in (0..4u8, 0..20usize, 0..3u8), sorted in any::<bool>(),
