@@ -156,7 +156,7 @@ pub enum Encoding {
     Bitmap = 10,
     /// Differences from the least number, two bytes each.
     TwoByteDelta = 11,
-    /// Differences from a low number, each in as many bits as most need. Exceptions are stored unchanged.
+    /// Differences from a low number, each in as many bits as most need. Exceptions are stored separately.
     Patched = 12,
     /// Text and bytes, each without the prefix that it shares with the value before.
     FrontCoded = 13,
@@ -258,8 +258,8 @@ impl Encoding {
 #[serde(rename_all = "snake_case")]
 pub enum BlockSize {
     /// At [`BLOCK_BYTES_DEFAULT`] of plain values or at a whole segment, whichever comes last. The chunks of a wide
-    /// table are then as long as the chunks of a narrow one. A segment that reaches its maximum of bytes before its
-    /// maximum of rows also ends the block.
+    /// table then have as many rows as the chunks of a narrow one. A segment that reaches its maximum of bytes before
+    /// its maximum of rows also ends the block.
     #[default]
     Auto,
     /// At about the given bytes of plain values, at least [`BLOCK_BYTES_MIN`].
@@ -279,7 +279,7 @@ pub enum DesignError {
         /// Name of the option.
         name: String,
     },
-    /// Value that the option does not allow.
+    /// Value that the option does not allow, or that does not fit the types of the columns or the other options.
     #[error("table option {option}: {found:?} is not allowed; allowed is {allowed}")]
     Value {
         /// Name of the option.

@@ -117,6 +117,7 @@ mod tests {
                 if number % 2 == 0 { all.insert_number(number) } else { odd.insert_number(number) }
             }
             all.merge(&odd);
+            // A fifth is three times the standard error.
             let error = (all.estimate() as f64 - count as f64).abs();
             assert!(error <= 0.2 * count as f64, "{count} estimated as {}", all.estimate());
             let text = serde_json::to_string(&all).unwrap();

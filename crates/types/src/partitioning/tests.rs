@@ -196,7 +196,7 @@ fn points_lists_and_short_ranges_select_few_hash_partitions() {
 }
 
 #[test]
-fn partitions_of_a_range_lie_in_the_sort_order_of_their_column() {
+fn load_positions_of_range_partitions_follow_the_sort_order() {
     let sort = |descending, nulls_first| [SortColumn { column: COLUMN, descending, nulls_first }];
     let partitions = range(3, LogicalType::BigInt, numbers_of(0..9));
     let ranked = |sort_by: &[SortColumn]| {
