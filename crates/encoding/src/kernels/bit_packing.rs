@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A row of a vector is therefore not a row of a table: it has one value of each lane. Only `append_extracted` and the
-//! functions of `gather` take rows of a chunk.
+//! functions of `gather` take rows of a chunk. One value of a lane, an unsigned integer of `T` bits, is also called a
+//! lane where its place does not matter, as in [`Lane`].
 //!
 //! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here so that
 //! the width can be an ordinary variable. One loop then serves all widths, can be fused with the step after it (adding

@@ -51,8 +51,9 @@ macro_rules! bytes {
 /// Reverses each eight bytes, because a product has the first byte of its matrix in its highest bits.
 static REVERSE: [u8; BYTES] = bytes!(index => (index % 16) ^ 7);
 
-/// Positions of the bytes of the mask's words in two registers of transposed bits, for eight words each. Word `w` has
-/// the lanes of register `w % 2` in row `w / 2`. Every eight of these lanes have eight bytes, one for each row.
+/// For each half of the mask's sixteen words: the positions of its bytes in the two registers of transposed bits,
+/// counted through both. Word `w` of the mask is row `w / 2` of the 64 lanes in register `w % 2`. In a register, every
+/// eight lanes have eight bytes, one for each row.
 static MASK_BYTE_POSITIONS: [[u8; BYTES]; 2] = [
     bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16),
     bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16 + 4),

@@ -1,9 +1,9 @@
 //! Choice of the encoding for the numbers of a chunk. All of it is here; the sizes are in the encodings' own files.
 //!
-//! [`Statistics`] are collected once. Each encoding estimates its bytes from them, next to its `write`. [`estimate`]
-//! lists all estimates. Estimates that need more work, such as a pass over all steps between neighbours, are made only
-//! if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that work for writing.
-//! The choice has two stages:
+//! [`Statistics`] are collected once. From them, each encoding estimates its bytes in the file of its `write`.
+//! [`estimate`] calls all of these estimates. Estimates that need more work, such as a pass over all steps between
+//! neighbours, are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results
+//! of that work for writing. The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of
