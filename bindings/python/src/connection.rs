@@ -130,7 +130,7 @@ impl Connection {
         Ok(Self::from_database(database, reporter))
     }
 
-    /// Moves a read-only database to the last commit. Returns whether that commit is newer than before.
+    /// Moves a read-only database to the last commit. Returns whether there was a newer commit.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         self.with_open(py, |open| open.database.refresh())
     }

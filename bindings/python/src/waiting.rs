@@ -1,8 +1,8 @@
 //! Signal checks and progress reports on the thread that waits for a statement.
 //!
-//! Only a thread that came from Python checks signals and reports progress. A thread that reads an Arrow stream may
-//! belong to another library. A thread that holds the interpreter's lock may wait for it, so taking that lock could end
-//! in a deadlock.
+//! Only a thread that came from Python checks signals and reports progress, because both need the interpreter's lock.
+//! A thread that reads an Arrow stream may belong to another library. If the holder of the lock waits for that thread,
+//! taking the lock there would be a deadlock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,7 +7,7 @@ import taut
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
-    """Handles SIGINT, also if the tests run in the background of a shell, whose background jobs ignore it."""
+    """Restores Python's handler of SIGINT: background jobs of a shell start with the signal ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -63,7 +63,7 @@ class History:
         return [transaction for transaction in self.transactions if transaction.is_committed]
 
     def find_wrong_reads(self, level):
-        """Returns the reads of elements that are impossible, and the committed elements that are lost."""
+        """Returns the impossible reads, and the committed elements that the final lists lack."""
         found = []
         for number, transaction in enumerate(self.transactions):
             if not transaction.is_committed:
@@ -162,15 +162,18 @@ class History:
 
 
 def cycles(edges, level):
-    """Returns a forbidden cycle per strongly connected component: (transaction, kind of the edge to the next one)."""
+    """Returns one forbidden cycle per strongly connected component.
+
+    A cycle is a list of (transaction, kind of the edge to the next transaction).
+    """
     steps = STEPS[level](edges)
     return [shortest_cycle(component, steps) for component in components(steps) if len(component) > 1]
 
 
 def read_committed_steps(edges):
-    """Returns the steps of forbidden cycles: ww and wr edges.
+    """Returns the steps of forbidden cycles: ww and wr edges, as {node: {next node: kind of edge}}.
 
-    Only `snapshot_steps` uses the second part of a node. Here it is always False.
+    A node is (transaction, flag). Only `snapshot_steps` uses the flag. Here it is always False.
     """
     return {
         (before, False): {(after, False): kind for after, kinds in to.items() for kind in kinds if kind != "rw"}
@@ -181,7 +184,7 @@ def read_committed_steps(edges):
 def snapshot_steps(edges):
     """Returns the steps of forbidden cycles: all edges, but no two rw edges in a row.
 
-    A node is a transaction, and whether an rw edge led to it.
+    A node is (transaction, whether an rw edge led to it).
     """
     steps = defaultdict(dict)
     for before, to in edges.items():
@@ -193,7 +196,7 @@ def snapshot_steps(edges):
 
 
 def serializable_steps(edges):
-    """Returns the steps of forbidden cycles: all edges. The second part of a node is always False."""
+    """Returns the steps of forbidden cycles: all edges. The flag of a node is always False."""
     return {
         (before, False): {(after, False): min(kinds) for after, kinds in to.items()} for before, to in edges.items()
     }

@@ -63,9 +63,9 @@ class TestTwoSessions:
             con.close()
 
     def run_against(self, first, second, end):
-        """Runs `first` in a transaction, `second` in another session, which must wait, and then `end`.
+        """Runs `first` in a transaction and starts `second` in another session, which must wait for it.
 
-        Returns the pending `second`.
+        Then ends the transaction with the statement `end`, and returns the pending `second`.
         """
         self.one.sql("BEGIN")
         self.one.sql(first)
@@ -161,12 +161,12 @@ class TestTwoSessions:
         self.one.sql("COMMIT")
         assert self.keys("child") == [1, 1]
 
-    def test_truncate_waits_for_references(self):
+    def test_references_wait_for_truncate(self):
         with pytest.raises(taut.Error) as error:
             self.run_against("TRUNCATE t, child", "INSERT INTO child VALUES (1)", "COMMIT").result()
         assert sqlstate_of(error) == "23503"
 
-    def test_constraints_and_rows_exclude_each_other(self):
+    def test_a_new_constraint_refuses_the_commit_of_earlier_inserts(self):
         self.two.sql("BEGIN")
         self.two.sql("INSERT INTO t VALUES (5, 1)")
         self.one.sql("ALTER TABLE t ADD CONSTRAINT once UNIQUE (v)")

@@ -300,8 +300,8 @@ def test_sorting_columns_of_files_are_not_trusted(con, tmp_path):
         assert con.sql(f"SELECT count(*) FROM {name} WHERE id = 4001").fetchone() == (copies,), name
 
 
-def test_files_are_in_the_order_of_their_rows(con, tmp_path):
-    """Files are ordered by their first rows, not by their names. Rows that are then in order are not sorted."""
+def test_files_are_loaded_in_the_order_of_their_first_rows(con, tmp_path):
+    """Files are ordered by their first rows, not by their names. If all rows are then in order, they are not sorted."""
     for name, first in {"a": 5_000, "b": 0}.items():
         ids = pyarrow.table({"id": pyarrow.array(range(first, first + 5_000), pyarrow.int64())})
         pyarrow.parquet.write_table(ids, tmp_path / f"{name}.parquet")

@@ -245,7 +245,7 @@ class Maintenance(threading.Thread):
 
 @pytest.mark.parametrize("plans", PLANS)
 @pytest.mark.parametrize("level", TRANSACTIONS)
-def test_transactions_run_as_their_level_says(tmp_path, level, plans):
+def test_transactions_read_what_their_isolation_level_allows(tmp_path, level, plans):
     count = int(os.environ.get("HISTORY_TRANSACTIONS", TRANSACTIONS[level] // len(PLANS)))
     con = taut.connect(tmp_path / "lists", threads=2)
     lists = Lists(con)
@@ -280,4 +280,4 @@ def test_transactions_run_as_their_level_says(tmp_path, level, plans):
         f"{seconds:.1f} s, {len(found)} problems; HISTORY_SEED={SEED}"
     )
     assert not found, f"{len(found)} problems, HISTORY_SEED={SEED}\n" + "\n".join(found[:5])
-    assert committed > count / 10, "some must come through"
+    assert committed > count / 10, "more than a tenth of the transactions must commit"

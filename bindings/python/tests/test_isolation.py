@@ -206,7 +206,7 @@ def test_observed_transactions_do_not_vanish(level, sessions, rows):
     assert rows() == list(enumerate(after, 1))
 
 
-def test_predicates_that_many_precede(level, sessions):
+def test_predicate_many_preceders(level, sessions):
     """PMP: new rows match a predicate that was read."""
     one, two, _ = (session.begin(level) for session in sessions)
     assert one.where("value = 30") == []
@@ -216,9 +216,9 @@ def test_predicates_that_many_precede(level, sessions):
     one.commit()
 
 
-def test_predicates_of_writes_that_many_precede(level, sessions, rows):
-    """PMP with the predicate of a write. READ COMMITTED evaluates it again on all rows. PostgreSQL evaluates it again
-    only on the row that it waited for, and misses the other."""
+def test_predicate_many_preceders_of_a_write(level, sessions, rows):
+    """PMP with the predicate of a write. After the wait, READ COMMITTED evaluates the predicate again on all rows.
+    PostgreSQL evaluates it again only on the row that it waited for, and misses the other one."""
     one, two, _ = (session.begin(level) for session in sessions)
     two.where("id > 0")
     one.run("UPDATE test SET value = value + 10")
@@ -389,6 +389,7 @@ READS = {
 }  # fmt: skip
 
 
+# `times` is the number of executions before the tested one. After three executions, the plan is cached.
 @pytest.mark.parametrize("times", [0, 3])
 @pytest.mark.parametrize("read", READS)
 def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
@@ -416,8 +417,8 @@ def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
     assert con.sql("SELECT n FROM notes").fetchall() == [(0,)]
 
 
-def test_statements_that_are_transactions_of_their_own_have_the_level_of_the_session(con):
-    """Write skew of two such statements: the first has read and waits to write while the second runs."""
+def test_autocommitted_statements_have_the_isolation_level_of_the_session(con):
+    """Write skew of two such statements: the first has read its row and waits to write while the second runs."""
     con.sql("CREATE TABLE others (n int); INSERT INTO others VALUES (0)")
     con.sql("CREATE TABLE a (v int); INSERT INTO a VALUES (1); CREATE TABLE b (v int); INSERT INTO b VALUES (1)")
     one, two, holder = (Session(con.duplicate()) for _ in range(3))
@@ -453,7 +454,7 @@ def test_each_statement_of_a_snapshot_sees_the_same(con, times):
         reader.sql(first).fetchall()
     reader.sql("BEGIN")
     writer.sql("UPDATE test SET value = value + 1")
-    assert reader.sql(first).fetchall() == [(11,)], "it has not begun to see before"
+    assert reader.sql(first).fetchall() == [(11,)], "the first query takes the snapshot, not BEGIN"
     writer.sql("UPDATE test SET value = value + 1")
     assert reader.sql(second).fetchall() == [(32,)]
     assert reader.sql(first).fetchall() == [(11,)]
@@ -462,7 +463,7 @@ def test_each_statement_of_a_snapshot_sees_the_same(con, times):
 
 
 @pytest.mark.parametrize("times", [0, 3])
-def test_a_failed_transaction_only_ends(con, times):
+def test_a_failed_transaction_accepts_only_its_end(con, times):
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 10)")
     read = "SELECT value FROM test WHERE id = 1"
     for _ in range(times):

@@ -6,9 +6,9 @@ Run as a program, this file is that process. It prints what it finds, then each 
     ["begin", owner, [[table, key, value], ...]]     what a commit will change; null deletes the row
     ["done", owner]  or  ["undone", owner]
 
-Each owner is a thread that changes only its own rows, one commit after the other. So the rows that are found next have
-all commits that were done. They have the commit that was begun last either completely or not at all. Owners also move
-money between shared accounts; the balances are checked.
+Each owner is a thread that changes only its own rows, one commit after the other. So the rows that the next process
+finds have all commits that were done, and the last commit that was begun either completely or not at all. Owners also
+move money between shared accounts; the balances are checked.
 """
 
 import itertools
@@ -35,7 +35,7 @@ OWNERS = ["one", "two", "three"]
 ACCOUNTS = 5
 BALANCE = 1_000
 ROWS_MANY = 3_000
-#: Some rounds end while the database is still being opened.
+#: Share of rounds in which the process is killed while it may still be opening the database.
 OPENING_SHARE = 0.2
 
 
@@ -248,7 +248,7 @@ class ExpectedRows:
             self.done = len(self.commits)
 
     def check(self, owner, found, synchronous):
-        """Checks that the rows are those after all commits that were done, or also the one that was begun.
+        """Checks that the rows are those after all commits that were done, with or without the one that was only begun.
 
         If `synchronous` is off, the last commits may be missing. Returns the number of commits that the rows have.
         """
@@ -339,7 +339,7 @@ def test_committed_changes_survive_a_kill(tmp_path, synchronous):
     assert killed.commits > rounds and killed.openings > len(killed.known)
     if PROGRAM:
         subprocess.run([PROGRAM, "verify", str(path)], check=True)
-    assert not list(pathlib.Path(path).glob("**/*.new")), "files that were begun are gone"
+    assert not list(pathlib.Path(path).glob("**/*.new")), "the database has an unfinished file"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The package itself: its types are complete, its notebook runs."""
+"""The package itself: its type annotations are complete, and its notebook runs."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ import nbformat
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def test_types_are_complete(tmp_path):
+def test_type_annotations_are_complete(tmp_path):
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--package", "taut"],
         cwd=tmp_path, capture_output=True, text=True,

@@ -52,7 +52,7 @@ def test_a_reader_sees_what_was_committed_when_it_opened_or_refreshed(path, writ
     assert reader.sql(count).fetchone() == (101,)
     assert reader.refresh() is False
     assert writer.refresh() is False
-    # Connections share what they show, and connecting again refreshes it.
+    # Read-only connections share one snapshot, and connecting again refreshes it for all of them.
     writer.sql("INSERT INTO t VALUES (2, 2)")
     other = taut.connect(path, read_only=True)
     assert [con.sql(count).fetchone() for con in (reader, other, reader.duplicate())] == [(102,)] * 3

@@ -1,4 +1,4 @@
-"""Transactions and constraints by SQLAlchemy."""
+"""Transactions and constraints through SQLAlchemy."""
 
 import pandas
 import pytest
@@ -41,7 +41,7 @@ def insert(connection, identity, name):
     connection.execute(sqlalchemy.insert(Customer).values(id=identity, name=name))
 
 
-def test_a_block_that_fails_keeps_nothing(engine):
+def test_a_with_statement_that_fails_rolls_back(engine):
     Base.metadata.create_all(engine)
     with pytest.raises(ZeroDivisionError), engine.begin() as connection:
         insert(connection, 1, "a")
@@ -52,7 +52,7 @@ def test_a_block_that_fails_keeps_nothing(engine):
         insert(connection, 1, "a")
     with engine.connect() as connection:
         insert(connection, 2, "b")
-    assert count(engine) == 1, "the second was not committed"
+    assert count(engine) == 1, "the row of the connection that did not commit is rolled back"
     with engine.connect() as connection:
         insert(connection, 2, "b")
         connection.commit()
@@ -129,7 +129,7 @@ def test_isolation_levels(engine):
         insert(connection, 1, "a")
     assert count(engine) == 1
     with engine.connect() as connection:
-        assert connection.get_isolation_level() == "REPEATABLE READ", "the level of a connection ends with its use"
+        assert connection.get_isolation_level() == "REPEATABLE READ", "the pool resets the level"
 
 
 @pytest.mark.parametrize("level", [None, "READ COMMITTED", "SERIALIZABLE", "AUTOCOMMIT"])

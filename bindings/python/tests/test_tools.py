@@ -71,7 +71,7 @@ def test_many_rows_at_once_are_one_block(cursor):
     assert cursor.execute("SELECT n FROM mixed WHERE n BETWEEN 7 AND 9 ORDER BY n").fetchall() == [(7,), (7,), (8,), (9,)]
 
 
-def test_misuse_is_named(cursor):
+def test_errors_name_the_misuse_of_a_cursor(cursor):
     with pytest.raises(taut.ProgrammingError, match="gave no rows"):
         cursor.fetchone()
     with pytest.raises(taut.IntegrityError):
@@ -204,7 +204,7 @@ def test_cells_of_sql(shell, con, tmp_path):
     assert shell.run_line_magic("taut", "SELECT 1 + 1").fetchone() == (2,)
     shell.user_ns.update(con=con, frame=polars.DataFrame({"n": [1, 2]}))
     shell.run_cell_magic("taut", "", "CREATE TABLE t AS SELECT n FROM frame")
-    assert con.tables() == ["t"], "the one connection there is"
+    assert con.tables() == ["t"], "the only connection among the variables is used"
     assert shell.run_cell_magic("taut", "con -o sums --as polars", "SELECT sum(n) AS s FROM t") is None
     assert shell.user_ns["sums"]["s"].to_list() == [3]
     shell.run_cell_magic("taut", "con -o sums", "SELECT sum(n) AS s FROM t")

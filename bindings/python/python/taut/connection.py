@@ -173,12 +173,13 @@ class Connection:
         """Inserts the rows of a DataFrame or other Arrow data, all or none, and returns their number.
 
         A table that does not exist is created with the columns of the data. `design` holds its options, such as
-        ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. Columns
-        that the data does not have become null. If `data` is a reader of batches in Python, another thread reads it.
-        The reader cannot use this connection, but it can use a duplicate.
+        ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. A
+        column that the data lacks gets its default, or null. If `data` is a reader of batches in Python, another thread
+        reads it. The reader cannot use this connection, but it can use a duplicate.
 
-        Raises TypeError when `data` is no table, NotSupportedError when it has a column that the table does not have,
-        DataError or IntegrityError when a value does not fit.
+        Raises TypeError when `data` is no table, ProgrammingError when it has a column that the table lacks, or lacks a
+        NOT NULL column without a default, NotSupportedError when `design` is given for an existing table, DataError or
+        IntegrityError when a value does not fit.
         """
         return self._native.insert(table, arrow_of(data, "data"), options_of(design))
 
@@ -259,7 +260,7 @@ class Connection:
     # Connections and DB-API
 
     def refresh(self) -> bool:
-        """Moves a read-only database to the last commit. Returns whether that commit is newer than before.
+        """Moves a read-only database to the last commit. Returns whether there was a newer commit.
 
         Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction
         that has run a statement keeps its snapshot until it ends. A database that is open for writing always shows the
