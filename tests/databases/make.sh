@@ -16,7 +16,8 @@ done
 kill -9 "$taut"
 exec 3>&-
 rm -r "$scratch"
-# A log file ends with zeros that no length counts. Cut them: a database takes 200 KB, and not 1.2 MB.
+# The records of a log file are followed by zeros, which hold no data. Cut them off, so that a database takes 200 KB
+# instead of 1.2 MB.
 python3 - "$2"/log/*.log <<'END'
 import os, sys
 for name in sys.argv[1:]:

@@ -59,7 +59,7 @@ INSERT INTO packed SELECT * FROM made WHERE id BETWEEN 121 AND 200;
 INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 121 AND 200;
 VACUUM;
 
--- Rows in the delta file, and deletions there.
+-- Rows in the delta file, and ids of deleted rows there.
 INSERT INTO slotted SELECT * FROM made WHERE id BETWEEN 201 AND 210;
 INSERT INTO packed SELECT * FROM made WHERE id BETWEEN 201 AND 210;
 INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 201 AND 210;

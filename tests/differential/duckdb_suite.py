@@ -195,7 +195,7 @@ def is_equal(found, wanted):
         number, other = decimal.Decimal(found), decimal.Decimal(wanted)
         return abs(number - other) <= abs(other) * decimal.Decimal("1e-6")
     except (decimal.InvalidOperation, decimal.Overflow):
-        # A timestamp at midnight.
+        # A timestamp at midnight equals its date.
         return found.removesuffix(" 00:00:00") == wanted.removesuffix(" 00:00:00")
 
 

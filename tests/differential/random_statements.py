@@ -357,7 +357,7 @@ def table_rows(rng):
 
 
 def normal(value):
-    """A value in a form that is equal for all engines."""
+    """Writes a value so that equal values of all engines give equal texts."""
     if isinstance(value, (bool, type(None))):
         return str(value)
     if isinstance(value, (int, float, decimal.Decimal)):

@@ -33,7 +33,7 @@ pub enum Arrangement {
 }
 
 impl Arrangement {
-    /// All arrangements except the default, whose layout one of them has.
+    /// All arrangements except the default, whose layout is that of one of these.
     pub const ALL: [Self; 4] = [Self::Row, Self::PackedRow, Self::Column, Self::Groups];
 
     /// Value of option `layout`, or `default` if Taut chooses.

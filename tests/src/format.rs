@@ -5,7 +5,7 @@
 //! | `B` | boolean | `true` `false` |
 //! | `I` | integers | `-7` |
 //! | `N` | decimals | `0.10`, with all digits of the scale |
-//! | `R` | real, double | the shortest text that reads back: `1.0` `1e300` `NaN` `inf` |
+//! | `R` | real, double | the shortest text that parses to the same number: `1.0` `1e300` `NaN` `inf` |
 //! | `T` | text | as it is; without characters `(empty)`; a line feed as `\n` |
 //! | `D` `P` `Z` | date, timestamp, timestamp with zone | `2024-02-29` `2024-02-29 12:00:00.5` `... 12:00:00Z` |
 //! | `X` | bytes | `\x00ff` |
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_the_table_says() {
+    fn values_have_the_documented_text() {
         assert_eq!(texts(BooleanArray::from(vec![Some(true), None])), ["true", "NULL"]);
         assert_eq!(texts(Float64Array::from(vec![1.0, 1e300, -0.5, f64::INFINITY])), ["1.0", "1e300", "-0.5", "inf"]);
         assert_eq!(texts(StringArray::from(vec!["", "a\nb"])), ["(empty)", "a\\nb"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_corpora_get_their_own_numbers() {
+    fn sqlite_style_writes_numbers_as_sqlite_does() {
         let column: datafusion::arrow::array::ArrayRef = Arc::new(Float64Array::from(vec![2.5]));
         assert_eq!(value(&column, 0, Style::Sqlite, Kind::Integer), "2");
         assert_eq!(value(&column, 0, Style::Sqlite, Kind::Floating), "2.500");

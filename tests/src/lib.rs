@@ -102,7 +102,7 @@ where
         runner.add_label(label);
     }
     if options.valuewise {
-        // The corpora state more than eight values by their hash.
+        // In the SQLite corpora, a hash stands for more than eight values.
         runner.with_hash_threshold(8);
         // The runner has no setter for the result mode, but a control record sets it.
         let mode = sqllogictest::Control::ResultMode(sqllogictest::ResultMode::ValueWise);

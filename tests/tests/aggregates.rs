@@ -6,7 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Session};
 
-/// Fails on some rows, which are deleted later.
+/// Divides by zero until the rows with `a = 7` are deleted.
 const DIVIDES: &str = "SELECT sum(1000 / (a - 7)) FROM t";
 const QUERIES: &[&str] = &[
     "SELECT count(*), sum(v), avg(d), count(n), sum(n), sum(r) FROM t",
@@ -24,7 +24,8 @@ const QUERIES: &[&str] = &[
     DIVIDES,
     "SELECT count(DISTINCT g), sum(v) FILTER (WHERE a > 500) FROM t",
 ];
-/// Conditions that delete rows in blocks: few and many rows, single rows and whole groups.
+/// Conditions of deletions, which run in this order: scattered rows, whole groups, ranges of keys, and in the end all
+/// rows.
 const DELETED: &[&str] =
     &["k % 97 = 5", "g = 13", "a = 7", "k BETWEEN 30000 AND 31000", "s = 'text 3'", "k % 3 = 0", "v > 20", "true"];
 

@@ -139,7 +139,7 @@ fn every_operator_ends_when_its_statement_is_cancelled() {
         }
         session.on_wait(None);
         check_dropped_rows_stop_threads(&session);
-        assert!(session.query("SELECT * FROM made").is_err(), "a table of a statement that was cancelled");
+        assert!(session.query("SELECT * FROM made").is_err(), "a cancelled CREATE TABLE AS left its table");
     }
     println!("the slowest took {worst:.1?} to end");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -212,7 +212,7 @@ fn check_dropped_rows_stop_threads(session: &Session) {
 }
 
 #[test]
-fn a_statement_that_was_cancelled_has_changed_nothing_and_others_have() {
+fn cancelled_statements_change_nothing_and_others_are_complete() {
     let directory = tempfile::tempdir().unwrap();
     let session = Database::open(directory.path().join("database")).unwrap().session();
     session.execute("CREATE TABLE plain (i BIGINT); CREATE TABLE keyed (i BIGINT, j BIGINT UNIQUE)").unwrap();

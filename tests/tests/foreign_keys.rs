@@ -165,12 +165,12 @@ fn agree(layout: &str, seed: u64, queries: usize) -> usize {
 }
 
 #[test]
-fn foreign_keys_change_no_answer_of_columns() {
+fn foreign_keys_change_no_answer_in_column_layout() {
     assert!(agree("column", 1, 300) > 30);
 }
 
 #[test]
-fn foreign_keys_change_no_answer_of_rows() {
+fn foreign_keys_change_no_answer_in_row_layout() {
     assert!(agree("row", 2, 150) > 15);
 }
 

@@ -42,7 +42,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn joins_that_do_not_fit_are_merged() {
+fn joins_that_do_not_fit_in_memory_run_as_merge_joins() {
     let directory = tempfile::tempdir().unwrap();
     let database = open(directory.path(), 2 * MEMORY);
     let session = database.session();
@@ -74,7 +74,7 @@ fn joins_that_do_not_fit_are_merged() {
 }
 
 #[test]
-fn spill_files_have_no_name_and_go_where_they_are_told() {
+fn spill_files_are_unnamed_and_written_to_temp_directory() {
     let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let database = open(directory.path(), MEMORY);
     let session = database.session();

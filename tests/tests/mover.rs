@@ -27,7 +27,7 @@ fn text(session: &Session, sql: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// Bounds that a few thousand rows reach. The mover leaves the last page of a delta, of up to 4,096 rows.
+/// Bounds that a few thousand rows reach. The mover does not seal the last page of a delta, which has up to 4,096 rows.
 fn options() -> MoverOptions {
     MoverOptions { delta_rows: 500, deleted_rows: 100, idle: Duration::from_secs(3600), ..MoverOptions::default() }
 }
@@ -92,7 +92,7 @@ fn low_memory_seals_rows_early() {
 }
 
 #[test]
-fn small_runs_become_one_and_stay_in_order() {
+fn small_sort_runs_are_merged_and_stay_in_order() {
     let database = open(Path::new(":memory:"), options());
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v bigint) WITH (sort_by = 'v, k')").unwrap();
@@ -259,7 +259,7 @@ fn a_database_closes_while_the_mover_works() {
 }
 
 #[test]
-fn commits_bound_memory_when_the_mover_is_off() {
+fn commits_seal_rows_when_the_mover_is_off() {
     let database = open(Path::new(":memory:"), MoverOptions { is_on: false, ..options() });
     let session = database.session();
     session.execute("CREATE TABLE t (k bigint, v bigint)").unwrap();
@@ -271,6 +271,7 @@ fn commits_bound_memory_when_the_mover_is_off() {
     for first in 10..60 {
         insert(&session, first * 200, first * 200 + 200);
         let waiting = number(&session, "SELECT waiting_rows FROM taut.mover WHERE work = 'seal'");
+        // Above four times `delta_rows`, a commit seals rows itself, except those of the last page.
         assert!(waiting <= 2_000 + 4_096, "{waiting} rows in no block");
     }
     assert!(number(&session, "SELECT times FROM taut.mover WHERE work = 'seal'") > 0);

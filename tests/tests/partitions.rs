@@ -95,6 +95,7 @@ fn random_conditions_find_the_same_rows() {
                  FROM {name} WHERE {condition}"
             );
         }
+        // `sql` returns a row per design. All rows must be equal.
         let distinct = format!("SELECT count(*) FROM (SELECT DISTINCT n, i, d, t, day FROM ({sql}) AS x) AS y");
         let answer = text_of(&session, &distinct);
         assert!(answer.contains("| 1 "), "round {round}: {condition}\n{}", text_of(&session, &sql));

@@ -275,7 +275,7 @@ fn a_process_shares_what_it_has_open() {
     let error = Database::open_shared(&path, &other).unwrap_err();
     assert_eq!(error.sqlstate(), "55006");
     assert!(error.to_string().contains("other settings: threads 1, cache by default"), "{error}");
-    assert!(Database::open(&path).is_err(), "who opens it for himself does not share");
+    assert!(Database::open(&path).is_err(), "`Database::open` shared the database");
 
     // A result that is still being read keeps the files and their cache open, but not the other settings.
     let mut rows = first.session().query("SELECT i FROM t").unwrap();
@@ -452,12 +452,13 @@ fn a_concurrent_load_and_sort_order_change_leave_rows_in_order() {
 }
 
 #[test]
-fn a_batch_that_the_optimizer_removes_is_not_cached() {
+fn plans_of_registered_batches_are_not_cached_even_without_their_scan() {
     let session = Database::in_memory().unwrap().session();
     for name in ["a", "b"] {
         let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, false)]));
         for _ in 0..3 {
             session.register("batches", Arc::clone(&schema), vec![]).unwrap();
+            // Because of LIMIT 0, the optimized plan has no scan of the batches.
             let rows = session.query("SELECT * FROM batches LIMIT 0").unwrap();
             assert_eq!(rows.schema().field(0).name(), name);
         }

@@ -1,7 +1,7 @@
 //! A simulated machine stops at a change of the disk, while a session runs SQL and the mover works. Each run is tested
 //! with many such changes. The SQL has changes of rows under all kinds of constraints, transactions with DDL, layout
 //! rewrites, index builds, VACUUM and checkpoints. Whatever the disk then holds, the database reopens with every
-//! acknowledged statement complete, and no part of any other.
+//! acknowledged statement, and with either all or nothing of the statement that was running.
 //!
 //! A seed determines the statements of each run. A run on a working disk records the contents of the database after
 //! each step.
@@ -220,6 +220,7 @@ fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &
 fn every_acknowledged_statement_survives_whole_and_later_ones_run() {
     for_crashes(0, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
+        // 0 is a killed process, whose disk loses nothing. The others are seeds of power losses.
         for loss in 0..4 {
             let disk = if loss == 0 { disk.after_kill() } else { disk.after_power_loss(loss) };
             let context = format!("{context}, {}", if loss == 0 { "killed".into() } else { format!("loss {loss}") });
