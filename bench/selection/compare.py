@@ -9,7 +9,7 @@
        and Patel (2013)
     b  three predicates, as in their section 4.6
     c  whole rows by one key or a short range of keys, and few rows by a column with and without an index
-    d  the MIN of 100 groups of their section 3.2
+    d  the aggregate of their section 3.2: MIN of 100 groups
     e  seconds of a load and bytes per row
 
 Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are
@@ -98,7 +98,7 @@ class Table:
 
     def run(self):
         self.load(self.arguments.loads if "e" in self.parts else 1)
-        # Otherwise the kernel writes the loaded data while queries are timed.
+        # Otherwise the operating system writes the loaded data while queries are timed.
         os.sync()
         for part, asked in [("a", queries.selections), ("b", queries.conjunctions)]:
             for query in asked(self.name) if part in self.parts else []:

@@ -108,12 +108,12 @@ def greatest(table, column):
 
 
 def at_least(table, column, share):
-    """Predicate that this share of the rows passes, those with the greatest values."""
+    """Predicate that a share of the rows passes: those with the greatest values."""
     return column, 1 + round((1 - share) * greatest(table, column))
 
 
 def in_the_middle(table, column, share):
-    """Predicate that this share of the rows passes, those with values above the middle of the domain."""
+    """Predicate that a share of the rows passes: those with values just above the middle of the domain."""
     low, high = (1 + round((0.5 + part) * greatest(table, column)) for part in [0, share])
     return column, low, high - 1
 
@@ -163,5 +163,5 @@ def few(indexed):
 
 
 def minimum(rows):
-    """The query of part d. At least half of the groups pass its HAVING."""
+    """The query of part d. Its bound is about the expected minimum of a group, so most groups pass its HAVING."""
     yield Minimum("d", "MIN of 100 groups", "onepercent", "onepercent", "c5", 1 + 100 * 100_000_000 // rows)

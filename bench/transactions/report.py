@@ -23,7 +23,7 @@ def medians(cell):
 
 
 def durability_class(engine):
-    """Returns the durability class of an engine, or None. Only engines of the same class, not None, are compared."""
+    """Returns the durability class of an engine. Engines of one class are compared. None for engines that never are."""
     if engine in ("append and fdatasync", "Taut row, off"):
         return None
     return "normal" if engine.endswith(", normal") else ""
