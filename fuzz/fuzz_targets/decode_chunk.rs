@@ -71,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
     if let Some(dictionary) = chunk.dictionary() {
         check_array(&dictionary, logical, dictionary.len());
     }
-    // Search needs ascending values. On other values it returns some ranges of rows.
+    // Search needs ascending values. On other values it may return any ranges of rows.
     let keys = || (0..rows).map(|row| datum_at(&all, logical, row));
     let ascends = is_sound && keys().all(|key| key.is_some()) && keys().is_sorted();
     for predicate in predicates(0, logical) {

@@ -1,6 +1,7 @@
 //! Arbitrary bytes as a block file: an error that names its location, or rows that are valid Arrow data.
 //!
-//! Checksums detect nearly all damage before any other code reads it. So most inputs get correct checksums.
+//! Checksums detect nearly all damage before any other code reads it. So sections are verified only if bit 1 of byte 1
+//! is set. Otherwise the header gets a correct checksum.
 
 #![no_main]
 

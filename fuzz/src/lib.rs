@@ -3,10 +3,10 @@
 //! Arbitrary bytes seldom look like a block. So most inputs instead describe how to damage a valid one:
 //!
 //! ```text
-//! byte 0    0: the rest is the file itself; otherwise the valid bytes to start from
+//! byte 0    0: the rest is the file itself; n: the rest damages valid bytes, which the target chooses by n - 1
 //! byte 1    bit 0: truncate the end; other bits: free for the target
 //! then      damages of 4 bytes each: offset (u24, little-endian, modulo the length), byte to XOR with
-//! last      0 to 3 bytes: how many bytes bit 0 of byte 1 truncates
+//! last      0 to 3 bytes: if bit 0 of byte 1 is set, number of bytes to truncate, big-endian after an implied byte 1
 //! ```
 
 use std::sync::Arc;
