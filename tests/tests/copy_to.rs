@@ -73,6 +73,7 @@ fn a_copy_replaces_a_file_whole_even_one_that_it_reads() {
         run(&session, &format!("COPY (SELECT i FROM t WHERE i <= 1000) TO '{path}'")).unwrap();
         run(&session, &format!("COPY (SELECT i FROM '{path}' WHERE i <= 10) TO '{path}'")).unwrap();
         run(&session, &format!("CREATE TABLE c AS SELECT count(*) AS n FROM '{path}'")).unwrap();
+        // The check fails unless the file has ten rows.
         run(&session, "CREATE TABLE one (n bigint CHECK (n = 10))").unwrap();
         run(&session, "INSERT INTO one SELECT n FROM c").unwrap();
         run(&session, "DROP TABLE c").unwrap();
@@ -109,6 +110,8 @@ fn a_copy_removes_what_a_killed_process_left_and_nothing_else() {
         fs::write(staging.join("rows.csv"), "half").unwrap();
         staging
     };
+    // A killed process left the first one. A running process has the second one locked. The others are not named
+    // `.taut-copy-<process>-<number>`.
     staging(".taut-copy-4711-0");
     let held = staging(".taut-copy-4712-0");
     staging(".taut-copy-backup");

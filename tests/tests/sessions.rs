@@ -146,7 +146,7 @@ fn long_chains_of_operators_run_or_are_refused() {
 }
 
 #[test]
-fn parameters_take_values_by_place_and_by_name() {
+fn parameters_take_values_by_position_and_by_name() {
     let database = Database::in_memory().unwrap();
     let session = database.session();
     session.execute("CREATE TABLE t (a int, b text, c decimal(10, 2), d date, e timestamptz, f bytea)").unwrap();
@@ -262,7 +262,7 @@ fn errors_have_their_sqlstate() {
 }
 
 #[test]
-fn a_process_shares_what_it_has_open() {
+fn open_shared_shares_the_database_of_this_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shop.taut");
     let settings = Settings { threads: 1, ..Settings::default() };

@@ -478,7 +478,7 @@ def test_a_failed_transaction_accepts_only_its_end(con, times):
     assert con.sql(read).fetchall() == [(10,)]
 
 
-def test_a_deadlock_of_two_ends_one(level, sessions, rows):
+def test_a_deadlock_of_two_transactions_fails_one(level, sessions, rows):
     one, two, _ = (session.begin(level) for session in sessions)
     one.set(1, 11)
     two.set(2, 22)
@@ -491,7 +491,7 @@ def test_a_deadlock_of_two_ends_one(level, sessions, rows):
     assert rows() == [(1, 11), (2, 21)]
 
 
-def test_a_deadlock_of_three_ends_one(level, sessions, rows):
+def test_a_deadlock_of_three_transactions_fails_one(level, sessions, rows):
     sessions[0].run("INSERT INTO test VALUES (3, 30)")
     for row, session in enumerate(sessions, 1):
         session.begin(level)
@@ -511,7 +511,7 @@ def test_a_deadlock_of_three_ends_one(level, sessions, rows):
     assert rows() == [(1, 1), (2, 100), (3, 30)]
 
 
-def test_a_simultaneous_deadlock_ends_exactly_one(con, level):
+def test_a_simultaneous_deadlock_fails_exactly_one(con, level):
     con.sql("CREATE TABLE others (n int); INSERT INTO others VALUES (0)")
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 0), (2, 0)")
     sessions = [Session(con.duplicate()) for _ in range(2)]

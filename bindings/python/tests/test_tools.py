@@ -51,7 +51,7 @@ def test_rows_are_described_and_fetched(cursor):
     assert cursor.connection.autocommit and cursor.connection.commit() is None
 
 
-def test_many_rows_at_once_are_one_block(cursor):
+def test_executemany_stores_many_rows_in_one_block(cursor):
     cursor.executemany("INSERT INTO t (a, b) VALUES (?, ?)", ((i, None) for i in range(5000)))
     assert cursor.execute("SELECT blocks FROM taut.tables").fetchone() == (1,)
     with pytest.raises(taut.ProgrammingError, match="row 1 has 1 values"):
