@@ -6,7 +6,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr};
 
-/// Planner that names the arguments of aggregates.
+/// Planner that gives aliases to the arguments of aggregates that contain casts.
 #[derive(Debug)]
 pub struct AggregateNames;
 

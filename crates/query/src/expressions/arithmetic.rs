@@ -10,9 +10,9 @@
 //!   2.5::int         cast_to_integer(2.5)
 //! ```
 //!
-//! The rule runs before constants are folded, so they are checked as well. A constant that overflows is not folded: it
-//! is an error only if a row evaluates it. Floating-point numbers, dates and intervals keep the engine's operators, but
-//! intervals are compared by their lengths.
+//! The rule runs before constants are folded, so arithmetic on constants is checked as well. A constant expression that
+//! overflows is not folded: it is an error only if it is evaluated for a row. Floating-point numbers, dates and
+//! intervals keep the engine's operators, but intervals are compared by their lengths.
 //!
 //! Quotients and averages of decimals have another type than in the engine. Therefore the planner itself plans them as
 //! functions, before type coercion.
@@ -58,7 +58,8 @@ use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
 use super::zeros::unsigned_zero;
 
-/// Adds the division and the rounding of decimals, and exact sums and averages, to a state.
+/// Adds to a session state: division and rounding of decimals, exact sums and averages, `min`, `max`, and aggregates
+/// over sliding frames.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalDivision));
     let sums = [average::average(), sum::sum()].map(sliding::sliding);
@@ -82,7 +83,7 @@ impl AnalyzerRule for CheckedArithmetic {
             let schema = input_schema(&node)?;
             let names = NamePreserver::new(&node);
             let is_sort = matches!(node, LogicalPlan::Sort(_));
-            // In all other nodes, the names of expressions are those of the output columns.
+            // The expressions of filters, joins and scans do not name output columns. Those of other nodes do.
             let keeps_names =
                 !matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
             node.map_expressions(|expression| {
@@ -132,8 +133,8 @@ fn has_computed_items(list: &InList) -> bool {
     list.list.iter().any(is_computed) && !list.expr.is_volatile()
 }
 
-/// Splits an `IN` list: constants stay in a list, and each item with columns becomes an equality. The engine would take
-/// a `CASE` over columns for a constant, because it returns one when it is evaluated without rows.
+/// Splits an `IN` list: constants stay in a list, and each item with columns becomes an equality. The engine would
+/// treat a `CASE` over columns as a constant, because the `CASE` returns one when it is evaluated without rows.
 fn split_in_list(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
     let (computed, constants): (Vec<Expr>, Vec<Expr>) =
@@ -148,12 +149,12 @@ fn split_in_list(list: InList) -> Expr {
     }
 }
 
-/// Number of nested functions at which they are replaced by one function.
+/// Nesting depth of checked functions at which they are replaced by one function.
 const LEVELS_MAX: usize = 32;
 
 struct Rewriter<'a> {
     schema: &'a DFSchema,
-    /// Whether a function has the name of the expression that it replaces.
+    /// Whether a function has the column name of the expression that it replaces.
     keeps_names: bool,
 }
 
@@ -179,8 +180,8 @@ impl Rewriter<'_> {
             {
                 Expr::BinaryExpr(BinaryExpr::new(length(left), op, length(right)))
             }
-            // The type of a parameter may not have been known when the division was planned. The quotient then has the
-            // type that was planned.
+            // The type of a parameter may not have been known when the division was planned. The quotient is then cast
+            // to the type that was planned.
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
                 let types = (left.get_type(self.schema)?, right.get_type(self.schema)?);
                 match division::division(&left, &right, self.schema)? {
@@ -213,7 +214,7 @@ impl Rewriter<'_> {
                     None => Expr::TryCast(TryCast { expr, field }),
                 }
             }
-            // The cast of a default.
+            // Defaults and `convert_from` are cast by `arrow_cast`.
             Expr::ScalarFunction(mut call) if call.func.name() == "arrow_cast" => {
                 let target = Expr::ScalarFunction(call.clone()).get_type(self.schema)?;
                 let from = call.args[0].get_type(self.schema)?;
@@ -238,7 +239,7 @@ impl Rewriter<'_> {
         })
     }
 
-    /// Replaces an expression by one whose values have the same bits where its values are equal.
+    /// Replaces an expression by one whose equal values have the same bits.
     fn compare_by_value(&self, expression: &mut Expr) -> Result<()> {
         let value = match expression.get_type(self.schema)? {
             data_type if data_type.is_floating() => unsigned_zero,
@@ -306,7 +307,7 @@ impl Typed {
     }
 }
 
-/// Whether an expression is an operator that may be checked, or such an operator in casts.
+/// Whether an expression is an operator that may be checked, or a cast of one.
 fn is_arithmetic(expression: &Expr) -> bool {
     match expression {
         Expr::BinaryExpr(operation) => Operation::of(operation.op).is_some(),
@@ -335,7 +336,7 @@ static SUBTRACT: LazyLock<ScalarUDF> = LazyLock::new(|| BinaryFunction::udf(Oper
 static MULTIPLY: LazyLock<ScalarUDF> = LazyLock::new(|| BinaryFunction::udf(Operation::Multiply));
 static NEGATE: LazyLock<ScalarUDF> = LazyLock::new(Negate::udf);
 
-/// Operation of two numbers.
+/// Checked operation on two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     Add,

@@ -15,7 +15,7 @@ pub(super) fn is_bytes_cast(from: &DataType, target: &DataType) -> bool {
     (is_text(from) && is_bytes(target)) || (is_bytes(from) && is_text(target))
 }
 
-/// Whether a type is one of bytes.
+/// Whether a type holds bytes.
 pub fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
@@ -32,7 +32,7 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
             None => None,
             Some(text) => match parse(text) {
                 None if is_try => None,
-                // Worded like Arrow's own error, so that it gets the SQLSTATE of a text that is no value.
+                // Worded like Arrow's own error, so that it gets SQLSTATE 22P02, invalid text representation.
                 None => {
                     return Err(ArrowError::CastError(format!("Cannot cast string '{text}' to value of Binary type")));
                 }

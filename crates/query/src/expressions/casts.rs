@@ -30,7 +30,7 @@ use taut_types::LogicalType;
 use super::arithmetic::overflow;
 use super::{bytes, dates};
 
-/// The function that casts.
+/// A cast as a function.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CheckedCast {
     /// Name of the function, with the target.
@@ -38,7 +38,7 @@ pub(super) struct CheckedCast {
     target: DataType,
     /// Whether a value that the target cannot hold becomes null. Otherwise it is an error.
     is_try: bool,
-    /// Whether a call has the name of its operand, as a cast has.
+    /// Whether a call has the column name of its operand, as a cast has.
     keeps_name: bool,
     signature: Signature,
 }
@@ -50,8 +50,8 @@ impl CheckedCast {
             .then(|| Self::function(target, is_try, keeps_name))
     }
 
-    /// The function for a cast between text and bytes that a statement contains. The casts that the engine adds, such
-    /// as for `length(bytes)`, keep the bytes as they are.
+    /// The function for a cast between text and bytes in a statement. `None` for other types. Casts that the engine
+    /// adds, such as for `length(bytes)`, are not replaced, and keep the bytes as they are.
     pub fn of_bytes(from: &DataType, target: &DataType) -> Option<ScalarUDF> {
         bytes::is_bytes_cast(from, target).then(|| Self::function(target, false, true))
     }
@@ -64,7 +64,7 @@ impl CheckedCast {
     }
 }
 
-/// Whether a cast between two types of numbers may change a value or fail.
+/// Whether a cast between two types of numbers, or of timestamps, may change a value or fail.
 fn is_narrowing(from: &DataType, target: &DataType) -> bool {
     use DataType::{Decimal128, Float32, Float64};
     match (from, target) {
@@ -79,7 +79,7 @@ fn is_narrowing(from: &DataType, target: &DataType) -> bool {
             integer_digits(from) > i16::from(*precision) - i16::from(*scale)
         }
         (DataType::Timestamp(from, _), DataType::Timestamp(target, _)) => ticks(*target) < ticks(*from),
-        // Unsigned integers are counts, which fit.
+        // Unsigned integers are counts, all of which fit.
         (DataType::UInt64, DataType::Int64) => false,
         (from, target) if from.is_integer() && target.is_integer() => from.primitive_width() > target.primitive_width(),
         _ => false,
@@ -171,7 +171,7 @@ impl ScalarUDFImpl for CheckedCast {
             }
             let array = if self.target.is_integer() { rounded(array)? } else { Arc::clone(array) };
             let options = CastOptions { safe: self.is_try, ..CastOptions::default() };
-            // Only a value out of range fails.
+            // The cast fails only if a value is out of range.
             let out_of_range = || DataFusionError::from(overflow(&self.target));
             let values = cast_with_options(&array, &self.target, &options).map_err(|_| out_of_range())?;
             if !self.is_try && self.target == DataType::Float32 && has_new_infinity(&array, &values) {
@@ -199,7 +199,7 @@ fn has_new_infinity(from: &ArrayRef, to: &ArrayRef) -> bool {
     (0..to.len()).any(|row| is_infinite(row) && was_finite(row))
 }
 
-/// The numbers of an array without fractions, in the same type or as decimals of scale 0.
+/// The numbers of an array rounded to integers, in the same type or as decimals of scale 0.
 fn rounded(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Float32 => {

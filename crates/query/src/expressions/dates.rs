@@ -1,6 +1,6 @@
 //! Dates, times and intervals as text, in PostgreSQL's forms, and their types.
 //!
-//! The engine reads timestamps only with seconds, applies offsets to timestamps without a zone, takes `'42'` for 42
+//! The engine reads timestamps only with seconds, applies offsets to timestamps without a zone, reads `'42'` as 42
 //! months, and writes `2024-01-05T10:00:00`. Its timestamps have nanoseconds, so that 1500-01-01 is out of range; here
 //! the type `timestamp` has microseconds, as stored columns have.
 
@@ -31,7 +31,7 @@ use taut_types::LogicalType;
 
 /// Adds the types and operators of dates to a state.
 pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
-    // The engine's own planner accepts every EXTRACT, so this one is asked before it.
+    // The engine's own planner accepts every EXTRACT, so this planner comes before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
     state.scalar_functions().get_or_insert_default().extend([Arc::new(zones::timezone()), parts::date_part()]);
     state.with_type_planner(Arc::new(MicrosecondTimestamps))
@@ -107,7 +107,7 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
     cast_with_options(&values, target, &CastOptions { safe: is_try, ..CastOptions::default() })
 }
 
-/// The values of all texts.
+/// Parses all texts. With `is_try`, texts that `parse` does not accept become null.
 fn all<T>(
     texts: &datafusion::arrow::array::StringViewArray,
     target: &DataType,
@@ -118,7 +118,7 @@ fn all<T>(
         None => Ok(None),
         Some((_, Some(value))) => Ok(Some(value)),
         Some((_, None)) if is_try => Ok(None),
-        // Worded like Arrow's own error, so that it gets the SQLSTATE of a text that is no value.
+        // Worded like Arrow's own error, so that it gets SQLSTATE 22P02, invalid text representation.
         Some((text, None)) => {
             Err(ArrowError::CastError(format!("Cannot cast string '{text}' to value of {target} type")))
         }

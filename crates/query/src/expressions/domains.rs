@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// Adds the functions to a state.
+/// Adds the checked functions to a session state.
 pub fn with_domains(mut state: SessionStateBuilder) -> SessionStateBuilder {
     let functions = [
         math::acos(),
@@ -46,7 +46,7 @@ pub fn with_domains(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state
 }
 
-/// Whether a function fails for some numbers.
+/// Whether a function is one of these, which fail for some numbers.
 pub(super) fn has_domain(function: &ScalarUDF) -> bool {
     function.inner().is::<WithDomain>()
 }
@@ -108,7 +108,7 @@ impl ScalarUDFImpl for WithDomain {
 }
 
 impl WithDomain {
-    /// Checks that no finite arguments have a result that is infinite or no number.
+    /// Fails if a result is infinite or NaN and PostgreSQL returns an error for its arguments.
     fn check(&self, results: &ArrayRef, arguments: &[ColumnarValue], rows: usize) -> Result<()> {
         if !results.data_type().is_floating() {
             return Ok(());
@@ -132,7 +132,7 @@ impl WithDomain {
     }
 }
 
-/// The error for a result that is infinite or no number. `None` if PostgreSQL returns the same result for the
+/// The error for a result that is infinite or NaN. `None` if PostgreSQL returns the same result for the
 /// arguments, such as NaN for NaN.
 fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowError> {
     if arguments.iter().any(|argument| argument.is_nan()) {
@@ -146,7 +146,7 @@ fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowE
             invalid("cannot take logarithm of a negative number")
         }
         "ln" | "log" | "log10" | "log2" if arguments.contains(&0.0) => invalid("cannot take logarithm of zero"),
-        // The base 1.
+        // Only the base 1 remains as a cause.
         "log" if is_finite => Some(ArrowError::DivideByZero),
         "sqrt" if result.is_nan() => invalid("cannot take square root of a negative number"),
         "power" if result.is_nan() => {
@@ -154,6 +154,7 @@ fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowE
         }
         "power" if arguments.first() == Some(&0.0) => invalid("zero raised to a negative power is undefined"),
         _ if result.is_nan() => out_of_range("input is out of range"),
+        // Infinite for 1 and -1, as in PostgreSQL.
         "atanh" => None,
         _ if is_finite => out_of_range("value out of range: overflow"),
         _ => None,

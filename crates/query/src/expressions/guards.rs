@@ -12,8 +12,11 @@
 //! ```
 //!
 //! Only an operand `b` or `x` that may fail, such as a quotient, is guarded. Conditions of a query stay conjunctions,
-//! so that scans can use each. The form `CASE a WHEN true` is the one that the engine does not turn back into `AND`
-//! and `OR`.
+//! so that scans can use each.
+//!
+//! The engine turns a `CASE WHEN a` with boolean results into `AND` and `OR`, and would compute all operands again. It
+//! does not do so if the `CASE` has an operand. Hence the forms `CASE a WHEN true`, and `CASE true WHEN a` for a `CASE`
+//! of the statement.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -40,7 +43,8 @@ impl AnalyzerRule for Guards {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
-            // The engine finds out whether operators have the same order by these expressions, so they do not change.
+            // The engine compares the expressions of sorts to find out whether operators have the same order, so they
+            // do not change.
             if matches!(node, LogicalPlan::Sort(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -65,10 +69,11 @@ impl AnalyzerRule for Guards {
     }
 }
 
-/// Greatest number of conditions that guard another one. More would make statements of many conditions slow to plan.
+/// Maximum number of conditions that guard another one. More would make statements of many conditions slow to plan.
 const GUARDS_MAX: usize = 16;
 
-/// Guards each part of a conjunction that may fail by the parts before it that read the same tables.
+/// Guards each part of a conjunction that may fail. Its guards are those parts before it that cannot fail and read only
+/// tables that it reads too.
 fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut parts: Vec<Expr> = Vec::new();
     let mut guards: Vec<(Expr, Vec<Option<TableReference>>)> = Vec::new();
@@ -80,7 +85,7 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
             parts.push(part);
             continue;
         }
-        // The engine joins by such a part only if it is unchanged.
+        // The engine can join by such a part only in its original form.
         if is_join_condition(&part) {
             parts.push(part);
             continue;
@@ -97,7 +102,8 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-/// Whether a condition has a subquery or an outer column, or is an equality of two tables.
+/// Whether a condition must keep its form: it equates values of different tables, has a subquery or an outer column, or
+/// is volatile.
 fn is_join_condition(condition: &Expr) -> bool {
     if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
         let (left, right) = (tables(left), tables(right));
@@ -108,7 +114,7 @@ fn is_join_condition(condition: &Expr) -> bool {
     !is_guard(condition) || condition.exists(|part| Ok(matches!(part, Expr::OuterReferenceColumn(..)))).unwrap_or(true)
 }
 
-/// Whether a condition may be computed a second time.
+/// Whether a condition can guard others, so that it is computed a second time: it is not volatile and has no subquery.
 fn is_guard(condition: &Expr) -> bool {
     let has_query = |part: &Expr| {
         Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)))
@@ -152,7 +158,7 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(rewritten.data)
 }
 
-/// Guards the parts of a chain of `AND` or `OR` from the first that may fail by those before it.
+/// In a chain of `AND` or `OR`, finds the first part that may fail. The parts before it guard this part and the rest.
 fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let parts = split_binary(&chain, op);
     let mut safe = 0;
@@ -206,8 +212,8 @@ fn is_boolean(expression: &Expr, schema: &DFSchema) -> bool {
     expression.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean)
 }
 
-/// Whether an expression of columns may fail for some values: arithmetic, quotients, functions such as `ln`, and
-/// casts that some values do not have.
+/// Whether an expression has a part that reads columns and may fail for some values: arithmetic, a quotient, a function
+/// such as `ln`, or a cast of text to another type.
 fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
     let mut found = false;
     expression.apply(|part| {
@@ -265,7 +271,7 @@ mod tests {
     #[test]
     fn conditions_stay_conjunctions() {
         let condition = col("y").eq(lit(0)).and((lit(10) / col("x")).gt(lit(2))).and(col("x").lt(lit(3)));
-        // Both columns have no table, so the first condition guards the second.
+        // Neither x nor y has a table. They count as columns of one table, so the first condition guards the second.
         assert_eq!(
             guarded_condition(condition, &schema()).unwrap().to_string(),
             "y = Int32(0) AND CASE y = Int32(0) WHEN Boolean(true) THEN Int32(10) / x > Int32(2) ELSE Boolean(false) END \

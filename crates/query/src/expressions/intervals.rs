@@ -30,7 +30,8 @@ pub(super) fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// The length of an interval. With `keeps_name`, it has the name of the interval.
+/// Call that returns the length of an interval in nanoseconds. With `keeps_name`, the call has the column name of its
+/// argument.
 pub(super) fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(IntervalLength { keeps_name, signature }).call(vec![interval])

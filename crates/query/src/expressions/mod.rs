@@ -1,7 +1,7 @@
 //! Rules of expressions that queries, check conditions and defaults share: checked arithmetic, casts, dates as text,
 //! operands that are computed only if they are needed, types of operands and results, and options of the parser.
 //!
-//! In these files, the engine is DataFusion: they replace what it computes otherwise than PostgreSQL.
+//! "The engine" is DataFusion. These files replace what it computes differently from PostgreSQL.
 
 mod aggregate_names;
 mod arithmetic;

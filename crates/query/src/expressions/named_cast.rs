@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 };
 use taut_sql::NAMED_CAST;
 
-/// The function.
+/// The function `named_cast`, which returns its argument.
 pub fn named_cast() -> ScalarUDF {
     ScalarUDF::new_from_impl(NamedCast { signature: Signature::any(1, Volatility::Immutable) })
 }

@@ -1,12 +1,12 @@
 //! Types of the operands of an operator, where PostgreSQL and the engine differ.
 //!
-//! A decimal that is compared or combined with a double precision number is cast to double precision: beside
-//! operators, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
+//! A decimal that is compared or combined with a double precision number is cast to double precision: as an operand of
+//! an operator, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
 //! keys of a join. Without this rule the engine turns both into decimals of 30 digits. Very large numbers overflow
 //! these, and very small ones lose their digits.
 //!
-//! Values of different kinds are not compared: `date > 5` is an error. The engine casts one of the two to the type of
-//! the other, and would compare days or text. A string literal takes the type of the other operand.
+//! Values of different kinds are not compared: `date > 5` is an error. The engine would cast one of the two to the
+//! type of the other, and compare numbers of days, or texts. A string literal takes the type of the other operand.
 //!
 //! `SIMILAR TO` becomes a comparison with a regular expression.
 
@@ -192,7 +192,7 @@ fn as_double_precision(input: Arc<LogicalPlan>, columns: &[usize]) -> Result<Arc
     Ok(Arc::new(LogicalPlan::Projection(projection)))
 }
 
-/// Casts the pairs of columns on which a join compares two inputs, such as those of `USING` and `INTERSECT`.
+/// Casts the columns by which a join compares its inputs, for example with `USING`, like operands of `=`.
 fn widen_keys(join: &mut Join) -> Result<()> {
     let schema = merge_schema(&[&join.left, &join.right]);
     for (left, right) in &mut join.on {
@@ -201,12 +201,12 @@ fn widen_keys(join: &mut Join) -> Result<()> {
     Ok(())
 }
 
-/// Casts the operands of a comparison of an expression with the column of a subquery.
+/// Casts an expression and the column of the subquery that it is compared with, like operands of the comparison.
 fn widen_subquery(expression: &mut Expr, subquery: &mut Subquery, operator: Operator, schema: &DFSchema) -> Result<()> {
     let plan = &subquery.subquery;
     let Some((relation, field)) = plan.schema().iter().next() else { return Ok(()) };
     let column = Expr::Column((relation, field).into());
-    // The type of the column is that in the subquery: a column of the same name outside may have another.
+    // The type comes from the subquery: outside, a column of the same name may have another type.
     let types = [expression.get_type(schema).ok(), Some(field.data_type().clone())];
     let mut compared = column.clone();
     widen_types(&mut [expression, &mut compared], &types, Use::Compared(&operator.to_string()))?;
@@ -258,7 +258,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
     }
     let mut changed = false;
     if !matches!(purpose, Use::Combined) {
-        // The engine has no implicit cast from text to boolean, and reads dates as nanoseconds.
+        // The engine has no implicit cast from text to boolean, and reads dates as timestamps in nanoseconds.
         let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
         if let Some(literal_type) = types.iter().flatten().find(has_literals) {
             for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
@@ -270,7 +270,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
                 changed = true;
             }
         }
-        // The engine compares dates with timestamps as nanoseconds.
+        // The engine compares dates with timestamps in nanoseconds.
         if let Some(timestamp) = types.iter().flatten().find(|part| matches!(part, DataType::Timestamp(..))) {
             changed |= cast_parts(parts, types, |data_type| *data_type == DataType::Date32, timestamp);
         }

@@ -2,7 +2,8 @@
 
 use datafusion::common::config::{ConfigOptions, Dialect};
 
-/// Sets PostgreSQL's grammar, exact decimal literals, and the order of subqueries.
+/// Sets PostgreSQL's grammar, exact decimal literals, timestamps with time zone, the order of subqueries, and positions
+/// in error messages.
 pub fn set_parser_options(options: &mut ConfigOptions) {
     options.sql_parser.dialect = Dialect::PostgreSQL;
     // The literal 0.05 is an exact decimal, so comparisons with decimal columns are exact.

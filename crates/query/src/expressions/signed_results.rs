@@ -1,5 +1,6 @@
-//! Results of functions that count, in the types that PostgreSQL gives them. The engine returns unsigned integers: the
-//! difference of two row numbers would be an error, and a table created from one would have a decimal column.
+//! Results of functions that count, in the types that PostgreSQL gives them. The engine returns unsigned integers: a
+//! negative difference of two row numbers would be an error, and a table created from a count would have a decimal
+//! column.
 //!
 //! ```text
 //!   row_number, rank, dense_rank                                    bigint
@@ -7,9 +8,9 @@
 //!   ntile, array_length, array_ndims, array_position, cardinality   integer
 //! ```
 //!
-//! An empty array has no length: null instead of 0, but `cardinality` is 0.
+//! `array_length` and `array_ndims` of an empty array are null instead of 0, but its `cardinality` is 0.
 //!
-//! Calls of window functions and aggregates are cast; the other functions are replaced.
+//! Calls of window functions and aggregates are cast to these types. The other functions are replaced.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use datafusion::logical_expr::{
 use super::aggregate_names::AggregateNames;
 use super::named_cast::named_cast;
 
-/// Adds the functions, and the names of aggregates, to a state.
+/// Adds these functions and casts, `AggregateNames` and `named_cast` to a session state.
 pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilder {
     let planners = state.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(AggregateNames));
@@ -76,7 +77,7 @@ impl ExprPlanner for SignedResults {
     }
 }
 
-/// A function of the engine whose result is cast to an integer.
+/// A function of the engine whose result is cast to an integer. Except for `cardinality`, 0 becomes null.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct IntegerResult {
     engine: Arc<ScalarUDF>,

@@ -1,7 +1,8 @@
 //! `SIMILAR TO` with PostgreSQL's patterns: `%` and `_` are wildcards, and a pattern matches the whole text. The engine
-//! takes the pattern for a regular expression that may match anywhere.
+//! treats the pattern as a regular expression that may match anywhere.
 //!
 //! ```text
+//!   written                   planned                            computed
 //!   a SIMILAR TO 'x%(1|2)'    a ~ similar_to_regex('x%(1|2)')    a ~ '(?s)^(?:x.*(?:1|2))$'
 //! ```
 
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// The comparison as one with a regular expression.
+/// `SIMILAR TO` as a comparison with a regular expression.
 pub(super) fn similar_to(Like { negated, expr, pattern, escape_char, .. }: Like) -> Expr {
     let signature = Signature::string(1, Volatility::Immutable);
     let escape = escape_char.unwrap_or('\\');
@@ -72,7 +73,7 @@ fn regex(pattern: &str, escape: char) -> String {
         match character {
             _ if character == escape => {
                 let Some(escaped) = characters.next() else { break };
-                // As in PostgreSQL, classes such as \d keep their meaning. Other letters have none of their own.
+                // As in PostgreSQL, classes such as \d keep their meaning. Other escaped letters stand for themselves.
                 if "dwsDWS".contains(escaped) || (!escaped.is_alphanumeric() && escaped.is_ascii()) {
                     regex.push('\\');
                 }

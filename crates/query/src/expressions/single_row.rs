@@ -12,12 +12,12 @@ use datafusion::logical_expr::{
 static SINGLE_ROW: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(SingleRow { signature: Signature::any(2, Volatility::Volatile) }));
 
-/// The value, if the number of rows is at most one.
+/// Call that returns `value`, or fails if `rows`, the number of rows of the subquery, exceeds one.
 pub fn single_row(value: Expr, rows: Expr) -> Expr {
     SINGLE_ROW.call(vec![value, rows])
 }
 
-/// Whether a function is this check.
+/// Whether a function is the one that [`single_row`] calls.
 pub fn is_single_row(function: &ScalarUDF) -> bool {
     function.inner().is::<SingleRow>()
 }

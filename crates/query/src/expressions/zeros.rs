@@ -1,5 +1,5 @@
-//! The two zeros of floating-point numbers are equal. The engine compares the bits where it compares rows that follow
-//! each other in a window, and where it counts distinct numbers:
+//! The two zeros of floating-point numbers are equal. The engine compares their bits when it compares adjacent rows
+//! of a window, and when it counts distinct numbers. These two get numbers without negative zeros:
 //!
 //! ```text
 //!   rank() OVER (ORDER BY x)    rank() OVER (ORDER BY unsigned_zero(x))
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// A floating-point number, with 0.0 for -0.0. It has the name of the number.
+/// Call that returns a floating-point number, and 0.0 for -0.0. The call has the column name of its argument.
 pub(super) fn unsigned_zero(number: Expr) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(UnsignedZero { signature }).call(vec![number])

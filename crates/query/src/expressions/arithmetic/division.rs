@@ -2,8 +2,8 @@
 //!
 //! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the types
 //! of the operands fix them: a quotient has 38 digits, and its scale, the number of digits behind the decimal point, is
-//! 16 to 20. Within these limits it leaves room for the greatest possible quotient. It is never less than the scale of
-//! an operand:
+//! 16 to 20. Within these limits, the scale leaves room for the greatest possible quotient. It exceeds 20 if the scale
+//! of an operand does:
 //!
 //! ```text
 //!   decimal(p1, s1) / decimal(p2, s2)    integer digits   p1 - s1 + s2 at most
@@ -33,7 +33,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use super::Operation;
 use super::kernels::{DECIMAL_MAX, has_rounded_product, overflow};
 
-/// Digits of a decimal.
+/// Maximum number of digits of a decimal.
 pub(super) const PRECISION: u8 = 38;
 /// Least and greatest scale of a quotient, unless an operand has a greater one.
 const SCALES: (i16, i16) = (16, 20);
@@ -190,7 +190,7 @@ impl ScalarUDFImpl for Divide {
 
 /// Quotients of decimals, with the given scale.
 fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Result<Decimal128Array> {
-    // The quotient's scale is at least that of each operand, so the dividend is always multiplied.
+    // The quotient's scale is at least that of each operand, so this exponent is never negative.
     let digits = (scale - left.scale() + right.scale()).unsigned_abs();
     let quotient = Quotient::with_factor(digits.into());
     let divided = datafusion::arrow::compute::try_binary::<_, _, _, Decimal128Type>(left, right, |left, right| {
@@ -199,12 +199,12 @@ fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Resu
     Ok(divided.with_precision_and_scale(PRECISION, scale)?)
 }
 
-/// Computes quotients of integers, where the dividend is multiplied by a power of ten before.
+/// Computes quotients of integers after multiplying the dividend by a power of ten.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotient {
-    /// The power of ten, if it has at most 38 digits.
+    /// The power of ten, if it fits in 128 bits.
     factor: Option<i128>,
-    /// The power of ten, if it has at most 76 digits.
+    /// The power of ten, if it fits in 256 bits.
     wide_factor: Option<i256>,
 }
 
@@ -219,7 +219,7 @@ impl Quotient {
     /// The quotient, rounded half away from zero.
     ///
     /// # Errors
-    /// If the divisor is zero, or the quotient has more than 38 digits.
+    /// If the divisor is zero, the quotient has more than 38 digits, or the multiplied dividend exceeds 256 bits.
     pub fn of(&self, dividend: i128, divisor: i128) -> Result<i128, ArrowError> {
         if divisor == 0 {
             return Err(ArrowError::DivideByZero);
@@ -285,6 +285,7 @@ mod tests {
     #[test]
     fn dividends_may_need_more_than_128_bits() {
         let quotient = Quotient::with_factor(38);
+        // (10^38 - 1) * 10^38 / (2^127 - 1)
         assert_eq!(quotient.of(DECIMAL_MAX, i128::MAX).unwrap(), 58_774_717_541_114_375_398_436_826_861_112_283_891);
         assert!(matches!(quotient.of(1, 0), Err(ArrowError::DivideByZero)));
         assert!(matches!(quotient.of(DECIMAL_MAX, 1), Err(ArrowError::ArithmeticOverflow(_))));

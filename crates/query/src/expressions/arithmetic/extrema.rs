@@ -10,7 +10,7 @@
 //!   key = bits if the sign is 0, else bits with all but the sign inverted
 //! ```
 //!
-//! Other types are those of the engine.
+//! For other types, these functions call the engine's.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ struct Extremum<Engine> {
     engine: Engine,
 }
 
-/// Type of the integers for floating-point numbers of a type.
+/// Type of the keys of floating-point numbers. `None` for other types.
 fn key_type(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Float32 => Some(DataType::Int32),
@@ -126,12 +126,12 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
     }
 }
 
-/// The arguments with another type of the result.
+/// The arguments, with another result type.
 fn with_type(args: AccumulatorArgs<'_>, data_type: DataType) -> AccumulatorArgs<'_> {
     AccumulatorArgs { return_field: Arc::new(Field::new(args.return_field.name(), data_type, true)), ..args }
 }
 
-/// An accumulator of the engine for the integers of floating-point numbers.
+/// An accumulator of the engine that aggregates the keys of floating-point numbers.
 #[derive(Debug)]
 struct ByKey<Engine> {
     engine: Engine,
@@ -217,7 +217,7 @@ fn number_of_64(key: i64) -> f64 {
     f64::from_bits(if key < 0 { key ^ i64::MAX } else { key }.cast_unsigned())
 }
 
-/// Integers for columns of numbers.
+/// Keys of columns of numbers.
 fn keys(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     let key = |column: &ArrayRef| match column.data_type() {
         DataType::Float32 => Ok(Arc::new(column.as_primitive::<Float32Type>().unary::<_, Int32Type>(key_of_32)) as _),

@@ -1,7 +1,8 @@
 //! Checked arithmetic on arrays.
 //!
 //! Integers are computed without branches. The loop collects the overflows of all rows in one value, which is tested at
-//! the end. Rows that are null may overflow, because their values are arbitrary.
+//! the end. If a row has overflowed, a second loop tests the rows that are not null. Rows that are null may overflow,
+//! because their values are arbitrary.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub(super) fn combine(
 /// Computes the negation.
 ///
 /// # Errors
-/// If the type has no positive number for a negative one.
+/// If a value is the least number of its type, whose negation the type does not have.
 pub(super) fn negate(operand: &ColumnarValue) -> Result<ColumnarValue> {
     let negated =
         |array: &ArrayRef| numeric::neg(array.as_ref()).map_err(|error| out_of_range(error, array.data_type()));
@@ -79,7 +80,7 @@ impl OperandValues {
         }
     }
 
-    /// Whether the operand is null in all rows.
+    /// Whether the operand is a single null for all rows.
     fn is_null(&self) -> bool {
         self.is_scalar && self.array.is_null(0)
     }
@@ -113,7 +114,7 @@ fn combine_operands(
     }
 }
 
-/// Whether a product of decimals of these scales is rounded, because a decimal has no such scale.
+/// Whether a product of decimals of these scales is rounded, because its exact scale, their sum, exceeds 38.
 pub(super) fn has_rounded_product(left: i8, right: i8) -> bool {
     i16::from(left) + i16::from(right) > i16::from(PRECISION)
 }
@@ -181,7 +182,7 @@ macro_rules! checked_integer {
                         let result = left.wrapping_add(right);
                         (result, (left ^ result) & (right ^ result))
                     }
-                    // A difference overflows if the operands have different signs, and its sign is not the first's.
+                    // A difference overflows if the operands' signs differ, and its sign is not that of `left`.
                     Operation::Subtract => {
                         let result = left.wrapping_sub(right);
                         (result, (left ^ right) & (left ^ result))
@@ -361,7 +362,7 @@ mod tests {
                             [(arrays().0, arrays().1), (arrays().0, scalars().1), (scalars().0, arrays().1), scalars()];
                         for (form, (left_value, right_value)) in forms.into_iter().enumerate() {
                             let found = computed(operation, left_value, right_value, 2);
-                            // With a scalar, the row of zero may overflow as well.
+                            // Arrays have 0 in the first row. In form 1, its `0 - right` overflows if `right` is `min`.
                             match (found, expected) {
                                 (Ok(found), Some(expected)) => assert_eq!(
                                     found.as_any().downcast_ref::<$array>().unwrap().value(1),

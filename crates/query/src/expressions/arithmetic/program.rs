@@ -5,6 +5,7 @@
 //! in postfix order, and has the other expressions as arguments:
 //!
 //! ```text
+//!   nested functions             one function              its operations
 //!   add(add(add(a, b), c), d)    arithmetic(a, b, c, d)    a b + c + d +
 //! ```
 
@@ -31,11 +32,11 @@ enum Instruction {
     Negate,
 }
 
-/// The function.
+/// The function `arithmetic`, which runs instructions.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {
     instructions: Vec<Instruction>,
-    /// Calls with equal arguments have equal names, others different ones.
+    /// A hash of the instructions and arguments: equal calls have equal names, others different ones.
     schema_name: String,
     signature: Signature,
 }

@@ -9,7 +9,8 @@
 //!
 //! The engine's functions keep the scale of the operand, truncate decimals as double precision numbers, or fail when a
 //! carry needs another digit. Its `round` has one type while a statement is planned and another when constants have
-//! been folded. Here [`Rounding::with_fixed_type`] fixes the type before that. Other types keep the engine's functions.
+//! been folded. Here [`Rounding::with_fixed_type`] fixes the type before constants are folded. Other operand
+//! types keep the engine's functions.
 
 use std::sync::Arc;
 
@@ -45,10 +46,10 @@ pub fn functions() -> [ScalarUDF; 4] {
     .map(|(direction, engine)| ScalarUDF::new_from_impl(Rounding::new(direction, engine, None)))
 }
 
-/// Where a number between two results goes.
+/// Direction in which numbers are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Direction {
-    /// To the nearest result. From halfway, a decimal goes away from zero and double precision to the even result.
+    /// To the nearest result. Halfway between two, decimals round away from zero, double precision to the even one.
     Nearest,
     TowardsZero,
     Up,
@@ -60,7 +61,7 @@ pub(super) struct Rounding {
     direction: Direction,
     /// The function for types other than decimals.
     engine: Arc<ScalarUDF>,
-    /// Type of the result. Until it is fixed, it depends on the operands.
+    /// Type of the result. `None` until it is fixed: it then depends on the operands.
     result: Option<DataType>,
     aliases: Vec<String>,
     signature: Signature,
@@ -75,7 +76,7 @@ impl Rounding {
         Self { direction, engine, result, aliases, signature: Signature::user_defined(Volatility::Immutable) }
     }
 
-    /// The call of a function whose type no longer depends on which operands are literals.
+    /// Fixes the result type of a call, so that it no longer depends on which operands are literals.
     pub fn with_fixed_type(call: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
         let Some(Self { direction, engine, result: None, .. }) = call.func.inner().downcast_ref() else {
             return Ok(Expr::ScalarFunction(call));
@@ -87,12 +88,12 @@ impl Rounding {
         Ok(ScalarUDF::new_from_impl(Self::new(direction, engine, Some(result))).call(call.args))
     }
 
-    /// Type of the result for a decimal. `digits` is `None` if it differs by row.
+    /// Type of the result for a decimal. `digits` is the requested scale, `None` if it differs by row.
     fn decimal_type(&self, precision: u8, scale: i8, digits: Option<i64>) -> DataType {
         let integer_digits = i64::from(precision) - i64::from(scale);
         let carry = i64::from(self.direction != Direction::TowardsZero);
         let digits = digits.unwrap_or_else(|| scale.into()).max(0);
-        // Digits that only append zeros leave room for the integer digits.
+        // Digits beyond the operand's scale are zeros. The result has fewer of them if integer digits need the room.
         let scale = digits.min((i64::from(PRECISION) - integer_digits - carry).max(scale.into()));
         DataType::Decimal128((integer_digits + carry + scale).clamp(1, PRECISION.into()) as u8, scale as i8)
     }
@@ -128,7 +129,7 @@ impl ScalarUDFImpl for Rounding {
             {
                 Ok(vec![types[0].clone(), digits.clone()])
             }
-            // As in PostgreSQL: integers are rounded as double precision, and with digits exactly.
+            // As in PostgreSQL, `round(integer)` returns double precision, and `round(integer, digits)` is exact.
             [number] if number.is_integer() || *number == DataType::Float32 => Ok(vec![DataType::Float64]),
             [number, digits]
                 if number.is_integer()
@@ -228,7 +229,7 @@ impl ScalarUDFImpl for Rounding {
     }
 }
 
-/// Nearest whole numbers, and the even one from halfway, as PostgreSQL rounds double precision.
+/// Nearest whole numbers. Halfway between two, the even one, as PostgreSQL rounds double precision.
 fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
     Ok(match numbers {
         ColumnarValue::Array(numbers) => ColumnarValue::Array(Arc::new(
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn decimals_are_rounded_to_a_digit() {
         use Direction::{Down, Nearest, TowardsZero, Up};
-        // 12.345 has scale 3.
+        // Direction, number in thousandths, digits that are kept, scale of the result, result in units of that scale.
         let cases = [
             (Nearest, 12_345, 2, 2, 1_235),
             (Nearest, -12_345, 2, 2, -1_235),

@@ -10,7 +10,7 @@
 //!   entering:                         r4-r5, one partial result
 //! ```
 //!
-//! When the last of `leaving` is dropped, the rows of `entering` move there, aggregated from the last to the first.
+//! When `leaving` has become empty, the rows of `entering` move there, aggregated from the last to the first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -157,10 +157,11 @@ fn state_of(accumulator: &mut dyn Accumulator) -> Result<State> {
 #[derive(Debug)]
 struct SlidingAccumulator {
     factory: Factory,
-    /// The next row to leave is the last.
+    /// For each row, the partial result of this row and of those that leave after it. The last entry leaves next.
     leaving: Vec<State>,
-    /// Arguments of the rows of `entered`, in batches.
+    /// Arguments of the rows that are not in `leaving` yet, in batches.
     entering: VecDeque<Vec<ArrayRef>>,
+    /// Partial result of the rows of `entering`.
     entered: Box<dyn Accumulator>,
 }
 
@@ -181,7 +182,7 @@ impl SlidingAccumulator {
         Ok(Self { factory, leaving: Vec::new(), entering: VecDeque::new(), entered })
     }
 
-    /// Drops the first `rows` of `entering` and moves the others to `leaving`, which is empty.
+    /// Drops the first `rows` of `entering` and moves the others to `leaving`, which must be empty.
     fn move_entering(&mut self, mut rows: usize) -> Result<()> {
         let mut suffix = self.factory.accumulator()?;
         while let Some(batch) = self.entering.front() {

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_may_leave_its_range_on_the_way() {
+    fn a_partial_sum_may_exceed_the_range_of_the_result() {
         let mut sum = ExactSum::new(SumType::Int64);
         sum.update_batch(&[array(&[Some(i64::MAX), Some(1), None])]).unwrap();
         assert!(sum.evaluate().unwrap_err().to_string().contains("bigint out of range"));

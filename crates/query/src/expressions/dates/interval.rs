@@ -50,12 +50,12 @@ impl Parts {
         self.nanoseconds += days.fract() * DAY as f64;
     }
 
-    /// The interval, if each of its parts has a number in range.
+    /// The interval multiplied by `sign`, 1 or -1. `None` if its months, days or time are out of range.
     fn interval(&self, sign: f64) -> Option<IntervalMonthDayNano> {
         let within = |number: f64, limit: f64| (number.abs() <= limit).then_some(number * sign);
         let months = within(self.months, i32::MAX.into())? as i32;
         let days = within(self.days, i32::MAX.into())? as i32;
-        // PostgreSQL has microseconds.
+        // Microseconds are the finest unit, as in PostgreSQL.
         let micros = within((self.nanoseconds / 1e3).round(), (i64::MAX / 1_000) as f64)? as i64;
         Some(IntervalMonthDayNano::new(months, days, micros.checked_mul(1_000)?))
     }

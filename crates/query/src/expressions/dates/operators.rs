@@ -106,13 +106,13 @@ fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// Whether a date is one plus or minus an interval, which is a timestamp in PostgreSQL.
+/// Whether an expression adds an interval to a date or subtracts it. In PostgreSQL the result is a timestamp.
 fn is_shifted(date: &Expr) -> bool {
     let is_interval = |operand: &Expr| matches!(operand, Expr::Literal(ScalarValue::IntervalMonthDayNano(_), _));
     matches!(date, Expr::BinaryExpr(BinaryExpr { left, right, .. }) if is_interval(left) || is_interval(right))
 }
 
-/// Whether an expression is a literal of months and days.
+/// Whether an expression is an interval literal of months and days, without a time.
 fn has_whole_days(interval: &Expr) -> bool {
     match interval {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds == 0,

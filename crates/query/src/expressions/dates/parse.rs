@@ -53,7 +53,7 @@ impl Instant {
 pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) => offset,
-        // Standard time, the later of the two.
+        // A local time that occurs twice means the later of the two instants, in standard time.
         chrono::LocalResult::Ambiguous(_, offset) => offset,
         chrono::LocalResult::None => {
             zone.offset_from_local_datetime(&(local - chrono::Duration::hours(3))).earliest()?
@@ -177,8 +177,8 @@ fn seconds(text: &str) -> Option<i64> {
         return Some(whole * MICROSECONDS);
     }
     is_number(fraction).then_some(())?;
+    // The seventh digit rounds the sixth.
     let digits = format!("{fraction:0<7}");
-    // The seventh digit rounds.
     let micros: i64 = digits.get(..7)?.parse().ok()?;
     Some(whole * MICROSECONDS + (micros + 5) / 10)
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_count_only_with_a_zone() {
+    fn offsets_apply_only_to_timestamps_with_time_zone() {
         let noon = micros("2024-07-05 12:00", true).unwrap();
         let hour = 3_600 * MICROSECONDS;
         for (text, hours) in [
@@ -276,7 +276,8 @@ mod tests {
             assert_eq!(micros(text, true), Some(noon + hours * hour + half), "{text}");
             assert_eq!(micros(text, false), Some(noon), "{text}");
         }
-        // The clocks go from 2:00 to 3:00, and back from 3:00 to 2:00.
+        // In March, clocks skip from 2:00 to 3:00, so 2:30 keeps the offset +01. In October, they go back from 3:00 to
+        // 2:00, so 2:30 occurs twice.
         let utc = |text| micros(text, true).unwrap();
         assert_eq!(utc("2024-03-31 02:30 Europe/Zurich"), utc("2024-03-31 01:30Z"));
         assert_eq!(utc("2024-10-27 02:30 Europe/Zurich"), utc("2024-10-27 01:30Z"));

@@ -1,7 +1,7 @@
 //! `EXTRACT` and `date_part`: fields of dates, times, timestamps and intervals.
 //!
-//! The engine cuts seconds and milliseconds, and computes the fields of an interval from its nanoseconds alone. It
-//! knows neither centuries nor decades. Here:
+//! The engine drops the fractions of seconds and milliseconds, and computes the fields of an interval from its
+//! nanoseconds alone. It knows neither centuries nor decades. Here:
 //!
 //! ```text
 //!   second                        decimal(16, 6)
@@ -12,8 +12,8 @@
 //!   others                        integer
 //! ```
 //!
-//! An interval has months, days and a time, of which each field is a part. A difference of timestamps is days and a
-//! time.
+//! An interval consists of months, days and a time. Each field comes from one of the three, `epoch` from all of them. A
+//! difference of timestamps consists of days and a time.
 
 use std::sync::{Arc, LazyLock};
 
@@ -33,13 +33,13 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// The function that replaces the engine's `date_part`. It takes a date for its first moment, as PostgreSQL does.
+/// The function that replaces the engine's `date_part`. It treats a date as midnight of that day, as PostgreSQL does.
 pub fn date_part() -> Arc<ScalarUDF> {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(false));
     Arc::clone(&FUNCTION)
 }
 
-/// The function of `EXTRACT`. It refuses the time of a date.
+/// The function of `EXTRACT`. Hours, minutes, seconds and their fractions of a date are an error.
 pub fn extract() -> Arc<ScalarUDF> {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(true));
     Arc::clone(&FUNCTION)
@@ -51,7 +51,7 @@ struct DatePart {
     is_extract: bool,
 }
 
-/// A field that the engine does not have, or has in another type.
+/// A field that is computed here. The engine lacks it, or returns another type, or another value for an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Microseconds,
@@ -89,7 +89,7 @@ impl Part {
         })
     }
 
-    /// Name for the engine.
+    /// Name of the engine's field that this field is computed from.
     fn engine_name(self) -> &'static str {
         match self {
             Self::Microseconds | Self::Milliseconds | Self::Seconds => "microsecond",
@@ -113,7 +113,7 @@ impl Part {
         }
     }
 
-    /// The values for microseconds since the full minute.
+    /// Values of the field for microseconds since the full minute.
     fn of_micros(self, micros: Int64Array) -> Result<ArrayRef> {
         Ok(match self.result_type() {
             // The scale of the decimals makes seconds or milliseconds of the same integers.
@@ -126,7 +126,8 @@ impl Part {
         })
     }
 
-    /// The integer field of a date whose year is `year`. There is no year 0: the year before 1 is -1.
+    /// The integer field of a date whose year is `year`, where the year before 1 is 0. The results have no year 0: the
+    /// year before 1 is -1.
     fn of_year(self, year: i32) -> i32 {
         let year = if year <= 0 { year - 1 } else { year };
         let rounded_up = |unit: i32| if year > 0 { (year + unit - 1) / unit } else { (year - unit + 1) / unit };
@@ -139,7 +140,7 @@ impl Part {
         }
     }
 
-    /// The integer field of an interval.
+    /// The field of an interval as an integer. Seconds and their fractions are in microseconds.
     fn of_interval(self, interval: IntervalMonthDayNano) -> i64 {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         let micros = nanoseconds / 1_000;
@@ -158,7 +159,7 @@ impl Part {
     }
 }
 
-/// Seconds of an interval: a year has 365.25 days, a month beside years 30.
+/// Seconds of an interval. Twelve months count as a year of 365.25 days, each remaining month as 30 days.
 fn seconds(interval: IntervalMonthDayNano) -> f64 {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let quarter_days = i64::from(months / 12) * 1_461 + i64::from(months % 12) * 120 + i64::from(days) * 4;
@@ -171,10 +172,10 @@ impl DatePart {
         Arc::new(ScalarUDF::new_from_impl(Self { engine: engine_date_part(), is_extract }))
     }
 
-    /// The part that is computed here. `None`: by the engine.
+    /// The field of this name. `None` if the engine computes it.
     ///
     /// # Errors
-    /// If an interval, or a date in `EXTRACT`, does not have the part.
+    /// If an interval, or a date in `EXTRACT`, does not have the field.
     fn part(&self, name: &str, data_type: &DataType) -> Result<Option<Part>> {
         use Part::{Hour, Microseconds, Milliseconds, Minute, Seconds};
         match (Part::parse(name), data_type) {
@@ -299,7 +300,7 @@ impl ScalarUDFImpl for DatePart {
 
     fn preimage(&self, args: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
         match value {
-            // The engine counts years before 1 from 0.
+            // For the engine, the year before 1 is 0, so its bounds do not fit.
             Expr::Literal(ScalarValue::Int32(Some(year)), _) if *year <= 0 => Ok(PreimageResult::None),
             _ => self.engine.inner().preimage(args, value, info),
         }
@@ -312,6 +313,7 @@ mod tests {
 
     #[test]
     fn years_have_no_zero() {
+        // The arguments count as the engine does: year 0 is the year before 1.
         let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| Part::Century.of_year(year));
         assert_eq!(centuries, [21, 20, 1, -1, -1, -2]);
         let decades = [2019, 9, 0, -9, -10].map(|year| Part::Decade.of_year(year));
@@ -320,6 +322,7 @@ mod tests {
 
     #[test]
     fn fields_of_negative_intervals_are_negative() {
+        // -2 years -1 month, -3 days, -01:01:01.5. The seconds are in microseconds.
         let interval = IntervalMonthDayNano::new(-25, -3, -3_661_500_000_000);
         let fields = [Part::Year, Part::Month, Part::Day, Part::Hour, Part::Minute, Part::Seconds];
         assert_eq!(fields.map(|part| part.of_interval(interval)), [-2, -1, -3, -1, -1, -1_500_000]);

@@ -18,7 +18,7 @@ fn written_date(date: NaiveDate) -> String {
     format!("{year:04}-{:02}-{:02}{era}", date.month(), date.day())
 }
 
-/// A timestamp, in microseconds since 1970. With a zone, it is the local time with the offset.
+/// A timestamp, in microseconds since 1970. With a zone, writes the local time of the zone and its offset.
 pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
     let Some(utc) = DateTime::from_timestamp_micros(micros) else {
         return format!("{micros} microseconds since 1970-01-01");

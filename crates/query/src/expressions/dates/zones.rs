@@ -24,7 +24,7 @@ use taut_types::LogicalType;
 
 use super::parse;
 
-/// The function.
+/// The function `timezone`.
 pub(super) fn timezone() -> ScalarUDF {
     ScalarUDF::new_from_impl(AtTimeZone { signature: Signature::user_defined(Volatility::Immutable) })
 }
