@@ -56,6 +56,7 @@ pub struct Lookup {
     /// Columns of the conditions, if each condition is `column = value` and no column occurs twice.
     equality_columns: Option<Vec<usize>>,
     limit: usize,
+    /// Failures since the last success, and executions that skipped the lookup because of them.
     failures: AtomicU32,
 }
 
@@ -234,7 +235,8 @@ impl Lookup {
         for (condition, column) in self.conditions.iter().zip(columns) {
             let value = condition.operands.first().and_then(|operand| operand.value(values));
             let arrow = table.schema.column(ColumnIndex::from(*column)).logical_type.arrow();
-            // A literal may have another type. NaN and signed zeros are left to comparisons.
+            // A literal may have another type. Because of NaN and signed zeros, floating-point numbers are compared row
+            // by row.
             match value.filter(|value| value.data_type() == arrow && !value.is_null() && !arrow.is_floating()) {
                 Some(value) => keys.push(value.to_array()?),
                 None => return Ok(None),
@@ -276,12 +278,14 @@ struct LookupResult {
     batches: Vec<RecordBatch>,
     /// Number of rows still to return.
     rows_left: usize,
+    /// Number of values so far, rows times columns.
     values: u64,
+    /// Bytes of text so far.
     bytes: u64,
 }
 
 impl LookupResult {
-    /// Counts the selected rows as read and returns their number, at most `rows_left`. Returns `None` if
+    /// Counts the selected rows, at most `rows_left`, as part of the result and returns their number. Returns `None` if
     /// the result would be too large.
     fn reserve_rows(&mut self, selection: &Selection, columns: usize) -> Option<usize> {
         let rows = selection.len().min(self.rows_left);
@@ -411,7 +415,7 @@ mod tests {
     use crate::exec::scan::tests::{create, database, rows, stored};
 
     #[test]
-    fn segments_that_bounds_rule_out_cost_little() {
+    fn skipped_segments_count_as_checked_but_not_as_searched() {
         let report = |segments, segments_skipped| ScanReport { segments, segments_skipped, ..ScanReport::default() };
         assert!(!exceeds_planning_cost(&report(64, 0)) && exceeds_planning_cost(&report(65, 0)));
         assert!(!exceeds_planning_cost(&report(1_000, 999)) && exceeds_planning_cost(&report(1_025, 1_024)));
@@ -442,7 +446,8 @@ mod tests {
             let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
             batches.iter().flat_map(values).collect::<Vec<_>>()
         };
-        // Zero matches zeros of both signs. Multiples of 5 and the second block are deleted.
+        // The column x has -0.0 if id % 9 is 0, 0.0 if it is 1, and NaN if it is 2. Zero matches zeros of both signs.
+        // Multiples of 5 and the second block, ids 70,000 to 72,999, are deleted.
         assert_eq!(found(&lookup, 69_983, 0.0), [69_984, 69_993, 69_994]);
         assert_eq!(found(&lookup, 69_994, 0.0), [69_994, 73_008, 73_009]);
         assert_eq!(found(&lookup, 75_270, -0.0), [75_276, 75_277, 75_286]);

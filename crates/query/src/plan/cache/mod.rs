@@ -245,9 +245,10 @@ impl CachedPlan {
 }
 
 impl Cached for CachedPlan {
-    /// A plan of several tables is invalid if one of them has grown or shrunk much, because another join order may be
-    /// better.
+    /// A plan of several tables is invalid if one of them has grown or shrunk by more than `CHANGE_MAX`: another join
+    /// order may then be better.
     fn is_valid(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool {
+        /// Maximum factor by which a table may have grown or shrunk.
         const CHANGE_MAX: u64 = 2;
         let has_similar_size = |(id, rows): &(TableId, u64)| {
             let current = snapshot.table_of(*id).map(|table| table.rows());

@@ -16,8 +16,9 @@ pub struct StatementCache(Mutex<CachedTexts>);
 
 #[derive(Debug, Default)]
 struct CachedTexts {
+    /// Statement and time of its last use, by text.
     statements: HashMap<String, (Statement, u64)>,
-    /// Number of lookups so far, as the clock for the age of entries.
+    /// Number of lookups so far. It is the clock for the last use of entries.
     lookups: u64,
 }
 
@@ -33,7 +34,7 @@ impl StatementCache {
     }
 
     /// Caches the statement of a text if it is a query or may have parameters. Other texts contain literals and are
-    /// hardly ever repeated. Replaces the entry whose last use is the oldest.
+    /// hardly ever repeated. Replaces the least recently used entry if the cache is full.
     pub fn insert(&self, text: &str, statements: &[Statement]) {
         let [statement] = statements else { return };
         let is_likely_repeated = match statement {
