@@ -4,14 +4,15 @@
 //! aggregates them in any order, on several threads. Here the aggregate gets the order as its own:
 //!
 //! ```text
+//!   plan                                          with the order
 //!   Aggregate: string_agg(z.y)                    string_agg(z.y ORDER BY z.order)
 //!     SubqueryAlias: z
 //!       Projection: t.y                           t.y, t.x AS order
 //!         Sort: t.x
 //! ```
 //!
-//! The engine has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the rows of
-//! the others have any order.
+//! The engine has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the
+//! others get no order.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};

@@ -300,6 +300,7 @@ fn binary_share<'a>(binary: &BinaryExpr, statistics_of: &dyn Fn(&Column) -> Opti
         (Some(column), Some(literal)) => (column, binary.op, literal),
         _ => match (literal_of(&binary.left), column_of(&binary.right), binary.op.swap()) {
             (Some(literal), Some(column), Some(operator)) => (column, operator, literal),
+            // An equality of two columns, or of something that is neither a column nor a literal: a guess.
             _ if binary.op == Operator::Eq => return 0.05,
             _ => return INEQUALITY_SELECTIVITY,
         },
@@ -333,6 +334,7 @@ fn literal_of(expression: &Expr) -> Option<&ScalarValue> {
 fn null_share<'a>(expression: &Expr, statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     match column_of(expression).and_then(statistics_of) {
         Some((_, statistics)) => statistics.nulls as f64 / (statistics.rows as f64).max(1.0),
+        // Without statistics, a guess.
         None => 0.1,
     }
 }

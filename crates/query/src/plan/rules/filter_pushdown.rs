@@ -29,7 +29,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-/// The engine's rule, for plans in which the columns of filters have names of their own.
+/// The engine's rule, applied only to plans in which the columns of filters have unambiguous names.
 pub struct UnambiguousFilterPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 impl Debug for UnambiguousFilterPushdown {

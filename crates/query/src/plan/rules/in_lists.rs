@@ -1,7 +1,7 @@
 //! Conditions with several lists for one operand, such as `x IN (1, 2) AND x IN (3, 4)`.
 //!
-//! The engine merges these lists. The result is false where SQL has null, for a null operand, and false where it can be
-//! true, for lists of columns:
+//! The engine merges these lists. The merged condition can be false where SQL returns null (for a null operand) or true
+//! (for lists of columns):
 //!
 //! ```text
 //!   x IN (1, 2) AND x IN (3, 4)    merged to false     null if x is null
@@ -99,7 +99,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// The column of `column = literal`, of which the engine makes a list under `OR`.
+/// The column of `column = literal`, which the engine turns into a list under `OR`.
 fn as_single(expression: &Expr) -> Option<&Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expression else { return None };
     match (uncast(left), uncast(right)) {

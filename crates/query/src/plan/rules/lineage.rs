@@ -54,8 +54,8 @@ pub fn origin<'a>(plan: &'a LogicalPlan, column: &Column) -> Option<Origin<'a>> 
     }
 }
 
-/// Finds the foreign key by which each row of `from` has exactly one partner in `to` with these columns equal. A row
-/// with a null in the key has no partner. Other columns may be equal besides those of the key.
+/// Finds a foreign key of `from` that references `to` and whose pairs of columns are all in `equal`. Each row of `from`
+/// then has exactly one partner in `to`, or none if a column of the key is null. `equal` may have more pairs.
 pub fn foreign_key_of(from: &TableScan, to: &TableScan, equal: &[(ColumnIndex, ColumnIndex)]) -> Option<ForeignKey> {
     let parent = with_table(to, |table| table.obeys_keys().then(|| table.stored().id))??;
     with_table(from, |table| {

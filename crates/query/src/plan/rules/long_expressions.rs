@@ -35,10 +35,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-/// Levels between two casts or names.
+/// Levels between two casts, and between two calls of `short_name`.
 const LEVELS_PER_CAST: usize = 32;
 
-/// Rule that adds the casts and names. It runs before all rules that need types.
+/// Rule that adds the casts and the calls of `short_name`. It runs before all rules that need types.
 #[derive(Debug, Default)]
 pub struct LongExpressions;
 
@@ -122,13 +122,13 @@ fn is_computation(expression: &Expr) -> bool {
 struct SubexpressionState {
     /// Levels down to the next cast.
     levels: usize,
-    /// Functions down to the next name.
+    /// Functions down to the next call of `short_name`.
     functions: usize,
     /// Whether the type depends on a parameter whose type is not known yet.
     has_untyped_parameter: bool,
 }
 
-/// Adds a cast or a name every few levels of an expression.
+/// Adds a cast or a call of `short_name` every few levels of an expression.
 fn with_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut visited: Vec<SubexpressionState> = Vec::new();
     let cast = expression.transform_up(|part| {
@@ -171,7 +171,7 @@ fn with_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 /// Function that returns its argument. Its name does not contain that of the argument.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ShortName {
-    /// Calls with equal arguments have equal names, others different ones.
+    /// A hash of the argument: calls with equal arguments have equal names, others different ones.
     schema_name: String,
     signature: Signature,
 }

@@ -1,14 +1,14 @@
 //! Merges nested calls of `coalesce` into one call.
 //!
 //! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice.
-//! If `x` is such a call too, its own first argument is then there four times, and so on: each level of nesting doubles
+//! If `x` is such a call too, its own first argument then occurs four times, and so on: each level of nesting doubles
 //! the expression. Therefore this rule merges nested calls:
 //!
 //! ```text
 //!   coalesce(coalesce(a, b), c)   ->   coalesce(a, b, c)
 //! ```
 //!
-//! Calls with other functions in between cannot be merged. If they would become too large, the rule refuses them.
+//! Calls with other functions in between cannot be merged. If the copies would make them too large, they are an error.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -21,9 +21,9 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::QueryError;
 
-/// Parts that an expression may have after the simplifier has copied arguments.
+/// Maximum number of parts (subexpressions) after the simplifier has copied arguments.
 const PARTS_MAX: u64 = 100_000;
-/// Factor by which copies may make a large expression larger.
+/// Factor by which copies may enlarge an expression even if it then exceeds [`PARTS_MAX`].
 const COPIES_MAX: u64 = 16;
 
 /// Rule that merges nested calls. It runs before types are coerced.
@@ -103,7 +103,7 @@ fn check_size(expression: &Expr) -> Result<()> {
     ))))
 }
 
-/// Number of parts of an expression, and of those after the simplifier has copied arguments.
+/// Number of parts of an expression before and after the simplifier copies arguments.
 fn count_parts(expression: &Expr) -> Result<(u64, u64)> {
     let copied = coalesce_arguments(expression).map_or(0, |arguments| arguments.len().saturating_sub(1));
     let (mut parts, mut with_copies, mut position) = (1_u64, 1_u64, 0);

@@ -1,9 +1,10 @@
 //! Plans `NOT IN (query)` as a plain anti-join if neither side has a null.
 //!
 //! If the query returns a null, no row is `NOT IN` it. A row whose left operand is null is `NOT IN` only an empty
-//! result. A null-aware join builds its hash table from all rows of the outer query, and returns them from one thread
-//! at the end. Columns are rarely declared `NOT NULL`, but the catalog counts their nulls. If there are none now, a
-//! plain anti-join returns the same rows and builds its table from the smaller side.
+//! result. Therefore the engine runs `NOT IN` as a null-aware join. It builds its hash table from all rows of the outer
+//! query, and returns them from one thread at the end. Columns are rarely declared `NOT NULL`, but the catalog counts
+//! their nulls. If there are none now, a plain anti-join returns the same rows and builds its table from the smaller
+//! side.
 //!
 //! This holds for the snapshot that the plan reads. Therefore it is a rule on physical plans, which are made for each
 //! execution.

@@ -1,9 +1,9 @@
 //! Comparisons with all rows of a subquery: `x > ALL (query)`, `x = ANY (query)`. The engine compares `x` with the
-//! column of the query by name, and takes `x` for that column if both have the same name.
+//! column of the query by name, and mistakes `x` for that column if both have the same name.
 //!
-//! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others follow from the number of rows, the number of values, and the
-//! least and the greatest value, which are computed once if the query is not correlated. The first condition that holds
-//! gives the result:
+//! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others are decided by aggregates of the query: the number of rows,
+//! the number of values, the least and the greatest value. These are computed once if the query is not correlated. The
+//! first condition that holds gives the result:
 //!
 //! ```text
 //!   x > ALL (query)    no rows: true            x > max is false: false    x or a value null: null    else true
@@ -26,9 +26,10 @@ use datafusion::optimizer::AnalyzerRule;
 use super::correlated::{is_predicate_for_engine, restart_names};
 use crate::expressions::{maximum, minimum};
 
-/// Name of the aggregates of a subquery.
+/// Column name of the aggregates that replace a comparison.
 const VALUE: &str = "taut value";
-/// Maximum number of these aggregates in a subquery. Each comparison copies its subquery several times.
+/// Maximum number of these aggregates in the subquery of another comparison. Each comparison copies its subquery
+/// several times.
 const NESTED_MAX: usize = 12;
 
 /// Rule that replaces comparisons with the rows of a subquery. It runs after type coercion.
@@ -84,8 +85,8 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     Ok(number)
 }
 
-/// Replaces a comparison by one with aggregates. A comparison that the engine joins, in a condition on rows with a
-/// correlated subquery, stays.
+/// Replaces a comparison by one with aggregates. A comparison in a filter stays if its subquery is correlated and the
+/// engine can join it.
 fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
     let outer_ref_columns = &subquery.outer_ref_columns;

@@ -1,7 +1,7 @@
 //! Multiplicity of rows in `EXCEPT ALL` and `INTERSECT ALL`.
 //!
-//! A row that is `m` times on the left and `n` times on the right is `m - n` times in `EXCEPT ALL`, and the smaller
-//! number of times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m`
+//! A row that occurs `m` times on the left and `n` times on the right occurs `max(m - n, 0)` times in `EXCEPT ALL`, and
+//! `min(m, n)` times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m`
 //! times. This rule numbers equal rows on each side, and joins on the numbers too:
 //!
 //! ```text

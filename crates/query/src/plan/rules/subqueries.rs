@@ -1,7 +1,7 @@
-//! Rewrites of subqueries that the engine does not support, or where it takes null for false.
+//! Rewrites of subqueries that the engine does not support, or for which it returns false instead of null.
 //!
 //! - The engine runs `x IN (query)` under `OR` and `NOT` as a join that marks the rows that have a partner. For a row
-//!   without one, SQL returns null if `x` is null or the query has a null, and `NOT` of it is then null as well.
+//!   without a partner, SQL returns null if `x` is null or the query has a null, and `NOT` of it is then null as well.
 //! - `EXISTS` and `IN` in value expressions become counts.
 //! - A scalar subquery without a row is null, even if its column is not nullable.
 
@@ -95,7 +95,7 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             // The engine's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => {
                 let is_negated = inner.negated != is_not;
-                // The engine's join takes null for false if the operand is a constant, maybe after simplification.
+                // The engine's join treats null as false if the operand is a constant or is simplified to one.
                 let is_correlated = !inner.subquery.outer_ref_columns.is_empty();
                 !is_correlated && (!is_negated || is_column(&inner.expr))
             }
@@ -107,7 +107,7 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-/// Rewrites a conjunct that is not itself a subquery join, or an operand of its `AND` and `OR`.
+/// Rewrites a conjunct that the engine does not join as a whole. Descends into the operands of `AND` and `OR`.
 fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
@@ -200,8 +200,8 @@ fn with_outer(plan: LogicalPlan, subquery: &Subquery, outer: &[Expr]) -> Subquer
     Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }
 }
 
-/// Names the column of an `IN` subquery, unless it is compared as a column with a column. Without a name of its own, it
-/// could be in the engine's join twice.
+/// Gives the column of an `IN` subquery a new name, unless a column of a table is compared with a column. Without the
+/// new name, both sides of the engine's join could have a column of the same name.
 fn named_column(condition: Expr) -> Result<Expr> {
     let named = condition.transform_up(|part| match part {
         Expr::InSubquery(mut part) if !is_column(&part.expr) || !selects_columns(&part.subquery.subquery) => {
@@ -215,7 +215,7 @@ fn named_column(condition: Expr) -> Result<Expr> {
     Ok(named.data)
 }
 
-/// Whether a query selects columns of tables.
+/// Whether a query selects only columns of tables.
 fn selects_columns(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -301,8 +301,8 @@ fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]
     Ok(Expr::ScalarSubquery(with_outer(counted, subquery, outer)).gt(lit(0_i64)))
 }
 
-/// Makes a scalar subquery null if it has no row. The engine derives its nullability from the column alone, also after
-/// simplification.
+/// Makes the column of a scalar subquery nullable, because the result is null if there is no row. The engine derives
+/// nullability from the column alone, also after simplification.
 fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
     if has_one_row(plan) || !subquery.outer_ref_columns.is_empty() {
@@ -315,7 +315,7 @@ fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: Arc::new(joined), ..subquery })))
 }
 
-/// Whether a plan always has a row.
+/// Whether a plan always has at least one row.
 fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_one_row(&projection.input),

@@ -369,7 +369,9 @@ fn numbered_rows(
 
 /// The part of a query that may return other rows when it is run again.
 fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
+    /// Window functions that return the same for peers, so that the order of equal rows has no effect.
     const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
+    /// Aggregates whose results depend on the order of rows.
     const BY_ORDER: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
     if calls_volatile(plan)? {
         return Ok(Some("volatile functions, such as random()"));
@@ -415,7 +417,7 @@ fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
-            // `single_row`, the check of a joined subquery, is declared volatile, but always returns the same.
+            // `single_row`, the check of a joined subquery, is declared volatile, but its results are repeatable.
             found |= expression.exists(|part| match part {
                 Expr::ScalarFunction(call) => {
                     Ok(call.func.signature().volatility == Volatility::Volatile && !is_single_row(&call.func))
@@ -433,7 +435,7 @@ fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     match plan {
         LogicalPlan::Join(join) => {
-            // An outer join adds nulls to the other side.
+            // An outer join adds rows of nulls to the columns of its other sides.
             let sides: &[_] = match join.join_type {
                 JoinType::Inner => &[&join.left, &join.right],
                 JoinType::Left => &[&join.left],
@@ -512,7 +514,7 @@ thread_local! {
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Starts the numbers of [`unique`] for another statement.
+/// Restarts the numbers of [`unique`] at 1 for another statement.
 pub fn restart_names() {
     LAST.set(0);
 }

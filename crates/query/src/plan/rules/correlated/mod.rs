@@ -1,5 +1,5 @@
 //! Correlated scalar subqueries and lateral joins that the engine cannot decorrelate: those that compare outer columns
-//! by something else than equality, have no aggregate, or have a limit.
+//! other than by equality, have no aggregate, or have a limit.
 //!
 //! The subquery is computed once for all distinct values of its outer columns, its domain, and joined (Neumann and
 //! Kemper, "Unnesting Arbitrary Queries", BTW 2015, section 3):
@@ -235,7 +235,7 @@ fn join_value(source: &LogicalPlan, input: LogicalPlan, subquery: &Subquery) -> 
         return not_impl_err!("a correlated subquery without a column is not supported");
     };
     let rows = columns_of_value.next().filter(|_| !has_at_most_one_row(&subquery.subquery));
-    // The value and the keys alone, so that no other column has a name of the input.
+    // Selects only the value and the keys: another column could have the name of a column of the input.
     let alias = unique("taut value");
     let names: Vec<String> = unnested.keys.iter().map(|_| unique("taut key")).collect();
     let columns = as_expressions(&unnested.keys).zip(&names).map(|(key, name)| key.alias(name));

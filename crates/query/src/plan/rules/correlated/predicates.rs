@@ -59,7 +59,7 @@ pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     Ok(Some(Subquery { outer_ref_columns: plan.all_out_ref_exprs(), subquery: Arc::new(plan), spans: Spans::new() }))
 }
 
-/// The part of a plan below its outer columns, and all conditions above that part, in terms of its columns.
+/// The part of a plan below all uses of outer columns, and all conditions above that part, in terms of its columns.
 fn flatten(plan: &LogicalPlan, mut conditions: Vec<Expr>) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
     if !uses_outer(plan)? {
         return Ok(Some((plan.clone(), conditions)));
