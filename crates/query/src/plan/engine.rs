@@ -45,7 +45,7 @@ impl ConfigExtension for TautOptions {
 /// other threads are idle during the build, but the rows of the larger side need not be repartitioned. The more threads
 /// there are, the more idle time that costs, so the limit is lower.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
-/// Rows up to which one thread builds it, divided by the number of threads like [`SHARED_BUILD_BYTES`].
+/// Rows up to which one thread builds the hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
 /// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows,
@@ -140,8 +140,8 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
-/// and long expressions, and types of operands. After it: comparisons with subqueries, subqueries, conditions in sorts
-/// and windows, checked arithmetic, and guards.
+/// `coalesce`, long expressions, and types of operands. After it: comparisons with subqueries, subqueries, conditions
+/// in sorts and windows, checked arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));

@@ -191,6 +191,7 @@ struct TextFile {
     csv: CsvFormat,
     options: ReadOptions,
     header: bool,
+    /// Whether `schema` was given, not inferred from this file. In JSON, a key that is not a column is then an error.
     is_strict: bool,
     schema: SchemaRef,
 }
@@ -247,7 +248,7 @@ impl PartitionStream for TextFile {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Batches that are read ahead of the encoder.
+        /// Maximum number of batches that are read ahead of the encoder.
         const READ_AHEAD: usize = 4;
         let batch_rows = context.session_config().batch_size();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);

@@ -1,5 +1,5 @@
-//! Plans of `INSERT` that the engine's planner does not make as PostgreSQL does: of fewer values than the table has
-//! columns, and of queries that list values.
+//! Forms of `INSERT` that the engine plans differently from PostgreSQL: with fewer values than the table has columns,
+//! and with queries that contain `VALUES`.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -26,10 +26,10 @@ use super::statement_to_plan;
 use crate::error::QueryError;
 
 /// Adds the list of columns to an `INSERT` that has fewer values than its table has columns: as in PostgreSQL, it fills
-/// the first columns. `None` for all other statements, which the planner takes as they are.
+/// the first columns. `None` for all other statements, which are planned unchanged.
 ///
 /// # Errors
-/// If the statement has another number of values than columns to fill, or its rows differ in length.
+/// If the statement has more values than columns to fill, or fewer than it names, or its rows differ in length.
 pub async fn with_first_columns(
     state: &SessionState,
     statement: &EngineStatement,
@@ -56,8 +56,8 @@ pub async fn with_first_columns(
     Ok(Some(completed))
 }
 
-/// Whether a statement is an `INSERT` of a query that lists values somewhere inside, and not only of listed values, or
-/// an `EXPLAIN` or `PREPARE` of one.
+/// Whether a statement is an `INSERT` of a query with a `VALUES` list somewhere inside, or an `EXPLAIN` or `PREPARE` of
+/// one. An `INSERT ... VALUES` does not count.
 pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     struct ListFinder;
     impl Visitor for ListFinder {
@@ -83,9 +83,10 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     !matches!(source.body.as_ref(), SetExpr::Values(_)) && source.visit(&mut ListFinder).is_break()
 }
 
-/// Plans an `INSERT` of a query that lists values somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES (1.5))
-/// AS x(v)`. The engine's planner takes every list of values in an `INSERT` for rows of the table, and casts them to
-/// its columns before they are used. `None` if a column does not exist.
+/// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES
+/// (1.5)) AS x(v)`. The engine's planner treats every list of values in an `INSERT` as rows of the table, and casts
+/// them to its columns before they are used. `None` if the table or a named column does not exist, or if a column is
+/// named twice.
 ///
 /// # Errors
 /// If the query cannot be planned, or has another number of columns than the statement fills.
@@ -153,7 +154,7 @@ fn with_query(plan: LogicalPlan, query: LogicalPlan) -> LogicalPlan {
     }
 }
 
-/// Whether a query without its subqueries lists values.
+/// Whether a query is a `VALUES` list, or a set operation with one. Subqueries do not count.
 fn lists(body: &SetExpr) -> bool {
     match body {
         SetExpr::Values(_) => true,
@@ -177,7 +178,7 @@ fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
     }
 }
 
-/// The `INSERT` of a statement, also of `EXPLAIN` and `PREPARE`.
+/// The `INSERT` that a statement is, or that its `EXPLAIN` or `PREPARE` contains.
 fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
     fn inside(ast: &mut Ast) -> Option<&mut Ast> {
         match ast {

@@ -20,7 +20,7 @@ use datafusion::sql::parser::Statement;
 /// Maximum number of aliases that are replaced in a statement.
 const ALIASES_MAX: usize = 64;
 
-/// Plans a statement. A name is a column of a table first, and an alias only where no such column exists.
+/// Plans a statement. A name means a column of a table, or an alias of the select list if no such column exists.
 ///
 /// # Errors
 /// Those of the engine's planner.

@@ -108,7 +108,7 @@ impl TableProvider for TautTable {
         let defaults = || {
             let columns = self.stored.constraints.defaults.iter().filter_map(|(column, sql)| {
                 let column = self.stored.schema.column(*column);
-                // The default was planned when it was declared.
+                // The default was planned when it was declared, so it is valid.
                 Some((column.name.clone(), default_expression(sql, column.logical_type).ok()?))
             });
             columns.collect()
