@@ -86,7 +86,7 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         let allowed = format!("the column is {}", logical_type.sql_name());
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
-    // A plain cast may be folded as soon as a plan contains the default, and would cut the fraction.
+    // A plain cast would silently drop the fraction of a number, even during planning, where constants are computed.
     with_checked_arithmetic(cast(expression, arrow), &no_columns).map_err(QueryError::from)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CREATE TABLE, ALTER TABLE ── declare ──> Constraints in the catalog
-//! rows of a statement ── checks: NOT NULL, CHECK, batch by batch ──> the table
+//! rows of a statement ── write/coerce: NOT NULL ── checks: CHECK ──> the table          batch by batch
 //! end of the statement ── session/keys: keys and foreign keys of the written rows
 //! ```
 

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_the_planner_are_known() {
+    fn messages_of_the_planner_become_those_of_postgresql() {
         for (message, sqlstate, expected) in [
             ("table 'taut.public.t' not found", "42P01", "relation \"t\" does not exist"),
             ("table function 'f' not found", "42883", "function f does not exist"),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn casts_name_types_of_sql() {
+    fn errors_of_casts_name_sql_types() {
         for (message, sqlstate, expected) in [
             ("Cannot cast string 'x' to value of Int32 type", "22P02", "invalid input syntax for type integer: \"x\""),
             (
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_exist_are_named_with_those_that_do() {
+    fn the_error_about_a_missing_column_lists_or_suggests_existing_ones() {
         let valid = vec![Column::new(Some("t"), "a"), Column::new(Some("t"), "Price")];
         let missing =
             |field| Box::new(SchemaError::FieldNotFound { field: Box::new(field), valid_fields: valid.clone() });

@@ -34,7 +34,7 @@ pub enum QueryError {
         /// Name of the table of a column or constraint.
         relation: Option<String>,
     },
-    /// A NOT NULL column that is missing from the rows to be loaded.
+    /// A NOT NULL column without a default that is missing from the columns of the rows to be loaded.
     #[error("column {column:?} does not exist in {source_name}")]
     NotInSource {
         /// Name of the column.
@@ -63,9 +63,9 @@ pub enum QueryError {
     Dependents {
         /// What the statement would do: drop or rename.
         verb: &'static str,
-        /// What it would be done to, such as `table "t"`. `None` for several objects.
+        /// The object that would be dropped or renamed, such as `table "t"`. `None` for several objects.
         object: Option<String>,
-        /// The views and foreign keys.
+        /// The dependent views and foreign keys.
         dependencies: Vec<Dependency>,
         /// What the user can do, as a sentence.
         hint: &'static str,
@@ -158,7 +158,7 @@ pub enum QueryError {
         /// Verb of the statement.
         verb: &'static str,
     },
-    /// An `ON CONFLICT` without a matching key.
+    /// An `ON CONFLICT` whose columns or constraint are no key of the table.
     #[error("there is no unique or exclusion constraint matching the ON CONFLICT specification")]
     Conflict {
         /// Keys of the table, as a sentence.

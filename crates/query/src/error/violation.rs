@@ -12,7 +12,7 @@ pub enum Violation {
         /// Name of the column.
         column: String,
     },
-    /// A column that must be NOT NULL but holds nulls.
+    /// A column that is to become NOT NULL, for example as part of a new primary key, but holds nulls.
     #[error("column {column:?} of relation {table:?} contains null values")]
     Nulls {
         /// Name of the table.
