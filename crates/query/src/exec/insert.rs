@@ -512,7 +512,8 @@ async fn write_blocks(
             let parts = write_streams(writer, &target.partitions(), watched).await?;
             return Ok(WrittenBlocks { blocks: ends.concatenate(parts)?, is_sorted: false, old_ids });
         }
-        // Before planning, the input could run twice. The planner may have added an operator that can run only once.
+        // `Checked` was chosen because the input could run twice. Since then the optimizer may have added an operator
+        // that cannot.
         InputOrder::Checked(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };

@@ -65,7 +65,7 @@ pub struct RemovedRows {
 }
 
 impl RemovedRows {
-    /// Adds rows that are all replaced, or all deleted. Returns which of them are new to the set.
+    /// Adds rows that are all replaced, or all deleted. Returns which of them were in neither set before.
     fn add(&mut self, kind: MutationKind, rows: &[u64]) -> BooleanBuffer {
         let Self { replaced, deleted } = self;
         let (target, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
@@ -216,7 +216,7 @@ impl ChangeSplitter {
         self.output(batch, is_written.finish())
     }
 
-    /// Output columns of the rows of a batch that are written.
+    /// Returns the output columns of the rows that `is_written` selects; of rows with equal keys, only the first.
     fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
         let indexes = output_columns(&self.outputs, self.returns_actions);
         let columns: Vec<ArrayRef> = indexes.into_iter().map(|index| Arc::clone(batch.column(index))).collect();

@@ -3,7 +3,7 @@
 //! ```text
 //! a name is looked up     all rows of the table count as read, until the plan is complete
 //! a scan is planned       the number of planned scans of the table grows by one
-//! the plan is complete    if it has all planned scans: only rows that pass their predicates count as read
+//! the plan is complete    if it still has every planned scan, only rows that pass the scans' predicates count as read
 //! ```
 //!
 //! A caller that plans without [`create_physical_plan`] keeps whole tables in the read set.
@@ -39,7 +39,7 @@ struct PlannedScans {
     lookups: usize,
     /// Number of scans that were planned.
     scans: usize,
-    /// Whether the statement inserts into the table. It then needs no scan of the table.
+    /// Whether the statement inserts into the table. If so, the lookup of its name without a scan reads no rows.
     is_target: bool,
 }
 
@@ -50,7 +50,7 @@ impl StatementReads {
         transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
-    /// Records the lookup of a table by name. Until more is known, all its rows count as read.
+    /// Records the lookup of a table by name. Until [`Self::narrow`] is called, all its rows count as read.
     pub fn record_lookup(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
             transaction.record_table_read(table);

@@ -316,6 +316,7 @@ mod tests {
 
     #[test]
     fn no_key_is_lost_when_the_set_is_full_or_memory_is_short() {
+        // Each key is in two neighbouring rows.
         let distinct_keys = 3 * KEYS_MAX as i64;
         let batches = |from: i64| {
             let batch = |start: i64| Arc::new(Int64Array::from_iter_values((start..start + 8_192).map(|k| k / 2))) as _;
@@ -323,6 +324,7 @@ mod tests {
         };
         for pool in [unbounded(), Arc::new(GreedyMemoryPool::new(1_000)) as _] {
             let mut found: Vec<_> = integers(&distinct(batches(0), pool)).into_iter().flatten().collect();
+            // At least half of the duplicates are dropped.
             assert!(found.len() <= distinct_keys as usize * 3 / 2, "{}", found.len());
             found.dedup();
             assert_eq!(found, (0..distinct_keys).collect::<Vec<_>>());

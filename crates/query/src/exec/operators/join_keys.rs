@@ -102,7 +102,7 @@ impl KeySet {
         let (values, words, base) = (values.as_primitive::<T>().values(), self.words.as_slice(), self.base);
         BooleanBuffer::collect_bool(values.len(), |row| {
             let value: i64 = values[row].into();
-            // Beyond either end of the set, the difference is beyond the last bit.
+            // The difference wraps below the first key. So it is beyond the last bit on either side of the set.
             let bit = value.wrapping_sub(base) as u64;
             words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
         })
@@ -331,6 +331,7 @@ mod tests {
         let expected: BTreeSet<i64> = keys.iter().flatten().copied().collect();
         let asked: Vec<i64> = (-300..700).chain([i64::MIN, i64::MAX]).collect();
         assert_eq!(contains_each(&set, &asked), asked.iter().map(|value| expected.contains(value)).collect::<Vec<_>>());
+        // There are 510 integers from -70 to 439.
         assert!((set.density() - expected.len() as f64 / 510.0).abs() < 1e-9, "{}", set.density());
     }
 

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_of_a_large_batch_do_not_hold_it() {
+    fn few_rows_of_a_large_batch_do_not_hold_its_memory() {
         let all = StringViewArray::from_iter_values((0..50_000).map(long_text));
         let few = batch(Arc::new(all.slice(7, 1)));
         let compacted = compact(few).unwrap();
