@@ -39,7 +39,7 @@ enum NodeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     kind: NodeKind,
-    /// Range of results that equal those of the engine. Beyond it, the engine's type or 64 bits overflow.
+    /// Results in this range equal those of the engine. Beyond it, a result overflows 64 bits or the engine's type.
     limit: Bounds,
 }
 

@@ -35,7 +35,7 @@ pub struct TautAggregateExec {
     properties: Arc<PlanProperties>,
     /// Remaining segments, shared by all partitions.
     queue: OnceLock<Arc<WorkQueue>>,
-    /// The replaced aggregation over the rows of the table's pages.
+    /// The replaced aggregation over the rows of the table's delta pages.
     page_aggregate: OnceLock<Arc<dyn ExecutionPlan>>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -100,8 +100,7 @@ impl TautAggregateExec {
         if let Some(known) = self.page_aggregate.get() {
             return Ok(Some(Arc::clone(known)));
         }
-        // The scan below may have received more conditions since this operator was built, so the scan of the pages
-        // has the conditions that it has now.
+        // The scan below may have received more conditions since this operator was built. `source` has all of them.
         let scan = DataSourceExec::from_data_source(source.pages_only());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
         let page_aggregate = replaced.transform_up(|node| {

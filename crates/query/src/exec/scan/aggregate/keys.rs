@@ -3,13 +3,14 @@
 //! ```text
 //! l_returnflag   codes 0..3    ┐
 //! l_linestatus   codes 0..2    ┘ index = returnflag * 2 + linestatus, 0..6
-//!                                  table of the segment: index -> group of the partition, or none yet
+//!                                  array of the segment: index -> group of the partition, or none yet
 //! ```
 //!
-//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small index. When an
-//! index first occurs, the values of its group are looked up in the hash table of the partition. This happens once per
-//! segment and group. If all keys are numbers in small ranges in the whole table, segments share one table of indexes,
-//! and it happens once per group. In other segments each row is looked up.
+//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small number, called
+//! index here. An array maps each index to a group. When an index first occurs, the values of its group are looked up
+//! in the hash table of the partition. This happens once per segment and group. If all keys are numbers that are in
+//! small ranges in all segments, the segments share one array, and it happens once per group. In other segments each
+//! row is looked up.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -22,12 +23,12 @@ use taut_types::ColumnIndex;
 
 use super::sums::Groups;
 
-/// Maximum indexes of a segment. With more, rows are looked up by hash, because the table of indexes is rebuilt for
-/// each segment.
+/// Maximum number of indexes of a segment. With more, rows are looked up by hash, because the array of a segment is
+/// built anew for each.
 const SEGMENT_INDEXES_MAX: usize = 1 << 17;
-/// Maximum indexes of the whole table, four bytes each.
+/// Maximum number of indexes of the array that segments share, with four bytes each.
 pub const TABLE_INDEXES_MAX: usize = 1 << 21;
-/// Entry of an index without a group.
+/// Entry of an index that has no group yet.
 const NO_GROUP: u32 = u32::MAX;
 /// Minimum average rows of a run. Shorter runs are read as rows.
 const RUN_ROWS_MIN: usize = 8;
@@ -53,7 +54,9 @@ impl From<datafusion::common::DataFusionError> for AggregateError {
 /// Conversion of a key column to a number below `count`. The last number stands for null, if there are nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyMapping {
+    /// The code of the value.
     Codes { count: usize },
+    /// The distance of the number from `low`.
     Distance { low: i64, count: usize },
 }
 
@@ -77,7 +80,7 @@ impl KeyMapping {
 pub enum SegmentKeys {
     /// There are no keys, and one group.
     None,
-    /// By an index into the table of the segment or of the whole table.
+    /// By an index into the array of the segment, or into the one that segments share.
     Indexed { mappings: Vec<KeyMapping>, uses_table_index: bool },
     /// By their values.
     Hashed,
@@ -107,16 +110,16 @@ impl BatchGroups {
 pub struct PartitionGroups {
     columns: Vec<ColumnIndex>,
     values: Box<dyn GroupValues>,
-    /// Group of each index, for the segment.
+    /// Group of each index in the current segment.
     segment_groups: Vec<u32>,
-    /// Group of each index, for the whole table. Empty without `table_mappings`.
+    /// Group of each index in all segments. Empty without `table_mappings`.
     table_groups: Vec<u32>,
     table_mappings: Option<Vec<KeyMapping>>,
     scratch: Vec<usize>,
 }
 
 impl PartitionGroups {
-    /// Starts without groups. `table_mappings` are the conversions of the keys for the whole table, if there are any.
+    /// Starts without groups. `table_mappings` are the conversions of the keys that segments share, if there are any.
     /// Rows of a segment whose numbers are outside of these ranges are looked up by hash.
     pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, table_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
@@ -192,7 +195,7 @@ impl PartitionGroups {
         Ok(SegmentKeys::Indexed { mappings, uses_table_index: false })
     }
 
-    /// Whether all keys are stored in few runs.
+    /// Whether all keys are stored in runs, with few enough codes that the runs can be long.
     fn has_key_runs(&self, reader: &mut SegmentReader<'_>) -> Result<bool, AggregateError> {
         let all = Selection::All(reader.rows());
         let mut indexes = 1_usize;

@@ -27,7 +27,7 @@ pub struct AggregatePlan {
     pub keys: Vec<ColumnIndex>,
     /// Schema of the grouping keys, as the engine groups them.
     pub key_schema: SchemaRef,
-    /// Distinct arguments of the functions.
+    /// Distinct arguments and `FILTER` conditions of the functions.
     pub inputs: Vec<Input>,
     /// Arguments that are integer or decimal arithmetic.
     pub arithmetic: Arithmetic,

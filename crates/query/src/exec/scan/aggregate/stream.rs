@@ -110,8 +110,8 @@ impl GroupTable {
     }
 }
 
-/// Conversion of keys to indexes for the whole table. Returns `None` unless all keys are numbers in small ranges, and
-/// there are enough rows for these ranges.
+/// Conversion of keys to indexes that all segments share. Returns `None` unless all keys are numbers in small ranges,
+/// and the table has enough rows for these ranges.
 fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMapping>> {
     let (mut mappings, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
@@ -125,7 +125,7 @@ fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMa
         indexes = indexes.saturating_mul(mapping.count());
         mappings.push(mapping);
     }
-    // A table of indexes does not pay off for few rows.
+    // An array with an entry for each index does not pay off for few rows.
     let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
     (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !mappings.is_empty()).then_some(mappings)
 }

@@ -2,7 +2,8 @@
 //!
 //! A sum of 64-bit numbers stays in 64 bits as long as the bounds of the added numbers prove that it fits. Before it
 //! might overflow, it moves into 128 bits. Neighbouring rows are often in the same group, and a processor stalls when
-//! it reads a sum that it has just written. Therefore rows are added to four tables in rotation.
+//! it reads a sum that it has just written. Therefore four arrays, the lanes, each hold a part of the sum of each
+//! group, and rows are added to them in rotation.
 
 /// Group of each row of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +44,8 @@ impl Groups<'_> {
 }
 
 const LANES: usize = 4;
-/// Maximum groups for four tables. With more, neighbouring rows are seldom of one group, and four tables would miss the
-/// cache.
+/// Maximum groups for four lanes. With more groups there is one lane: neighbouring rows are seldom of one group, and
+/// four lanes would not fit in the cache.
 const LANED_GROUPS_MAX: usize = 4096;
 
 /// Wrapping 64-bit sum of each group.
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_may_grow_beyond_the_lanes() {
+    fn counts_are_kept_when_growing_groups_leave_one_lane() {
         let mut counts = Lanes::default();
         counts.resize(3);
         counts.count_rows(&[0, 1, 2, 1, 1]);
