@@ -35,8 +35,8 @@ impl TimeSlice {
     /// Time slice if other operators wait to run, such as the other side of a join.
     pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
     /// Time slice of a plan that only returns the rows of a scan. The partitions of such a plan do not wait for each
-    /// other. Yielding has a cost: the runtime wakes an idle worker for the rest of this partition. The worker takes a
-    /// processor from others and finds nothing to do.
+    /// other. Yielding has a cost: the runtime wakes an idle worker, which could continue this partition. Mostly it
+    /// finds nothing to do, and has only taken a processor from others.
     pub const SCAN_ONLY: Self = Self(Duration::from_millis(2));
 }
 

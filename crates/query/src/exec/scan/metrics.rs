@@ -35,6 +35,7 @@ pub struct ScanMetrics {
     partitions: Option<Arc<PartitionCounts>>,
     disk_bytes: Count,
     cache_bytes: Count,
+    /// Bytes read from disk and from the cache until the last call of [`Self::publish`].
     read_before: (u64, u64),
 }
 

@@ -31,8 +31,8 @@ pub(super) struct SegmentAddress {
 }
 
 /// Remaining morsels, in order. Partitions of a scan that share a queue take from it until it is empty, so that none is
-/// idle while another has much work. A partition takes several segments only to check their indexes together. Those
-/// that it then holds are little work, because few of their rows match.
+/// idle while another has much work. A partition takes several segments only to check their indexes together. The
+/// segments that remain after the check are little work, because few of their rows match.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -92,7 +92,7 @@ impl WorkQueue {
     }
 }
 
-/// Number of segments for which indexes are first checked together.
+/// Number of segments whose indexes a partition checks together at first.
 const PROBE_BATCH_INITIAL: usize = 2;
 
 /// Morsels that one partition of a scan takes from a queue.
@@ -104,7 +104,7 @@ pub(super) struct Morsels {
     remaining: VecDeque<SegmentAddress>,
     /// Whether the segment that was taken last comes from `remaining`, so that its indexes have been checked.
     is_probed: bool,
-    /// Number of segments for which indexes are checked together. It is small at first, because other partitions cannot
+    /// Number of segments whose indexes are checked together. It is small at first, because other partitions cannot
     /// take these segments, and grows as long as most are ruled out.
     batch_size: usize,
 }

@@ -1,9 +1,9 @@
 //! Output batches of a scan: rows of several segments are combined if a segment has few.
 //!
 //! Passing on a batch, often to another thread and then to another library, costs more than decoding some thousand
-//! numbers. If all columns are numbers in column groups of one column, rows are decoded to the end of the current
-//! batch, up to the maximum rows of a batch. Other rows are copied together as long as that is cheaper than separate
-//! batches.
+//! numbers. If all columns are numbers in column groups of one column, the rows of a segment are decoded into the
+//! current batch, behind those of earlier segments, until it has the maximum number of rows. Other rows are copied
+//! together as long as that is cheaper than separate batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -296,8 +296,8 @@ impl DataSource for ScanSource {
             source.filters.push(mapped);
         }
         // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort between
-        // the scan and a join would apply the filter of the join itself, and compare floating point bit by bit. Scans
-        // do not do this: see `predicate.rs`.
+        // the scan and a join would evaluate the join's filter, and compare floating point bit by bit. Scans do not
+        // compare in this way: see `predicate.rs`.
         let pushed = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));
         if pushed.into_iter().any(|(filter, _)| !is_dynamic(filter)) {
             const FILTER_SELECTIVITY: f64 = 0.2;
@@ -338,7 +338,7 @@ impl DataSource for ScanSource {
     }
 }
 
-/// Whether an expression contains a filter that its producer still fills or tightens.
+/// Whether an expression contains a dynamic filter, which a join, sort or aggregation fills while the query runs.
 fn is_dynamic(expression: &Arc<dyn PhysicalExpr>) -> bool {
     expression.exists(|node| Ok(node.downcast_ref::<DynamicFilterPhysicalExpr>().is_some())).unwrap_or(true)
 }

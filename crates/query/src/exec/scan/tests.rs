@@ -221,7 +221,7 @@ async fn row_ids_address_their_rows() {
 
 /// Numbers in columnar blocks are appended, those in row layouts and pages are copied. Text is always copied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_of_segments_are_joined_in_order() {
+async fn rows_of_several_segments_share_batches_in_order() {
     const BLOCK: i64 = 140_000;
     let store = Arc::new(Store::in_memory().unwrap());
     let blocks: Vec<RecordBatch> = (0..5).map(|block| rows(block * BLOCK..(block + 1) * BLOCK)).collect();

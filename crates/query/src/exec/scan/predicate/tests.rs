@@ -234,6 +234,7 @@ fn hints_on_floating_point_are_column_predicates_alone() {
         let fields: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(vec![0.0])), Arc::new(Int32Array::from(vec![7]))];
         structs_in(vec![col("f"), col("i")], fields, None, false)
     };
+    // -1 and 0 are the datums of -0.0 and 0.0.
     let zeros = ColumnPredicate::new(ColumnIndex(4), DatumPredicate::OneOf(Arc::from([-1, 0])));
     let seven = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([7])));
     let written = translate(list());
