@@ -19,8 +19,8 @@ pub struct MoverOptions {
     /// Number of deleted rows of a table at which blocks above `deleted_percent` are rewritten even while the table is
     /// in use.
     pub deleted_rows: u64,
-    /// Minimum number of sort runs, or of small neighbouring blocks of an unsorted table, that are merged. None of them
-    /// may be larger than the sum of their sizes, divided by half this number.
+    /// Minimum number of inputs of a merge: sort runs, or small neighbouring blocks of an unsorted table. The result of
+    /// the merge must be at least `merge_inputs / 2` times as large as the largest input.
     pub merge_inputs: usize,
     /// Maximum plain bytes that one compaction rewrites, if it can be divided.
     pub compaction_bytes: u64,

@@ -78,8 +78,9 @@ pub(crate) fn next_compaction(
     }
 }
 
-/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if they
-/// are in one already, or if the table is unsorted.
+/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if the
+/// blocks are already as a load leaves them: in such sort runs, full except the last one, and without deleted rows.
+/// Also returns `None` if the table is unsorted.
 pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|index| table.partition_of(index)).collect();
     // In each partition, a load ends with a block that may not be full.
@@ -170,8 +171,8 @@ impl MergeInput {
 }
 
 /// Number of inputs, from the first on, that are worth merging: the largest number within the limits of a compaction.
-/// There must be enough inputs, and the result must be at least `merge_inputs / 2` times as large as each input. A row
-/// then takes part in few merges.
+/// There must be at least `merge_inputs` of them, and the result must be at least `merge_inputs / 2` times as large as
+/// each input. A row then takes part in few merges.
 fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn many_of_similar_sizes_are_merged() {
+    fn at_least_eight_inputs_of_similar_sizes_are_merged() {
         assert_eq!(count(&[10; 7]), None);
         assert_eq!(count(&[10; 8]), Some(8));
         assert_eq!(count(&[10; 20]), Some(20));
-        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 100]), None, "one is large");
-        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 1, 100]), Some(8), "and is left");
-        assert_eq!(count(&[120; 20]), Some(8), "as many as a compaction may hold");
-        assert_eq!(count(&[200; 20]), None);
+        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 100]), None, "the large input makes up most of the result");
+        assert_eq!(count(&[1, 1, 1, 1, 1, 1, 1, 1, 100]), Some(8), "the large input is left out");
+        assert_eq!(count(&[120; 20]), Some(8), "a ninth would exceed the limit of 1,000");
+        assert_eq!(count(&[200; 20]), None, "only five are within the limit");
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
         let all: u64 = runs.iter().map(|run| run.bytes).sum();
         assert!(most <= 40, "{most} runs");
         // A merge makes each of its inputs part of a run that is at least 4 times as large. The base-4 logarithm of
-        // the number of loads is 7.1.
+        // the number of loads is 7.1, so a row takes part in at most about 8 merges.
         assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
     }
 }

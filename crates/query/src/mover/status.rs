@@ -9,6 +9,7 @@ use super::policy::CompactionKind;
 
 /// Delay after a first failure. Doubles with each further failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Maximum delay after a failure that is an error.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Maximum delay after a failure because of concurrent changes of the same rows.
 const RETRY_MAX_AFTER_CONFLICT: Duration = Duration::from_secs(1);

@@ -76,7 +76,7 @@ async fn step(shared: &MoverState, worker: &Worker<'_>, idle_tracker: &mut IdleT
     shared.status.lock().retain_tables(&snapshot);
     idle_tracker.observe(&snapshot, shared.options.idle);
     if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
-        // `taut.mover` shows its error.
+        // `checkpoint` records its errors, for `taut.mover`.
         let _ = shared.checkpoint(worker.store);
         return true;
     }
