@@ -31,7 +31,8 @@ const MERGE_OF_SORT: &str = "ExternalSorterMerge";
 /// A sort that spills merges its batches and collects the merged rows. The batches move from the sort to its merge, so
 /// they no longer count against the share of the sort. Operators that can spill therefore stop growing beyond
 /// [`SPILLING_BYTES_MIN`] when they and the merges of sorts hold [`SORTS_AND_MERGES_SHARE`] of what the other operators
-/// leave. Without it, the sort of one thread could take memory that the merge of another thread is about to need.
+/// leave. Without this limit, the sort of one thread could take memory that the merge of another thread is about to
+/// need.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -183,8 +184,8 @@ mod tests {
         assert_eq!(pool.reserved(), 64 << 10);
     }
 
-    /// 64 KiB: a sort has moved its 24 KiB to its merge, so another sort may take what is left of 13 sixteenths, and
-    /// never less than its part of the eighth that merges leave.
+    /// Of 64 KiB, two sorts and a merge may hold 13 sixteenths together: 52 KiB. Beyond that, a sort gets only its half
+    /// of the eighth that merges leave: 4 KiB.
     #[test]
     fn sorts_leave_memory_to_merges_of_other_sorts() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(64 << 10));
@@ -194,9 +195,11 @@ mod tests {
         });
         merge.try_grow(24 << 10).unwrap();
         sorts[0].try_grow(18 << 10).unwrap();
+        // 10 KiB are left of the 52 KiB.
         sorts[1].try_grow(11 << 10).unwrap_err();
         sorts[1].try_grow(10 << 10).unwrap();
         sorts[1].free();
+        // The merge and the first sort now hold 58 KiB.
         merge.try_grow(16 << 10).unwrap();
         sorts[1].try_grow(5 << 10).unwrap_err();
         sorts[1].try_grow(4 << 10).unwrap();
@@ -204,6 +207,7 @@ mod tests {
         let other = MemoryConsumer::new("HashJoinInput[0]").register(&pool);
         merge.free();
         sorts[0].free();
+        // The sorts share equally the 32 KiB that a join leaves.
         other.try_grow(32 << 10).unwrap();
         sorts[0].try_grow(17 << 10).unwrap_err();
         sorts[0].try_grow(16 << 10).unwrap();

@@ -132,7 +132,7 @@ mod tests {
                 let worker = workers.parked.lock()[0];
                 sched_setaffinity(Some(worker), &set_of(of_worker)).unwrap();
                 check(&workers, &ran_on);
-                assert_eq!(sched_getaffinity(Some(worker)).unwrap(), set_of(of_worker), "what it could use before");
+                assert_eq!(sched_getaffinity(Some(worker)).unwrap(), set_of(of_worker), "the affinity is restored");
             });
             let tested = tested.join();
             is_over.store(true, Ordering::SeqCst);
