@@ -412,7 +412,7 @@ impl QuerySession {
     /// State in which the query of a `RETURNING` is planned and run.
     fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
-        // The actions of foreign keys run only at the end of the statement.
+        // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;
         catalog.relations.push((WRITTEN, Arc::new(written)));
         catalog.state(self.context.state())

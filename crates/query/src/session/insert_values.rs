@@ -178,7 +178,7 @@ impl InsertTarget {
             _ => None,
         };
         let indexes: Vec<usize> = match named {
-            // Fewer values than columns are for the first columns.
+            // If a row has fewer values than the table has columns, they are for the first columns.
             [] => (0..rows.first()?.content.len().min(table.schema.len())).collect(),
             named => named.iter().map(index).collect::<Option<_>>()?,
         };
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_stored_as_the_nearest_of_their_column() {
+    fn literals_become_the_nearest_number_of_a_floating_point_column() {
         let decimal = |unscaled, scale| Value::Decimal { unscaled, precision: 38, scale };
         let double = |number| Some(ScalarValue::Float64(Some(number)));
         assert_eq!(convert_value(&decimal(15, 1), &DataType::Float64), double(1.5));

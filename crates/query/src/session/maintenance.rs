@@ -14,7 +14,7 @@ use crate::write::rewrite::finish_rewrite;
 
 /// Maximum number of attempts to run a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 100;
-/// Pause before the second attempt. Each later pause is longer than the one before by this.
+/// Pause before the second attempt. Before each further attempt it grows by the same time.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
 /// changes may add more.
