@@ -27,8 +27,8 @@ use crate::runtime::progress::ProgressCounter;
 use crate::write::changes::Changes;
 use crate::write::live::{live_rows, old_rows};
 
-/// Minimum plain bytes of old blocks in a step: the maximum of a block of automatic size, which only a block with wide
-/// rows reaches.
+/// Minimum plain bytes of the old blocks of a step, unless its sort run or partition has fewer. It equals the maximum
+/// of a block of automatic size, which only a block with wide rows reaches.
 const STEP_BYTES: u64 = 256 << 20;
 
 /// Sets the design of a table and rewrites the blocks that do not have it yet, keeping the order of rows. Returns the

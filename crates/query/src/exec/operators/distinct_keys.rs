@@ -163,6 +163,7 @@ struct DuplicateFilter {
     sample: Sample,
     /// Batches that still pass unchecked.
     unchecked_left: usize,
+    /// Batches that pass unchecked after the next sample with few duplicates.
     unchecked_next: usize,
     reservation: MemoryReservation,
 }

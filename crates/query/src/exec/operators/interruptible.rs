@@ -85,8 +85,8 @@ impl Interrupt {
 /// If an operator does not accept its wrapped children.
 pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
-        // A source needs no wrapper. It awaits between the parts of a table, so it ends with the task that reads
-        // it.
+        // A source needs no wrapper. It awaits between the parts of a table, and ends there if the task that reads it
+        // is dropped.
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }

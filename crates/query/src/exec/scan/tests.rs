@@ -24,7 +24,8 @@ use crate::runtime::spill::SpillDirectory;
 const FIRST: i64 = 70_000;
 /// End of the second block. All of its rows are deleted.
 const BLOCKS: i64 = 73_000;
-/// End of the rows in delta pages. Some are in a page of their own, others in a page that later inserts extend.
+/// End of the rows in delta pages. The first 2,000 are in one page; the last 300 are in a second one, to which later
+/// inserts append.
 const ROWS: i64 = 75_300;
 
 fn schema() -> Schema {
