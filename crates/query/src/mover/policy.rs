@@ -79,8 +79,8 @@ pub(crate) fn next_compaction(
 }
 
 /// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if the
-/// blocks are already as a load leaves them: in such sort runs, full except the last one, and without deleted rows.
-/// Also returns `None` if the table is unsorted.
+/// blocks are already as a load leaves them: in such sort runs, at least half full except for the last one, and without
+/// deleted rows. Also returns `None` if the table is unsorted.
 pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|index| table.partition_of(index)).collect();
     // In each partition, a load ends with a block that may not be full.
