@@ -159,8 +159,8 @@ pub struct SettingsArguments {
     /// Memory for queries, such as 4GiB; queries that need more use temporary files [default: half of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
-    /// Memory of the block cache, such as 512MiB [default: a quarter of --memory, or without it of the machine's
-    /// memory, at most 1GiB]
+    /// Memory of the block cache, such as 512MiB [default: a quarter of --memory, or of the machine's memory if
+    /// --memory is not given; at most 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<ByteSize>,
 }

@@ -23,7 +23,7 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
         list(directory, &mut output)?;
         return output.finish();
     }
-    // The command line parser requires it.
+    // The command line parser requires a database unless `--list` is given.
     let Some(database) = &arguments.database else {
         return Err(Failure::InvalidArgument("which database?".to_owned()));
     };

@@ -48,17 +48,17 @@ pub enum Failure {
     /// A statement failed.
     #[error("{message}")]
     Statement {
-        /// Error message of the database.
+        /// Error message of the database. Contains the detail and the hint if there is no excerpt.
         message: String,
         /// Line of the source with the position of the error, if it is known.
         excerpt: Option<Box<Excerpt>>,
-        /// Lines with detail and hint, if they are not part of the message.
+        /// Lines with the detail and the hint, printed below the excerpt. Empty if there is no excerpt.
         notes: String,
     },
-    /// A file of statements cannot be read.
+    /// A file of statements, or standard input, cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Path of the file.
+        /// Path of the file, or `<stdin>`.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
@@ -80,7 +80,7 @@ pub enum Failure {
         /// What was found.
         found: String,
     },
-    /// The database is damaged. Each damage has been printed.
+    /// The database, or a backup in the directory, is damaged. Each damage has been printed.
     #[error("damage in {} of {}", counted(*places, "place"), counted(*files, "file"))]
     Damaged {
         /// Count of damaged places.

@@ -21,14 +21,14 @@ struct ProgressState {
     operation: String,
     started: Option<Instant>,
     bar: Option<ProgressBar>,
-    /// Text that is shown behind the name of the operation.
+    /// Text that is shown after the name of the operation.
     note: String,
     /// Expected rows, for operations whose total the session does not report.
     rows_expected: Option<u64>,
 }
 
 impl ProgressDisplay {
-    /// Attaches a display to a session. `note` is shown behind the name of the operation, for example the size of its
+    /// Attaches a display to a session. `note` is shown after the name of the operation, for example the size of its
     /// input.
     pub fn attach(session: &Session, note: &str) -> Self {
         let display = Self::default();

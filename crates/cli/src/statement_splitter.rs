@@ -31,7 +31,8 @@ pub struct StatementText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LexicalState {
     Code,
-    /// `'...'` or `"..."`. A doubled quote closes and opens the state, with the same effect.
+    /// `'...'` or `"..."`, with the quote. A doubled quote inside ends this state and begins it again, so it needs no
+    /// case of its own.
     Quoted(u8),
     /// `E'...'`, in which a backslash escapes the next byte.
     Escaped,
@@ -282,6 +283,7 @@ mod tests {
             ("a /* ; /* ; */ ; */ b; c", &["a /* ; /* ; */ ; */ b", "c"]),
             ("select E'\\';', 'a\\'; c", &["select E'\\';', 'a\\'", "c"]),
             ("select E'a''\\';'; c", &["select E'a''\\';'", "c"]),
+            // No escape string: the `e` before the quote ends a longer word.
             ("select name'\\'; c", &["select name'\\'", "c"]),
             ("select $$;$$; b", &["select $$;$$", "b"]),
             ("select $a$;$b$;$a$; b", &["select $a$;$b$;$a$", "b"]),
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_given_as_soon_as_its_semicolon_is_there() {
+    fn a_statement_is_returned_once_its_semicolon_is_pushed() {
         let mut splitter = StatementSplitter::default();
         splitter.push(b"select 1");
         assert_eq!(splitter.next_statement(), None);

@@ -66,7 +66,7 @@ pub struct ColumnInfo {
     pub nulls: u64,
 }
 
-/// Rows of `taut.tables` in the order of table names: all, or only the one with this name.
+/// Rows of `taut.tables`, sorted by table name. With `name`, only the row of that table.
 pub fn tables(session: &Session, name: Option<&str>) -> Result<Vec<TableInfo>, Failure> {
     let records = Records::query(session, &(select_sql("taut.tables", name) + " order by table_name"))?;
     let info = |row| TableInfo {
@@ -92,7 +92,7 @@ pub fn table(session: &Session, name: &str) -> Result<TableInfo, Failure> {
     Err(Failure::InvalidArgument(format!("there is no table {name:?}; tables: {names}")))
 }
 
-/// Blocks of a table, in their order.
+/// Blocks of a table, in the order of `taut.blocks`.
 pub fn blocks(session: &Session, table: &str) -> Result<Vec<BlockInfo>, Failure> {
     let records = Records::query(session, &select_sql("taut.blocks", Some(table)))?;
     let info = |row| BlockInfo {

@@ -120,7 +120,7 @@ fn files_that_queries_read_stay_where_they_are() {
 }
 
 #[test]
-fn a_database_in_use_is_backed_up_and_names_the_process_that_can_with_the_log() {
+fn a_database_in_use_is_backed_up_but_its_log_only_by_the_process_that_uses_it() {
     let (directory, database) = scratch();
     let path = paths(&directory);
     let mut shell = command(&["sql", &database]).stdin(Stdio::piped()).spawn().unwrap();

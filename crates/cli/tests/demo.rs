@@ -15,6 +15,7 @@ fn the_demo_compares_layouts_and_runs_all_queries() {
     }
     let comparison: Vec<_> = output.lines().skip_while(|line| !line.contains("* wins")).take(12).collect();
     let measured: Vec<_> = comparison.iter().filter(|line| line.contains(" | ") && line.contains('*')).collect();
+    // Five items of the workload, the stored sizes and the load times.
     assert_eq!(measured.len(), 7, "a winner in each row: {comparison:#?}");
     for number in 1..=22 {
         assert!(output.contains(&format!("\n Q{number} ")), "Q{number}: {output}");

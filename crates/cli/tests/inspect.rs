@@ -35,7 +35,7 @@ fn missing_databases_and_tables_are_reported() {
     let (_directory, database) = scratch();
     let errors = taut(&["inspect", &database]).fails();
     assert!(errors.contains("no database"), "{errors}");
-    assert!(!Path::new(&database).exists(), "to look at a database does not make one");
+    assert!(!Path::new(&database).exists(), "taut inspect created a database");
     csv(&database, "create table t (n bigint)");
     let errors = taut(&["inspect", &database, "u"]).fails();
     assert!(errors.contains("\"u\"") && errors.contains("tables: t"), "{errors}");

@@ -108,10 +108,10 @@ fn committed_changes_survive_a_kill() {
         child.wait().unwrap();
         let reported = reader.join().unwrap();
         writer.join().unwrap();
-        let context = format!("seed {seed}, round {round}: {reported} commits behind {number}");
+        let context = format!("seed {seed}, round {round}: {reported} commits reported after commit {number}");
         let found = csv(&database, "SELECT number FROM progress");
         let found: u64 = found.lines().nth(1).unwrap().parse().unwrap();
-        assert!((number + reported..=number + reported + 1).contains(&found), "{context}; {found} is the last");
+        assert!((number + reported..=number + reported + 1).contains(&found), "{context}; stored: {found}");
         for number in number + 1..=found {
             changes(number, &mut rows);
         }

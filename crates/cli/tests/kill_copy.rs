@@ -92,7 +92,7 @@ fn copies_are_whole_and_no_spill_file_is_left_after_a_signal() {
         let left: Vec<_> = std::fs::read_dir(&spills).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert!(left.is_empty(), "{context}: {left:?}");
         let version = target.exists().then(|| version_of(&std::fs::read_to_string(&target).unwrap()));
-        assert!(version >= last, "{context}: {version:?} behind {last:?}");
+        assert!(version >= last, "{context}: the file has version {version:?} and had {last:?}");
         last = version;
         let staged = staging_directories(directory.path());
         assert!(staged.len() <= 1, "{context}: {staged:?}");

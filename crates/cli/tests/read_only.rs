@@ -73,6 +73,7 @@ fn another_process_reads_while_one_writes() {
     assert!(taut(&["verify", "--readonly", &database]).succeeds().contains("no damage: 2 tables"));
     reader.kill();
     writer.run("insert into t values (8); vacuum full; delete from t; vacuum full");
+    // The writer has removed the killed reader's registration and all blocks but the one of `u`.
     assert_eq!(std::fs::read_dir(Path::new(&database).join("readers")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(Path::new(&database).join("blocks")).unwrap().count(), 1);
     writer.kill();
@@ -133,7 +134,8 @@ fn missing_databases_are_not_created() {
     assert!(taut_reading(&["sql", "--help"], "").succeeds().contains("--readonly"));
 }
 
-/// Needs the right to mount. Without it, the tests of the store cover this with a disk that refuses every change.
+/// Passes without checking anything if the process has no right to mount. Tests of the crate `store` cover the same
+/// with a disk that refuses every change.
 #[test]
 fn a_read_only_mount_is_read_without_creating_a_file() {
     let (directory, database) = scratch();
@@ -152,7 +154,8 @@ fn a_read_only_mount_is_read_without_creating_a_file() {
     let read = taut(&["sql", "--readonly", mounted, "--format", "csv", "-c", "select sum(n) as s from t"]);
     let verified = taut(&["verify", "--readonly", mounted]);
     let after = files(Path::new(&database));
-    // A writer on the writable path would not know of the reader.
+    // Beside a writer on the writable path, a reader on the mount is refused: it cannot register, so the writer would
+    // not know of it.
     let mut writer = Session::open(&["sql", &database]);
     let beside = taut(&["sql", "--readonly", mounted, "-c", "select 1"]);
     writer.run("select 1");

@@ -63,7 +63,7 @@ fn a_whole_database_is_copied_with_all_that_belongs_to_it() {
     assert_eq!(files(&database), before);
     assert_eq!(csv(&new, EVERYTHING), expected);
     assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
-    // Keys still hold, and plans rely on them.
+    // The primary key still refuses a duplicate, and only that.
     let errors = taut(&["sql", &new, "-c", "insert into orders values (1, 1, null, null, 1)"]).fails();
     assert!(errors.contains("duplicate") || errors.contains("orders_pkey"), "{errors}");
     csv(&new, "insert into orders values (100000, 1, null, null, 1)");
@@ -87,7 +87,7 @@ fn a_missing_log_file_is_refused_reported_and_repaired() {
     assert_eq!(run.status, 1, "{run:?}");
     assert!(run.output.contains("lost: log file") && run.output.contains("all later ones are lost"), "{run:?}");
     assert_eq!(files(&database), before);
-    // The database had been closed, so this log file had no rows.
+    // Closing the database had taken a checkpoint, so the missing log file held no rows.
     assert_eq!(csv(&new, "select count(*) from orders; select count(*) from customers").lines().nth(1), Some("59999"));
 }
 

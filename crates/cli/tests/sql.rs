@@ -31,8 +31,9 @@ fn an_empty_result_has_its_header() {
 }
 
 #[test]
-fn a_statement_may_begin_with_a_comment_or_a_sign() {
+fn the_text_after_c_may_begin_with_a_dash() {
     assert_eq!(csv(":memory:", "-- one\nselect 1 as n"), "n\n1\n");
+    // The text is parsed as SQL, not as an option of the command.
     assert!(taut(&["sql", ":memory:", "-c", "-1"]).fails().contains("syntax error"));
 }
 

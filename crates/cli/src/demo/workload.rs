@@ -28,7 +28,7 @@ pub struct WorkloadItem {
     statements: Vec<String>,
     /// Runs of all statements. An item of many statements needs only one.
     runs: usize,
-    /// Sampling interval: the bytes read are measured for one of this many statements.
+    /// Sampling interval: of every `sample_interval` statements, the bytes that the first one reads are measured.
     sample_interval: usize,
 }
 

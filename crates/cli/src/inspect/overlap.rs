@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_ranges_are_told_apart() {
+    fn a_value_in_disjoint_or_adjacent_ranges_is_in_one_block() {
         assert_eq!(depth("bigint", &[("1", Some("9")), ("10", Some("99")), ("100", Some("200"))]), 1.0);
         assert_eq!(depth("bigint", &[("1", Some("9")), ("9", Some("20")), ("20", Some("200"))]), 1.0);
         assert_eq!(depth("varchar", &[("a", Some("b")), ("c", Some("d"))]), 1.0);

@@ -1,11 +1,12 @@
 //! Text in aligned rows and columns.
 //!
 //! ```text
+//! text()                  markdown()
+//!
 //!  name  | sum            | name | sum |
 //! -------+-----           | :--- | ---: |
 //!  first | 1.5            | first | 1.5 |
 //!  2nd   |  10            | 2nd | 10 |
-//!    text()                 markdown()
 //! ```
 
 /// Alignment of the text in a cell.
