@@ -217,11 +217,12 @@ impl Database {
     }
 
     /// Opens the database in a directory read-only, even while another process has it open for writing. Creates a
-    /// single file, which makes the writer keep the files that this reader needs. Closing the database removes it.
+    /// single file, which makes the writer keep the files that this reader needs. Closing the database removes that
+    /// file.
     ///
     /// # Errors
-    /// If there is no database, or it is damaged. Also if it is open for writing elsewhere and this process has no
-    /// permission to create that file.
+    /// If there is no database, or it is damaged. Also if another process has it open for writing, and this process has
+    /// no permission to create that file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, &Settings { read_only: true, ..Settings::default() })
     }
@@ -262,8 +263,8 @@ impl Database {
         self.store.is_read_only()
     }
 
-    /// Damage found when the database was opened, or `None`: a damaged end of the log, whose commits are lost, and
-    /// tables with missing block files.
+    /// Damage found when the database was opened: a damaged end of the log, whose commits are lost, and tables with
+    /// missing block files. `None` if there was no damage.
     pub fn recovery_notice(&self) -> Option<String> {
         const MISSING_MAX: usize = 3;
         let recovery = self.store.recovery();

@@ -8,8 +8,8 @@ use crate::Settings;
 
 /// Error of any operation on a database.
 ///
-/// As text it is the message with its position in the statement, and on lines of their own the detail and the hint, if
-/// there are any:
+/// [`Display`](std::fmt::Display) writes the message and its position in the statement. The detail and the hint, if
+/// there are any, follow on a line each:
 ///
 /// ```text
 /// duplicate key value violates unique constraint "t_pkey"
@@ -73,7 +73,7 @@ impl Error {
         self.0.to_string()
     }
 
-    /// More about the error, as a sentence: for example the key that is already there.
+    /// More about the error, as a sentence: for example the key that already exists.
     pub fn detail(&self) -> Option<String> {
         match &self.0 {
             Kind::Query(error) => error.detail(),

@@ -58,8 +58,8 @@ pub(crate) struct Watch {
     /// When `time_left` ends. `None` if there is no time limit or this thread does not wait.
     deadline: Option<Instant>,
     has_timed_out: bool,
-    /// Whether the statement has begun to commit. A cancellation then waits for it, because its changes may be
-    /// committed.
+    /// Whether the statement has begun to commit. A cancelled caller then waits until the commit ends, because only the
+    /// end shows whether the changes are committed.
     is_committing: Arc<AtomicBool>,
 }
 
