@@ -1,4 +1,4 @@
-//! A value that an engine attaches to a parsed statement, such as its plan cache entry.
+//! A value that a crate above this one attaches to a parsed statement, such as its plan cache entry.
 
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};

@@ -119,7 +119,7 @@ pub enum SqlError {
         /// The value.
         value: String,
     },
-    /// A setting that has no default.
+    /// `RESET` of a setting that has no default.
     #[error("parameter \"{}\" cannot be reset", .setting.name())]
     NoReset {
         /// The setting.
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_datafusion_have_states_and_positions() {
+    fn errors_of_datafusion_have_a_sqlstate_and_a_position_if_known() {
         let error = parse("RESET 5").unwrap_err();
         assert_eq!(error.to_string(), "syntax error at or near \"5\"");
         assert_eq!((error.sqlstate(), error.position()), ("42601", Some((1, 7))));

@@ -2,8 +2,8 @@
 //!
 //! [`parse`] turns a text into [`Statement`]s. A statement that changes or describes storage becomes a variant of its
 //! own, with names, columns and options. A change of rows becomes a [`Mutation`]: for a table with given columns, it
-//! returns a query that computes the changes. All others (queries, `EXPLAIN`, `SET`, `SHOW`) keep the syntax tree of
-//! DataFusion's parser, without the syntax that DataFusion's planner does not support.
+//! returns a query that computes the changes. Other statements (queries, `EXPLAIN`, `SET`, `SHOW`) keep the syntax tree
+//! of DataFusion's parser, without the syntax that DataFusion's planner does not support.
 //!
 //! ```text
 //! text
@@ -11,7 +11,7 @@
 //!  │  limits       chains of operators and nesting are bounded
 //!  │  parse        DataFusion's parser with our `dialect`, and parsers of statements that it does not support
 //!  │  desugar      syntax that the planner does not support is rewritten
-//!  │  names        words of a query: the columns that it may read
+//!  │  names        the words of a query are collected: it can read only columns that are among them
 //!  │  parse        syntax trees of DDL, COPY and transactions become statements
 //!  │  mutation     syntax trees that change rows become mutations
 //!  ▼

@@ -4,9 +4,10 @@
 //! values of every row to change. The planner treats it like any other query, so subqueries, joins and limits work as
 //! in a query. The caller applies the rows that the query returns.
 //!
-//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. Elsewhere in the
-//! statement, the name of the table refers to the stored table. Several rows of the output may change one row of the
-//! table, as after a join, and rows to insert may conflict with each other. The executor handles both.
+//! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. Where the
+//! statement names the table again in a `FROM` or `USING`, it reads the stored table. Several rows of the output may
+//! change one row of the table, as after a join, and rows to insert may conflict with each other. The executor handles
+//! both.
 
 mod assign;
 mod delete;
@@ -41,9 +42,9 @@ pub use self::target::{TargetColumn, assignment_function};
 pub const TARGET: &str = "taut target";
 /// Relation of the rows that a statement changed, for `RETURNING`.
 pub const WRITTEN: &str = "taut written";
-/// Column of [`TARGET`] and of the query that holds the id of a row. It is null for rows to insert.
+/// Column with the id of a row, in [`TARGET`] and in the result of the query. It is null for rows to insert.
 pub const ROW: &str = "taut row";
-/// Column of the query that holds the code of an [`Action`].
+/// Column with the code of an [`Action`], in the result of the query.
 pub const ACTION: &str = "taut action";
 
 /// Kind of a statement that changes rows.

@@ -1,9 +1,9 @@
 //! Names in expressions of `ORDER BY` that are both an input column and an alias.
 //!
-//! The planner takes the alias, PostgreSQL the column. If the name is qualified, the planner finds both. Whether there
-//! is such a column is known only when the statement is planned. Therefore this module builds a second form of the
-//! statement, in which the name can only be the column. The caller plans this form first. If that fails, the name is
-//! the alias, and the statement is planned as it is written.
+//! The planner takes the alias, PostgreSQL the column. If the name is qualified, the planner finds both, and fails.
+//! Whether there is such a column is known only when the statement is planned. Therefore this module builds a second
+//! form of the statement, in which the name can only be the column. The caller plans this form first. If that fails,
+//! the name is the alias, and the statement is planned as it is written.
 //!
 //! ```text
 //! written        SELECT -a AS a FROM t ORDER BY a + 0

@@ -86,8 +86,8 @@ impl Parameters {
         Ok(self.part_to_positional(statement))
     }
 
-    /// Replaces named parameters like [`Parameters::to_positional`], in a part of a statement. The part may not use all
-    /// parameters, so they are not checked.
+    /// Replaces named parameters like [`Parameters::to_positional`], in a part of a statement. A part need not use all
+    /// parameters of the statement, so values without a parameter are no error here.
     pub fn part_to_positional(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
         let Self::Named(named) = self else { return None };
         let EngineStatement::Statement(ast) = statement else { return None };

@@ -18,7 +18,7 @@ use crate::parameters::Parameters;
 use crate::settings::{IsolationLevel, Setting, SettingValue};
 
 /// One parsed statement.
-// Not `non_exhaustive`: the compiler then reports each statement that the engine does not handle.
+// Not `non_exhaustive`: the compiler then reports each statement that the crate `query` does not handle.
 #[derive(Clone, Debug)]
 pub enum Statement {
     /// `CREATE TABLE`.
@@ -194,10 +194,11 @@ pub enum Statement {
 /// Class of a statement. It decides when the statement is rejected, and whether a time limit ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementClass {
-    /// Changes definitions, or rows of a whole table. It has a command name. Rejected in read-only transactions.
+    /// Changes definitions, or rows of a whole table. Contains the name of the command for errors. Rejected in
+    /// read-only transactions.
     Definition(&'static str),
-    /// Changes how the database is stored but not its contents. It has a command name. Rejected by a database that is
-    /// open read-only.
+    /// Changes how the database is stored but not its contents. Contains the name of the command for errors. Rejected
+    /// by a database that is open read-only.
     Maintenance(&'static str),
     /// Begins or ends a transaction, or sets its modes. No time limit ends it, except `COMMIT`.
     TransactionControl,

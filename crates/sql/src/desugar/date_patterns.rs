@@ -153,7 +153,7 @@ fn second_argument(function: &mut Function) -> Option<&mut Expr> {
 /// The pattern for `strftime`. `is_read` is whether the function reads a text, rather than writing one.
 ///
 /// # Errors
-/// The part that has no counterpart.
+/// If a part has no counterpart, or a double quote has no partner. The error is the part, or the text from the quote.
 fn translated(pattern: &str, is_read: bool) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = pattern;

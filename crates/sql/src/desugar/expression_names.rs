@@ -5,9 +5,9 @@
 //!   SELECT SUM(x), a + 1, b::int     columns: sum(x), a + 1, b
 //! ```
 //!
-//! The statement itself, subqueries in `FROM` and `WITH` queries get such names. The names of other subqueries are not
-//! visible, but those with an `ORDER BY` need them. An expression of `ORDER BY` that repeats one of the select list
-//! becomes its position.
+//! The statement itself, subqueries in `FROM` and `WITH` queries get such names. The column names of other subqueries
+//! are not visible. They get names only if the subquery has an `ORDER BY`, for the reason given at [`name_in_ordered`].
+//! An expression of `ORDER BY` that repeats one of the select list becomes its position.
 
 use std::ops::ControlFlow;
 

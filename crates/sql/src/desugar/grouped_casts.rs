@@ -15,7 +15,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::error::SqlError;
 use crate::syntax;
 
-/// Function that returns its argument, a cast, and is named after it.
+/// Function that returns its argument, which is a cast. A column that it computes is named after the text of the cast.
 pub const NAMED_CAST: &str = "named_cast";
 
 /// Names the casts in the `ORDER BY` of a query with `GROUP BY`.

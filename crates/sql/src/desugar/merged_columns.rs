@@ -89,6 +89,8 @@ fn is_using(join: &JoinOperator) -> bool {
     )
 }
 
+/// Rewrites the joins of a `SELECT`, and the merged columns in it. Must rewrite if a `RIGHT` or `FULL JOIN` merges
+/// columns, and rewrites other joins with `USING` where it can. Returns `None` if it rewrote nothing.
 fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let joins = || select.from.iter().flat_map(|from| &from.joins).map(|join| &join.join_operator);
     let has_options = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options != WildcardAdditionalOptions::default());

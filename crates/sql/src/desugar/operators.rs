@@ -206,7 +206,8 @@ fn has_only_units(text: &str) -> bool {
     !is_empty
 }
 
-/// A pattern whose escape character is the backslash. `None` if it ends with the escape character, which is an error.
+/// The pattern with the backslash as its escape character. `None` if the pattern ends with `escape` or `escape` has
+/// several characters, which are errors.
 fn with_backslashes(pattern: &str, escape: &str) -> Option<String> {
     let mut escape = escape.chars();
     let (escape, None) = (escape.next(), escape.next()) else { return None };

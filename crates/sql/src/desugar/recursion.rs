@@ -1,5 +1,6 @@
-//! `ORDER BY`, `LIMIT` and `OFFSET` behind a union in `WITH RECURSIVE`, which the planner ignores. A recursive query
-//! must not have them; a query that is not recursive becomes a subquery.
+//! `ORDER BY`, `LIMIT` and `OFFSET` after a union in `WITH RECURSIVE`. The planner ignores these clauses. If the union
+//! reads its own result, they are refused. Otherwise the union becomes a subquery together with them, and the planner
+//! applies them there.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +12,7 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// Refuses the clauses behind the union of a recursive query.
+/// Refuses the clauses after a union that reads its own result. Makes each other union with clauses a subquery.
 pub(super) fn check(query: &mut Query) -> ControlFlow<SqlError> {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return ControlFlow::Continue(()) };
     let is_union = |table: &&mut Cte| matches!(*table.query.body, SetExpr::SetOperation { .. });

@@ -9,7 +9,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Refuses an `ORDER BY` of a constant: a number that is no column of the result, or a text.
+/// Refuses an `ORDER BY` of a constant that is no position, such as `-1`, `1.5` or `'a'`.
 pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else {
         return ControlFlow::Continue(());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn other_operations_do_not_change() {
+    fn short_chains_and_other_operations_do_not_change() {
         let queries = vec!["SELECT 1"; BALANCED_QUERIES_MIN].join(" UNION ALL ");
         for sql in [
             "SELECT 1 UNION ALL SELECT 2".to_owned(),

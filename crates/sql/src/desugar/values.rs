@@ -35,15 +35,15 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
     *body = union_all(parts);
 }
 
-/// Casts literals in `VALUES` in `FROM` and `WITH`, as PostgreSQL types them. The planner refuses text beside dates,
-/// and turns double precision beside `0.5` into decimals.
+/// Casts literals of a `VALUES` list in `FROM` to the type that another row names, as PostgreSQL does. The planner
+/// refuses a column with a date in one row and text in another, and makes decimals of double precision and `0.5`.
 ///
 /// ```text
 ///   (VALUES (date '2024-01-05'), ('2024-01-06')) AS v    the text is a date
 ///   (VALUES ('NaN'::double precision), (0.5)) AS v       the number is double precision
 /// ```
 ///
-/// If the rows of a column name several types, only numbers are cast, to the first floating-point type.
+/// If the rows of a column name several types, only numbers are cast, to the first floating-point type among them.
 pub(super) fn cast_literals_in_table(table: &mut TableFactor) {
     if let TableFactor::Derived { subquery, .. } = table {
         cast_literals(&mut subquery.body);

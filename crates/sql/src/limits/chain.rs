@@ -25,7 +25,8 @@ const LEVELS_MAX: usize = 1_000;
 /// # Errors
 /// If a limit is exceeded. The error has the position of the first excess token.
 pub(crate) fn check(sql: &str) -> Result<()> {
-    // An operator and its operand take at least two bytes, and so do the two ends of a level.
+    // An operator and its operand take at least two bytes, and so do the two ends of a level. A shorter text is
+    // therefore within the limits.
     if sql.len() < 2 * LEVELS_MAX.min(OPERATORS_MAX) {
         return Ok(());
     }

@@ -277,7 +277,8 @@ impl Merge {
         let changes_rows = self.clauses.iter().map(|clause| clause.action() != Action::Nothing);
         let conditions =
             changes_rows.zip(conditions).filter_map(|(changes_rows, condition)| changes_rows.then_some(condition));
-        // A clause without a condition applies to every row. If no clause changes anything, no row is needed.
+        // If a clause that changes rows has no condition, it applies to every row, and the result is `None`. If no
+        // clause changes rows, the result is `FALSE`.
         let conditions: Option<Vec<Expr>> = conditions.collect();
         Some(any_of(conditions?.into_iter().map(parenthesized)).unwrap_or_else(false_literal))
     }

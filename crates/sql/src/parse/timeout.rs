@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_invalid() {
+    fn malformed_and_too_long_values_are_invalid() {
         for text in ["", "s", "5 parsecs", "-1", "25d", "1e3", "5S", "1.2.3"] {
             let error = parse_timeout(&Token::SingleQuotedString(text.to_owned())).unwrap_err();
             assert_eq!(error.to_string(), format!("invalid value for parameter \"statement_timeout\": \"{text}\""));
