@@ -36,7 +36,7 @@ pub enum SectionError {
         /// Cause of the failure.
         source: std::io::Error,
     },
-    /// The bytes of the section differ from those that were written.
+    /// The bytes of the section differ from those that were written, or the block has no section with this number.
     #[error("section {section}: expected {expected}")]
     Corrupt {
         /// The section.
@@ -68,7 +68,7 @@ pub enum BlockError {
     Predicate(#[from] ArrowError),
 }
 
-/// Why rows cannot be built into a block.
+/// Why rows cannot be built into a block, or encoded by [`crate::rows::encode`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -98,13 +98,13 @@ pub enum BuildError {
         /// The value.
         value: i128,
     },
-    /// The design does not fit the schema.
+    /// The design does not fit the schema, or the schema and the design cannot be written to the block.
     #[error("the design does not fit the schema: {expected}")]
     Design {
         /// The condition that the design does not meet.
         expected: &'static str,
     },
-    /// A column cannot be stored in the encoding that its design forces.
+    /// A column that is stored as a chunk, alone or as a level, cannot have the encoding that its design forces.
     #[error("column {column:?}: {source}")]
     Encode {
         /// The name of the column.
@@ -112,14 +112,14 @@ pub enum BuildError {
         /// Cause of the failure.
         source: EncodeError,
     },
-    /// A field of packed rows cannot be stored in the encoding that its design forces.
+    /// A column that is stored in the tuples of packed or slotted rows cannot have the encoding that its design forces.
     #[error("column {column:?} cannot be {encoding}: {reason}")]
     Field {
         /// The name of the column.
         column: String,
         /// The encoding.
         encoding: &'static str,
-        /// Why the field cannot have this encoding.
+        /// Why the column cannot have this encoding.
         reason: &'static str,
     },
     /// A block cannot be read: the one being built, or the one whose indexes are replaced.

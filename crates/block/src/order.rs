@@ -1,4 +1,5 @@
-//! Order in which the column predicates of a scan run. The predicate that rules out most rows for its cost runs first.
+//! Order in which the column predicates of a scan run. The predicate that rules out the most rows per unit of cost runs
+//! first.
 //!
 //! The cost counts reading and computing. Among columns that are stored alone, narrow columns cost less. The expected
 //! selectivity comes from the bounds of zones. Once a predicate has run on enough rows of the scan, its observed
@@ -9,7 +10,7 @@ use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 
 /// Cost of a predicate on text or bytes, relative to a predicate on numbers.
 const BYTES_COST: f64 = 4.0;
-/// Cost of comparing one number, as the number of bytes that take as long to read.
+/// Cost of comparing one number, in bytes: reading this many bytes takes as long.
 const NUMBER_BYTES: f64 = 1.0;
 
 /// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
@@ -17,9 +18,10 @@ const OBSERVED_ROWS_MIN: f64 = 4096.0;
 /// Rows after which the counts are halved, so that older observations lose weight.
 const UNDECAYED_ROWS_MAX: f64 = 1_048_576.0;
 
-/// Observed selectivity of each column predicate during the scan of one predicate.
+/// Observed selectivity of each column predicate of one predicate, over the segments that it has filtered.
 ///
-/// The scan of a predicate begins with a new history. A history must not be reused for another predicate.
+/// The column predicates are identified by their ordinals. Another [`Predicate`](taut_types::Predicate) therefore needs
+/// a new history.
 #[derive(Clone, Debug, Default)]
 pub struct PredicateHistory {
     counts: Vec<PredicateCounts>,

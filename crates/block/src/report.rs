@@ -35,7 +35,8 @@ scan_report! {
     zones,
     /// Zones skipped.
     zones_skipped,
-    /// Rows that zone maps and binary search did not rule out. Excluded rows are not counted.
+    /// Rows that zone maps and binary search did not rule out. Excluded rows are not counted, nor are rows of segments
+    /// that are read without predicates.
     rows_in,
     /// Rows selected.
     rows_out,

@@ -28,8 +28,9 @@ pub trait Sections: Send + Sync {
     /// If the section cannot be read, or its bytes differ from those that were written.
     fn section(&self, index: u32) -> Result<Buffer, SectionError>;
 
-    /// Looks up the extremes of a section in the cache: the least or the greatest number of each group of neighbours.
-    /// The section must contain a single column. The default is for implementations without a cache.
+    /// Looks up the extremes of a section in the cache: a summary of the least or the greatest numbers of each small
+    /// group of consecutive rows (`numbers/extremes.rs` in `taut_encoding`). The section must contain a single column.
+    /// The default is for implementations without a cache.
     fn extremes(&self, _index: u32, _extreme: Extreme) -> DerivedLookup {
         DerivedLookup::Bypass
     }

@@ -271,6 +271,7 @@ mod tests {
                 |batch: &Range<usize>| (batch.end < selection.len()).then(|| selection.batch(batch.end, rows_max));
             std::iter::successors(next(&(0..0)), next).collect::<Vec<_>>()
         };
+        // Batches are ranges of ordinals. These end at rows 41 and 82 of the segment, the next ones at rows 45 and 90.
         assert_eq!(batches(41), [0..39, 39..79, 79..96]);
         assert_eq!(batches(45), [0..42, 42..87, 87..96]);
         assert_eq!(batches(usize::MAX), vec![0..96; 1]);

@@ -15,7 +15,7 @@ use taut_types::{Column, Datum, DistinctSketch, LogicalType, f32_to_ordered, f64
 
 use crate::BuildError;
 
-/// Maximum bytes of a text or bytes bound that the statistics of a block store whole.
+/// Maximum length of a minimum or maximum of text or bytes that the statistics of a block store whole.
 const EXACT_BYTES_MAX: usize = 1024;
 
 /// Values of one column of a segment.

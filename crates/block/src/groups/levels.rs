@@ -251,6 +251,7 @@ mod tests {
         let (records, length) = (128, head().len() as u32);
         assert_eq!(u32_at(&head(), LEVELS_AT + 4), records);
         let records = records as usize;
+        // Offset of a changed word of the head, its new value, and the offset that the error names.
         let cases = [
             (LEVELS_AT, 0, LEVELS_AT),
             (LEVELS_AT, 4, LEVELS_AT),

@@ -145,7 +145,7 @@ impl<'a> Piece<'a> {
         Ok(())
     }
 
-    /// Distinct values of the column with this ordinal. Returns `None` if it has no dictionary.
+    /// Distinct values of the column with this ordinal. Returns `None` if it has no dictionary for the whole piece.
     pub fn dictionary(&self, ordinal: usize) -> Option<ArrayRef> {
         match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.chunk.dictionary(),

@@ -141,7 +141,7 @@ impl Output {
         Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), overflow_bytes: 0, logical }
     }
 
-    /// Builds the array. Codes are looked up in `dictionary`.
+    /// Builds the array. Codes are looked up in `dictionary`. The error names what corrupt values should have been.
     pub fn finish(mut self, dictionary: Option<&ArrayRef>) -> Result<ArrayRef, &'static str> {
         let nulls = self.nulls.finish();
         Ok(match (self.values, self.logical) {

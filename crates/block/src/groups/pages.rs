@@ -134,7 +134,8 @@ impl Directory {
     }
 }
 
-/// Rows at which the zones of a row layout end. A zone is one or more whole pages. It is split after each 8,192 rows.
+/// Rows at which the zones of a row layout end. A zone is one or more whole pages. If they have more than 8,192 rows,
+/// they are split into several zones.
 pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     let pages = columns.div_ceil(COLUMNS_PER_ZONE_PAGE);
     let (mut ends, mut start) = (vec![], 0);

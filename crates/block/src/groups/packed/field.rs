@@ -114,7 +114,7 @@ pub(crate) enum InlineStart {
     ByLengths(Lengths),
 }
 
-/// Field with the end of the value that precedes an inline value.
+/// Field that stores the end of the value before an inline value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PrecedingEnd {
     /// Bit of its tuple at which the value of this field begins.

@@ -81,7 +81,7 @@ struct PackedPage {
     anchors_at: usize,
     heap: Range<usize>,
     stride: usize,
-    /// Cached position of the last inline value that was found.
+    /// Cached position after the last inline value that was found.
     cursor: Cell<Cursor>,
 }
 

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupt_bytes_are_rejected() {
+    fn corrupt_bytes_are_rejected_or_give_ascending_entries() {
         let bytes = write([(0, vec![3, 200, 90_000]), (5, vec![6])].into_iter());
         for at in 0..bytes.len() {
             for value in [0, 1, 0x80, 0xff] {
@@ -211,6 +211,7 @@ mod tests {
             }
         }
         assert_eq!(parse(&bytes, 2, 1, i64::MAX), None);
+        // One entry in bytes 8 to 18. In each of its bytes, the highest bit says that another group follows.
         let endless = [&1_u32.to_le_bytes()[..], &[19, 0, 0, 0], &[0xff; 11]].concat();
         assert_eq!(parse(&endless, 1, 0, 0), None);
     }

@@ -138,7 +138,7 @@ pub(crate) fn field_bytes(values: &ColumnValues, choice: Choice, name: &str) -> 
         (Source::Inline(compressor), Datums::Bytes(views)) => {
             let (before, after) = compressor.as_deref().map_or((1, 1), |compressor| sample_bytes(compressor, views));
             let stored = |plain: usize| plain.saturating_mul(after) / before.max(1);
-            // Each row takes a length and a share of an anchor, or an end.
+            // Each row takes a length and about one bit of an anchor, or an end in the page.
             let longest = sample(views).iter().map(|value| value.len()).max().unwrap_or(0);
             let bits = (width_of(stored(longest) as u128) + 1).min(PAGE_BYTES.trailing_zeros());
             (bits as usize, stored(values.plain_bytes() as usize))

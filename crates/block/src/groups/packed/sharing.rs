@@ -205,7 +205,7 @@ impl Sharing {
         // The sets shorten tuples, so pages will have more rows: a quarter more is assumed.
         let page_rows = (rows / arrangement.page_ends.len() * 5 / 4).clamp(1, rows);
         // Row predicates and indexes can use a dictionary of the piece, but not dictionaries of pages. So page codes
-        // must be shorter.
+        // must be shorter than the codes or distances that the columns store otherwise.
         let is_shorter = |set: &DictionarySet| set.members.iter().all(|member| set.width < member.width_without_set);
         // A set must save more than half a bit per row.
         let is_worthwhile =

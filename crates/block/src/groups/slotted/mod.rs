@@ -2,8 +2,8 @@
 //!
 //! The page follows Halverson et al. (2006), figure 1(a). Tuples grow from the front. The slots that point to them grow
 //! from the back. The header of a tuple is only its null bitmap. The header in the paper has 8 to 16 bytes, which
-//! serve a storage manager that Taut does not have. Blocks are sealed, but such a page could be updated in place:
-//! tuples can move without changing their slots, and free space is contiguous.
+//! serve a storage manager that Taut does not have. Blocks never change, but this page format would allow updates in
+//! place: a tuple can move while its slot keeps its position, and free space is contiguous.
 //!
 //! ```text
 //! page                                                     page_bytes long
