@@ -149,7 +149,7 @@ fn sums_of_runs_need_a_segment_without_excluded_rows() {
 }
 
 #[test]
-fn values_of_excluded_rows_are_not_counted() {
+fn rows_in_does_not_count_excluded_rows() {
     let table = table("Few");
     let model = Model::of(&table);
     let (_, design) = designs(&table.schema).into_iter().find(|(name, _)| name == "column").unwrap();

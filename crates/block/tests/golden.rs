@@ -92,8 +92,8 @@ fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
                 continue;
             }
             for column in group.columns {
-                // Other encodings have files of their own. These values include negative numbers, and decimals more
-                // than 64 bits apart.
+                // Other encodings have files of their own. Chunks in `bit_packed` cannot store the negative numbers
+                // here, and chunks in `frame_of_reference` cannot store the decimals more than 64 bits apart.
                 let allowed: Vec<Encoding> = [Encoding::Plain, Encoding::Dictionary, Encoding::RunLength]
                     .into_iter()
                     .filter(|encoding| encoding.is_allowed(schema.column(column).logical_type, group.kind))
@@ -126,7 +126,7 @@ fn columns(schema: &Schema) -> Vec<ColumnIndex> {
     (0..schema.len()).map(ColumnIndex::from).collect()
 }
 
-/// Rows of more than two vectors.
+/// Number of rows of `ordered_table` and `levels_table`: more than two vectors.
 const ORDERED_ROWS: usize = 2_100;
 
 /// Function from the index of a row to its value.
@@ -222,8 +222,8 @@ fn levels_designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
 /// Enough rows for several pages of packed rows.
 const SKEWED_ROWS: usize = 12_000;
 
-/// Columns of skewed numbers, in files of their own. Each number from 1 on is about as frequent as all greater numbers
-/// together.
+/// Columns of skewed numbers, in files of their own. About one number in `n * (n + 1)` is `n`: half of the numbers are
+/// 1, a sixth are 2.
 fn skewed_table() -> (Schema, RecordBatch) {
     let types = [LogicalType::Integer, LogicalType::BigInt, LogicalType::Date, LogicalType::Double];
     let is_nullable = |index: usize| index == 1;

@@ -14,7 +14,7 @@ use taut_testkit::{Model, TestTable, predicates_for, tables};
 use taut_types::{ColumnIndex, ColumnPredicate, Predicate};
 
 const SEED: u64 = 11;
-/// Number of bytes that are damaged in each section. In shorter sections every byte is damaged.
+/// Minimum number of bytes that are damaged in each section. In shorter sections every byte is damaged.
 const FLIPS: usize = 300;
 /// Number of times that each block is damaged at random and read without verifying checksums.
 const DAMAGES: usize = 150;
@@ -132,11 +132,11 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
 #[test]
 fn damage_with_a_valid_checksum_never_panics() {
     let mut random = StdRng::seed_from_u64(SEED);
-    // Table `local` has dictionaries of pages.
+    // Table, prefix of the names of designs, number of damages. Table `local` has dictionaries of pages.
     let cases = [("1023 rows", "", DAMAGES), ("long values", "", DAMAGES), ("Extreme", "", DAMAGES)];
     let cases = cases.into_iter().chain([("local", "packed_row", DAMAGES / 3)]);
     let cases: Vec<_> = cases.map(|(name, layout, damages)| (table(name), layout, damages)).collect();
-    // Text located by lengths, also in long pages, and text located by ends.
+    // Columns, bytes of a value, rows: text located by lengths, the same in long pages, and text located by ends.
     let shapes = [(3, 0..=20, 2_000), (2, 0..=6_000, 100), (5, 0..=20, 1_000)];
     let text_tables = shapes.map(|(columns, bytes, rows)| bytes_table(columns, bytes, rows, &mut random));
     let cases = cases.into_iter().chain(text_tables.map(|table| (table, "packed_row", DAMAGES / 3)));

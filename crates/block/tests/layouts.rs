@@ -22,8 +22,9 @@ use taut_types::{
 const SEED: u64 = 7;
 /// Number of random predicates on a large table. Small tables are tested with all predicates.
 const LARGE_TABLE_PREDICATES: usize = 24;
+/// A table with more rows is large.
 const LARGE_ROWS: usize = 5_000;
-/// Each design is tested with one in this many cases of a table.
+/// The cases of a table are divided into this number of parts. Each design is tested with one part.
 const CASES_PER_TESTED_CASE: usize = 3;
 
 /// A predicate and the rows that pass it.
@@ -138,7 +139,8 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
     assert_eq!(start, rows.end, "{name}");
 }
 
-/// Checks that the description of a column names a level if and only if the design requires it.
+/// Checks that the description of a column names its level if the design forces it to be one, and names no level if the
+/// design does not allow it to be one.
 fn check_levels(name: &str, design: &TableDesign, model: &Model, column: ColumnIndex, storage: &[PieceStorage]) {
     let group = design.groups(&model.schema).into_iter().find(|group| group.columns.contains(&column)).unwrap();
     if group.kind == GroupKind::Column {
@@ -237,7 +239,7 @@ fn check_case(
         assert_eq!(found, selection, "{name}: indexes change the answer to {:?}", case.predicate);
     }
     if !block.may_match(sections, &case.predicate.column_predicates).unwrap() {
-        assert!(expected.is_empty(), "{name}: {:?} may match", case.predicate);
+        assert!(expected.is_empty(), "{name}: may_match is false for {:?}", case.predicate);
     }
     let low = random.random_range(0..=expected.len());
     let high = random.random_range(low..=expected.len());
@@ -362,7 +364,9 @@ fn table_local_has_dictionaries_of_pages() {
     }
 }
 
-/// Text of several pages, of long pages, of equal length, and of so many columns that storing lengths does not pay off.
+/// Tests short values on several pages, values of equal length, and long values. If there are several columns, long
+/// values need pages of more than 32 KiB. With up to four columns, tuples store the lengths of values, with
+/// five their ends.
 #[test]
 fn text_in_packed_rows_agrees_with_the_model() {
     let mut random = StdRng::seed_from_u64(SEED);
@@ -383,8 +387,9 @@ fn text_in_packed_rows_agrees_with_the_model() {
                 values.map(|value| if let Datum::Bytes(bytes) = value { bytes.len() as u64 } else { 0 }).sum();
             overhead += block.column_storage(&sections, column).unwrap()[0].stored_bytes - bytes;
         }
-        // Each value has a length of five bits and anchors, or an end of fifteen bits. Every second column adds a null
-        // bit.
+        // Bits per row. A value takes a length of five bits, or an end of fifteen bits if there are more than four
+        // columns. With lengths, each group of tuples has a 16-bit anchor (`groups/packed/lengths.rs`): 1, 2, 4 and 4
+        // bits per row for 1 to 4 columns. Every second column adds a null bit.
         let (nulls, fields) = (columns as u64 / 2, columns as u64);
         let lengths = 5 * fields + nulls + [1, 2, 4, 4, 0][columns - 1];
         let bits = if columns > 4 { 15 * fields + nulls } else { lengths };
@@ -438,7 +443,7 @@ fn a_block_without_rows_is_readable() {
 
 /// A row predicate may fail on a dictionary entry that no selected row has. The scan must fail only for selected rows.
 #[test]
-fn row_predicates_fail_only_on_rows_that_are_left() {
+fn row_predicates_fail_only_on_selected_rows() {
     let table = &tables(SEED).into_iter().find(|table| table.name == "Few").unwrap();
     let model = Model::of(table);
     let column = ColumnIndex(2);
@@ -463,8 +468,10 @@ fn row_predicates_fail_only_on_rows_that_are_left() {
     }
 }
 
+/// If `a` has no nulls in a segment, the row predicate `a IS NULL OR a > 3` equals the column predicate `a > 3`. The
+/// filter then uses only the column predicate.
 #[test]
-fn row_predicates_that_nulls_pass_are_not_evaluated_without_nulls() {
+fn row_predicates_that_nulls_pass_are_evaluated_only_if_there_are_nulls() {
     let mut seen = [false; 2];
     for table in tables(SEED).into_iter().filter(|table| table.name == "Few" || table.name == "8192 rows") {
         let model = Model::of(&table);

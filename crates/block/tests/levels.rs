@@ -13,8 +13,8 @@ use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
 
 const ROWS: i32 = 60_000;
 
-/// Rows sorted by all columns from the left: one value, long runs, numbers that ascend again in each run, unordered
-/// numbers, and text with a null.
+/// Rows sorted by all columns from the left: one value, long runs, numbers that restart in each run and ascend in it,
+/// unordered numbers, and text with a null.
 fn table() -> (Schema, RecordBatch) {
     let hash = |row: i32| i64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
     let columns: Vec<(&str, ArrayRef)> = vec![
@@ -81,8 +81,9 @@ fn sorted_columns_become_levels_until_one_saves_too_little() {
 fn levels_save_bytes() {
     for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
         let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
-        // Each packed row saves seven bits for `runs` and thirteen for `restarting`, whose level takes four bits and
-        // the exceptions. Each slotted row saves three plain numbers.
+        // Bytes per row. A packed row saves 7 bits for `runs` and 13 for `restarting`, whose level takes 4 bits and
+        // the exceptions: nearly 2 bytes in all. A slotted row saves three plain numbers of 4 bytes, and has
+        // the same level.
         assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
     }
 }
@@ -108,7 +109,7 @@ fn a_fixed_number_of_levels_is_respected() {
 }
 
 #[test]
-fn a_separate_column_becomes_a_level_if_that_is_smaller() {
+fn in_layout_column_a_sort_column_becomes_a_level_if_that_is_smaller() {
     let [without_levels, levels] = [NONE, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
     assert!(
         without_levels[2].starts_with("bit_packed(13)") && levels[2].starts_with("delta(4) with 119 exceptions"),

@@ -99,7 +99,7 @@ fn a_row_of_integers_is_short() {
     assert_eq!(encoded(&schema, &row(None)).len(), 4 + 2 + 16 * (1 + 4));
 }
 
-/// Compares the bytes with the picture in the module docs.
+/// Compares the bytes with the picture at the head of `src/rows.rs`.
 #[test]
 fn bytes_match_the_documented_format() {
     let types = vec![(LogicalType::Boolean, false), (LogicalType::Varchar, true), (LogicalType::SmallInt, true)];
@@ -110,8 +110,10 @@ fn bytes_match_the_documented_format() {
         Arc::new(arrow_array::Int16Array::from(vec![-2, 259])),
     ];
     let batch = RecordBatch::try_new(schema.arrow(), arrays).unwrap();
+    // Count of rows; only column 1 has nulls; column 0; column 1: null in row 0, two lengths, "é"; column 2.
     let expected = [2, 0, 0, 0, 0b010, 1, 0, 0b01, 0, 0, 0, 0, 2, 0, 0, 0, 0xc3, 0xa9, 0xfe, 0xff, 3, 1];
     assert_eq!(encoded(&schema, &batch), expected);
+    // The error after the byte at offset `at` has become `byte`.
     let decode_error = |at: usize, byte: u8| {
         let mut bytes = expected.to_vec();
         bytes[at] = byte;
@@ -154,7 +156,7 @@ fn decimals_have_the_digits_of_their_type() {
                 assert_round_trip(&schema, &batch);
             } else {
                 assert!(matches!(encoded, Err(BuildError::Range { .. })));
-                assert_eq!(bytes, [1, 2, 3], "nothing is appended where something fails");
+                assert_eq!(bytes, [1, 2, 3], "an encoding that fails appends nothing");
                 let mut bytes = vec![1, 0, 0, 0, 0];
                 bytes.extend_from_slice(&value.to_le_bytes()[..width]);
                 let expected = "as many digits as the type";
@@ -201,7 +203,7 @@ fn every_truncation_is_rejected_and_no_flip_panics() {
                 for changed in (0..8).map(|bit| byte ^ 1 << bit).chain([0, 0xff]).filter(|changed| *changed != byte) {
                     bytes[at] = changed;
                     let rejected = is_rejected(&schema, &bytes);
-                    assert!(rejected || at >= 4, "another count of rows");
+                    assert!(rejected || at >= 4, "a changed count of rows, at byte {at}, is accepted");
                 }
                 bytes[at] = byte;
             }
@@ -219,6 +221,7 @@ proptest! {
         let schema = schema_of(columns.into_iter().map(|(logical, nullable)| (TYPES[logical], nullable)).collect());
         is_rejected(&schema, &bytes);
         let mut with_count = rows.to_le_bytes().to_vec();
+        // No column has nulls.
         with_count.push(0);
         with_count.extend_from_slice(&bytes);
         is_rejected(&schema, &with_count);

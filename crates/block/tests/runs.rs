@@ -14,7 +14,7 @@ use taut_types::{ColumnIndex, ColumnPredicate, Predicate, TableDesign};
 
 const SEED: u64 = 41;
 
-/// Excluded rows of a segment, in several distributions.
+/// Excluded rows of a segment, in several distributions. A word is 64 rows: 64 bits of a bitmap.
 fn gaps(rows: u32, random: &mut StdRng) -> Vec<(&'static str, RoaringBitmap)> {
     let mut share = |share| (0..rows).filter(|_| random.random_bool(share)).collect();
     let shares = [("1 %", share(0.01)), ("10 %", share(0.1)), ("50 %", share(0.5))];
@@ -51,7 +51,7 @@ fn image_of(table: &TestTable, design: &TableDesign) -> BlockImage {
     }
 }
 
-/// Reads a selection in batches, several columns at a time and each column alone.
+/// Reads a selection in batches: all columns together, then the numbers and codes of each column.
 fn check_batches(
     name: &str,
     model: &Model,
@@ -104,7 +104,7 @@ fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
         let predicates = predicates_for(&model, &mut random);
         let mut designs = designs(&table.schema);
         designs.extend(designs_with_forced_encodings(&table.schema));
-        // Plain layouts are tested with every table. The tables share the other designs.
+        // The plain layouts are tested with every table, each other design with one of the four.
         for (ordinal, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
             if is_plain || ordinal % 4 == table_number {

@@ -1,4 +1,5 @@
-//! Checks the number of sections that a query reads, which each layout guarantees.
+//! Checks how much a query reads: the number of sections, which each layout guarantees, and the number of values that
+//! predicates compare.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -174,6 +175,7 @@ fn a_column_scan_touches_its_columns_only() {
     reader.project(&selection, 0..101, &[ColumnIndex(7), ColumnIndex(499)], &mut report).unwrap();
     let sections_read = sections.take_sections_read();
     let chunk = |column| block.sections_of(0, ColumnIndex(column)).start;
+    // Section 0 is the description. The statistics of column 300 follow those of 300 other columns.
     assert_eq!(sections_read, [301, chunk(7), chunk(300), chunk(499)]);
 }
 
@@ -211,6 +213,7 @@ fn narrow_columns_are_tested_first() {
         let passing = numbers[column].clone().filter(|number| *number >= low);
         passing.count() as u64
     });
+    // The predicates are about equally selective. The numbers differ, so that `values_tested` shows which ran first.
     assert!(wide != narrow && wide.abs_diff(narrow) < 100, "{wide} {narrow}");
     for column_predicates in [conjuncts.to_vec(), conjuncts.iter().rev().cloned().collect()] {
         let predicate = Predicate { column_predicates, row_predicates: vec![] };
@@ -254,7 +257,7 @@ fn observed_selectivity_reorders_predicates() {
         block.open_segment(&sections, 1).filter_in_order(&predicate, history, &mut report).unwrap();
         report.values_tested
     };
-    // Many rows remain, so all values are compared.
+    // Without a history, the first predicate runs first. Nearly all rows pass it, so the second compares all values.
     assert_eq!(tested_in_second(&mut PredicateHistory::default()), 2 * rows);
     let mut history = PredicateHistory::default();
     block.open_segment(&sections, 0).filter_in_order(&predicate, &mut history, &mut ScanReport::default()).unwrap();
