@@ -56,6 +56,7 @@ impl RandomTable {
         if !self.is_zipf {
             return f64::from(high) - f64::from(low) + 1.0;
         }
+        // From 1,000 on, an integral approximates the sum.
         let near = (low..=high.min(999)).map(|number| f64::from(number).powi(-2)).sum::<f64>();
         let far = low.max(1000);
         near + if far > high { 0.0 } else { 1.0 / (f64::from(far) - 0.5) - 1.0 / (f64::from(high) + 0.5) }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All figures are for one thread, with sections in memory whose checksums are not verified. Times are CPU times if the
-//! system reports them, so that other work on the machine disturbs little. Short runs are repeated for a tenth of a
+//! system reports them, so that other work on the machine affects them little. Short runs are repeated for a tenth of a
 //! second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
