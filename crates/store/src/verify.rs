@@ -41,6 +41,8 @@ pub enum Problem {
     File(FileError),
     /// The catalog, the delta file or the log is damaged.
     Catalog(OpenError),
+    /// The catalog belongs to another database than the one that is open.
+    OtherDatabase,
     /// The catalog and the log do not lead to the last commit.
     Replaced {
         /// Version of the last commit.
@@ -105,6 +107,7 @@ impl Display for Damage {
             Problem::File(error) => write!(formatter, "{error}"),
             Problem::Catalog(error) => write!(formatter, "{error}"),
             Problem::Block(error) => write!(formatter, "{error}"),
+            Problem::OtherDatabase => write!(formatter, "{path} belongs to another database"),
             Problem::Replaced { expected, found } => write!(formatter, "{path} has version {found}, not {expected}"),
             Problem::Padding { at, found } => write!(formatter, "{path}, byte {at}: expected zero, found {found}"),
             Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog says"),
@@ -164,13 +167,13 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
     snapshot
 }
 
-/// Checks as [`check_catalog`] does while another process may be writing: the files may be newer than the snapshot.
+/// Does what [`check_catalog`] does, in a process that only reads. Another process may be writing, so the files may be
+/// newer than the snapshot.
 fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
     let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
     let problem = match store.read_newest() {
-        Ok((database, version)) if database == snapshot.database_id() && version >= snapshot.version() => {
-            return snapshot;
-        }
+        Ok((database, _)) if database != snapshot.database_id() => Problem::OtherDatabase,
+        Ok((_, version)) if version >= snapshot.version() => return snapshot,
         Ok((_, found)) => Problem::Replaced { expected: snapshot.version(), found },
         Err(error) => Problem::Catalog(error),
     };
@@ -185,7 +188,7 @@ fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catal
 /// Version of the catalog after all records of the log, and the file in which the log ends.
 fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result<(u64, PathBuf), Problem> {
     if file.database != database {
-        return Err(Problem::Replaced { expected: database, found: file.database });
+        return Err(Problem::OtherDatabase);
     }
     let Some(first) = file.log else { return Ok((file.version, disk.path(CATALOG))) };
     if let Some(delta) = file.delta {

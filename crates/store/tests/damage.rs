@@ -95,7 +95,7 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
         let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
         let path = disk.path(name);
         let is_reported = store.recovery().torn_end.as_ref().is_some_and(|end| end.path == path && end.bytes > 0);
-        assert!(is_reported != ends_whole, "{context}: lost without a word");
+        assert!(is_reported != ends_whole, "{context}: torn end reported: {is_reported}, whole records: {ends_whole}");
         assert!(found.is_ok(), "{context}");
         return;
     }
@@ -366,6 +366,10 @@ fn damage_while_a_store_is_open_is_noticed() {
             disk.put(&name, &bytes);
             assert!(verify(&store).is_empty());
         }
+        // An intact catalog of another database.
+        disk.put("catalog", &closed().disk.files().remove("catalog").unwrap());
+        let damages = verify(&store);
+        assert!(matches!(&damages[..], [damage] if matches!(damage.problem, Problem::OtherDatabase)), "{damages:?}");
     }
 }
 

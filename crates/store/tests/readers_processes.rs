@@ -13,7 +13,7 @@ use common::{
     READ_ONLY, append, assert_tidy, check, check_snapshot, contents, create_table, open, read, versioned_step, write,
 };
 use taut_store::disk::{Fault, SimulatedDisk};
-use taut_store::{OpenError, OpenOptions, Store, verify};
+use taut_store::{OpenError, OpenOptions, Problem, Store, verify};
 
 /// A state that a reader saw after the writer was killed survives a power loss.
 #[test]
@@ -47,6 +47,9 @@ fn a_replaced_directory_is_noticed() {
     assert!(matches!(reader.refresh(), Err(OpenError::Missing { .. })));
     drop(Store::open(&path, create).unwrap());
     assert!(matches!(reader.refresh(), Err(OpenError::Replaced { .. })));
+    let damages = verify(&reader);
+    assert!(matches!(&damages[..], [damage] if matches!(damage.problem, Problem::OtherDatabase)), "{damages:?}");
+    assert!(damages[0].to_string().ends_with("catalog belongs to another database"), "{}", damages[0]);
     assert_eq!(check_snapshot(&reader.snapshot(), "as before"), 1);
 }
 
@@ -184,7 +187,7 @@ fn another_process_reads_until_it_is_killed() {
 }
 
 #[test]
-fn an_append_is_seen_without_cached_data() {
+fn a_refresh_after_an_append_reuses_the_open_blocks() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     create_table(&writer, "t").unwrap();
