@@ -123,7 +123,7 @@ pub(crate) struct RecordsPastDamage {
 /// damage in their file. Skips files with a damaged head.
 ///
 /// # Errors
-/// If a file cannot be read and may be intact.
+/// If the file system cannot read a file that may be intact.
 pub(crate) fn records_past_damage(
     disk: &dyn Disk,
     database: u64,
@@ -254,7 +254,8 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the records that are valid according to the next file.
+    /// Visits the valid records of the file: those that the next file counts, or in the last file those up to the end
+    /// of the log.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,
@@ -300,7 +301,7 @@ impl LogFile {
         })
     }
 
-    /// The valid bytes of the file.
+    /// The bytes of the file that the next file counts as valid. All bytes if there is no next file.
     fn valid_bytes<'a>(&self, bytes: &'a [u8], next: Option<&Self>) -> Result<&'a [u8], OpenError> {
         let Some(next) = next else { return Ok(bytes) };
         let valid_bytes = next.head.previous_bytes;

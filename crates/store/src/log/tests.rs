@@ -85,6 +85,7 @@ fn payloads(sequences: std::ops::RangeInclusive<u64>, life: u8) -> Payloads {
 fn records_survive_rotations_and_resumptions() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 7, 100).unwrap();
+    // A new file has only its head, of 56 bytes.
     assert_eq!((log.number(), log.bytes(), log.last_sequence(), log.durable_sequence()), (7, 56, 100, 100));
     for _ in 0..10 {
         append(&log, 0).unwrap();
@@ -133,6 +134,7 @@ fn a_failing_visitor_ends_the_replay_and_gets_offsets() {
     })
     .unwrap_err();
     let path = disk.path("log/0000000000000000.log");
+    // Record 1 follows the head of 56 bytes. It has a header of 40 bytes and no payload.
     assert_eq!(positions, [(path.clone(), 56), (path.clone(), 96)]);
     assert!(matches!(error, OpenError::Missing { path: found } if found == path));
 }

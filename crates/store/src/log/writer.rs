@@ -240,7 +240,8 @@ impl Log {
         self.state.lock().failure.is_some()
     }
 
-    /// Outcome of a record, if the log failed and was restarted after it was appended.
+    /// Outcome of a record if the log was restarted since the record was appended: `Ok` if the restart kept the record,
+    /// otherwise the failure. `None` if there was no restart.
     pub fn outcome_after_restart(&self, position: Position) -> Option<Result<(), LogFailed>> {
         self.state.lock().outcome_after_restart(position)
     }

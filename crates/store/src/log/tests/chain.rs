@@ -35,9 +35,9 @@ fn every_file_but_the_last_is_closed() {
     assert_eq!(files(&disk), [(1, true), (2, true), (3, true), (4, false)]);
 }
 
-/// Earlier versions of this program leave such files, and so do crashes before the previous file is closed.
+/// Earlier versions of this program never closed files, and a crash may precede the closing.
 #[test]
-fn files_that_are_not_closed_are_read_and_closed_with_the_next() {
+fn files_that_are_not_closed_are_read_and_closed_when_the_next_is_begun() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     for _ in 0..3 {

@@ -136,8 +136,8 @@ fn a_crash_leaves_a_prefix_with_all_acknowledged_records() {
     }
 }
 
-/// Records that were seen after the first crash may not have been durable. They are durable from the moment the log is
-/// resumed.
+/// Records that a replay finds after the first crash may not be durable yet. They are durable from the moment the log
+/// is resumed.
 #[test]
 fn a_second_crash_loses_no_record_that_was_read() {
     use Step::{Append, Rotate, Synced, Written};

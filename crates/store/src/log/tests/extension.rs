@@ -10,6 +10,7 @@ fn a_file_is_extended_by_steps_before_it_is_written() {
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     assert_eq!(length(&disk, 1), HEAD_BYTES as u64);
     let (mut lengths, mut expected) = (vec![HEAD_BYTES as u64], Vec::new());
+    // Clears the list of changes.
     disk.set_fault(None);
     for sequence in 1..=60 {
         let durability = if sequence % 3 == 0 { Durability::Written } else { Durability::Synced };
@@ -37,7 +38,7 @@ fn a_file_is_extended_by_steps_before_it_is_written() {
 }
 
 #[test]
-fn a_disk_without_a_step_has_no_zeros() {
+fn a_log_on_a_disk_without_an_extension_step_has_no_zeros() {
     let disk = new_disk().with_extension_step(0);
     let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
     (0..10).for_each(|_| append_synced(&log, 0));

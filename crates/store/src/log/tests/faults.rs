@@ -1,4 +1,5 @@
-//! A failure is permanent. Records acknowledged before it are kept, and a new process can continue.
+//! Failures of the disk. After a failed write or sync, all later calls fail until the log is restarted. Records
+//! acknowledged before are kept, and a new process can resume the log.
 
 use super::*;
 use crate::disk::Fault;
@@ -22,6 +23,8 @@ fn run(disk: &SimulatedDisk) -> (Option<Log>, u64, bool) {
     (Some(log), synced, false)
 }
 
+/// Runs a log on a disk with a fault, and resumes it without. Returns whether the fault prevented one of the 20 records
+/// from becoming durable.
 fn check(fault: Fault) -> bool {
     let disk = new_disk();
     disk.set_fault(Some(fault));
@@ -68,7 +71,7 @@ fn a_full_disk_is_a_failure() {
 }
 
 #[test]
-fn a_failed_read_is_an_error_and_not_an_end() {
+fn a_failed_read_is_an_error_and_not_the_end_of_the_log() {
     let disk = new_disk();
     run(&disk);
     let reads = (0..).take_while(|at| {
@@ -113,8 +116,9 @@ fn a_log_whose_file_cannot_be_extended_can_continue_in_another() {
         append(&log, 0).unwrap();
         let error = log.flush(position, Durability::Written).unwrap_err().to_string();
         assert!(error.contains("cannot extend /simulated/log/0000000000000001.log"), "{error}");
+        // Records 5 and 6, which end at byte 5,976, do not fit into the 1,000 bytes to which the file was extended.
         assert_eq!((log.durable_sequence(), length(&disk, 1)), (4, if has_effect { 6_000 } else { 1_000 }));
-        // Record 5, the first one that is not in the file, was seen.
+        // As if readers had seen record 5, which is only in memory. The restart keeps it, and discards record 6.
         log.restart(5).unwrap();
         assert_eq!((log.number(), log.last_sequence(), log.durable_sequence()), (2, 5, 5));
         append_synced(&log, 0);

@@ -1,4 +1,4 @@
-//! Bytes that no log wrote never cause a panic, nor a record that was not appended.
+//! Replay of bytes that no log wrote. It never panics, and returns no record that was not appended.
 
 use taut_testkit::Random;
 
@@ -16,7 +16,7 @@ fn read_file(head: Head, behind: &[u8]) -> Result<(LogEnd, Payloads), OpenError>
 }
 
 #[test]
-fn random_bytes_after_a_head_are_cut_off_up_to_the_zeros() {
+fn random_bytes_after_a_head_are_a_torn_tail_without_the_zeros_at_its_end() {
     for seed in 0..2_000 {
         let mut random = Random(seed);
         let mut bytes = Vec::new();
@@ -47,7 +47,7 @@ fn heads_with_any_numbers_never_panic() {
                 let head = Head { last_sequence, previous_bytes, initial_bytes, ..HEAD };
                 seal(&mut record, 0, head.seed());
                 let result = read_file(head, &record);
-                // The record is valid only if its sequence number follows that of the head, and the file is as long as
+                // The record has sequence number 0, which follows only `u64::MAX`. The file must be at least as long as
                 // the head states.
                 let fits = last_sequence == u64::MAX && (56..=56 + record.len() as u64).contains(&initial_bytes);
                 assert_eq!(result.is_ok(), fits, "{head:?}");
@@ -55,6 +55,7 @@ fn heads_with_any_numbers_never_panic() {
                 let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
                 append_synced(&log, 0);
                 disk.put(&log_name(2), &Head { number: 2, ..head }.to_bytes());
+                // File 2 may count no record of file 1, or its only record.
                 let counts = [(0, HEAD_BYTES as u64), (1, log.bytes())].contains(&(last_sequence, previous_bytes));
                 let fits = counts && initial_bytes == HEAD_BYTES as u64;
                 assert_eq!(read(&disk, 1, None).is_ok(), fits, "{head:?}");
@@ -63,7 +64,8 @@ fn heads_with_any_numbers_never_panic() {
     }
 }
 
-/// A valid record in the wrong position is not a torn write. It must be an error, because nothing else would notice it.
+/// A valid record in the wrong position is not a torn write. It must be an error, because no later check would notice
+/// it.
 #[test]
 fn records_that_contradict_their_position_are_damage() {
     for (sequence, durable) in [(2, 0), (0, 0), (u64::MAX, 0), (1, HEAD_BYTES as u64 + 1), (1, u64::MAX)] {
