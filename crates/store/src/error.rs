@@ -319,7 +319,8 @@ pub enum CommitError {
     /// Rows to be relocated are locked by a transaction.
     #[error("could not serialize access due to rows that are locked by another transaction")]
     RowsLocked,
-    /// Inserted rows do not fit the end of their page: a bug.
+    /// Inserted rows do not fit the end of their page, or the rows of a page do not fit the schema of their table: a
+    /// bug.
     #[error("rows of table {table:?} do not fit the page that they were to go to")]
     Misplaced {
         /// The table.
@@ -361,7 +362,7 @@ pub enum CommitError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// Deadlock: the transaction waits for one that waits for it.
+    /// Deadlock: the transaction would have to wait for one that waits for it.
     #[error("deadlock detected")]
     Deadlock,
     /// There is no savepoint of that name.
@@ -474,7 +475,7 @@ pub enum ReadError {
         /// The position of the error, and what was expected there.
         source: CorruptBlock,
     },
-    /// The header of the block file contradicts the catalog or the file.
+    /// The header of the block file contradicts the catalog.
     #[error("{}: its header says {found} {what}, not {expected}", path.display())]
     Differs {
         /// The file.

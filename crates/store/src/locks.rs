@@ -242,7 +242,7 @@ mod tests {
         assert!(locks.lock(two, TableId(2), &rows(&[1]), &relocations_since).is_ok());
         assert!(locks.lock(two, table, &rows(&[4]), &relocations_since).is_ok());
         let Err(LockConflict::Wait(mut ended)) = locks.lock(three, table, &rows(&[0, 3]), &relocations_since) else {
-            panic!("a lock")
+            panic!("locked although another transaction holds row 3")
         };
         assert!(matches!(locks.lock(two, table, &rows(&[1]), &relocations_since), Err(LockConflict::Wait(_))));
         assert!(matches!(locks.lock(one, table, &rows(&[4]), &relocations_since), Err(LockConflict::Deadlock)));

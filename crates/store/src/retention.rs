@@ -8,7 +8,7 @@
 //!   blocks/*.block    files of replaced or dropped blocks are retained, unless the previous backup has them
 //! ```
 //!
-//! The file `log/retained` is written before the state of a backup is pinned, and replaced when the backup is complete.
+//! The file `log/retained` is written before a backup copies anything, and replaced when the backup is complete.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -47,7 +47,7 @@ pub(crate) struct RetentionFile {
     pub first_log: u64,
     /// Version of the last commit in the last backup.
     pub version: u64,
-    /// Tokens, which are random numbers, of the last backup and of a backup that started after it. A manifest with
+    /// Tokens, which are random numbers, of the last backup and of the backups that were begun since. A manifest with
     /// another token belongs to a backup that these log files do not continue, for example a backup of a copy of this
     /// database.
     pub tokens: Vec<u64>,

@@ -74,7 +74,7 @@ pub(crate) struct Inner {
     locks: Locks,
     recovery: Recovery,
     is_read_only: bool,
-    /// Position in the log of the last read, if the database is open read-only.
+    /// Position up to which the log was last read, if the database is open read-only.
     pub read_position: Mutex<Option<ReadPosition>>,
 }
 

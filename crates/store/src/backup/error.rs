@@ -128,13 +128,13 @@ pub enum BackupError {
     /// The request would keep no backup.
     #[error("at least one backup must be kept")]
     KeepsNone,
-    /// The database is open read-only, so its log cannot be retained.
+    /// The database is open read-only, so the retention of its log can neither begin nor end.
     #[error("a database that is open for reading only cannot be backed up with its log")]
     ReadOnly,
     /// The caller cancelled the operation.
     #[error("the backup was cancelled")]
     Cancelled,
-    /// A manifest cannot be encoded as JSON.
+    /// A manifest or a catalog cannot be encoded as JSON.
     #[error("a manifest cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
     /// The log of the database, or the new database, cannot be written.

@@ -15,7 +15,7 @@ const VERSION: u64 = 1;
 pub(crate) struct Manifest {
     /// Number of the backup, which is in the names of its files.
     pub number: u64,
-    /// Id of the database, drawn when it was created.
+    /// Id of the database, a random number chosen when the database was created.
     pub database: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,

@@ -160,6 +160,7 @@ mod tests {
             let found = found.collect::<BTreeSet<_>>();
             assert!(found.len() == count && found.is_subset(&expected), "{context}: {key:?}");
             assert!(found.is_superset(&live), "{context}: {key:?}");
+            // An entry has a hash and a row id, of eight bytes each.
             bytes += 16 * count;
         }
         assert_eq!(delta.page_bytes() - delta.page_bytes, bytes, "{context}");
@@ -255,6 +256,7 @@ mod tests {
             let new = entries.runs.iter().filter(|run| !before.iter().any(|known| Arc::ptr_eq(known, run)));
             moved += new.map(|run| run.len()).sum::<usize>();
         }
+        // The binary logarithm of 10,000 is 13.3: at most 14 runs, and each entry is moved at most 14 times.
         assert!(entries.run_lengths().len() <= 14 && moved <= 14 * 10_000, "{moved}: {:?}", entries.run_lengths());
     }
 }

@@ -30,7 +30,7 @@ use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 pub enum Fault {
     /// The machine stops during this change. All later operations fail. See [`SimulatedDisk::after_power_loss`].
     CrashAt(u64),
-    /// This change fails once, without effect. A write fails after half of its bytes.
+    /// This change fails once. It has no effect, except that a write has written half of its bytes.
     FailAt(u64),
     /// This change takes effect, but reports a failure, once.
     FailAfter(u64),

@@ -55,7 +55,8 @@ impl KeyColumn<'_> {
         datum_at(self.array, self.logical_type, row)
     }
 
-    /// A predicate that the values of some rows pass. `None` if some, but not all, of them are NaN.
+    /// A predicate that the values of this column in some keys pass. `rows` are the indexes of these keys. `None` if
+    /// some, but not all, of the values are NaN.
     fn predicate(&self, rows: &[usize]) -> Option<ColumnPredicate> {
         if let Some(numbers) = range_without_nan(self.logical_type) {
             let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();
@@ -100,7 +101,7 @@ impl KeyColumn<'_> {
     }
 }
 
-/// The range of keys that are not NaN. `None` for types without NaN.
+/// The range of the numbers ([`Datum::Number`]) of all values except NaN. `None` for types without NaN.
 fn range_without_nan(logical_type: LogicalType) -> Option<RangeInclusive<i128>> {
     match logical_type {
         LogicalType::Real => Some(f32_to_ordered(f32::NEG_INFINITY).into()..=f32_to_ordered(f32::INFINITY).into()),

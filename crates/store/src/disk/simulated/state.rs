@@ -105,7 +105,7 @@ impl NameChange {
 }
 
 /// A file after a power loss: the synced part, any of the sectors written after it, and any of the lengths to which the
-/// file was extended.
+/// file was extended. Of eight such sectors or lengths, about `kept_of_8` survive.
 pub(super) fn torn_content(content: &FileContent, kept_of_8: u64, random: &mut Random) -> FileContent {
     let sector = if random.next().is_multiple_of(2) { 512 } else { 4096 };
     let hole = if random.next().is_multiple_of(2) { 0 } else { random.next() as u8 };
