@@ -301,7 +301,8 @@ impl World {
         }
     }
 
-    /// Relocates all rows of a table to one block, as maintenance does.
+    /// Moves all rows of a table to one block without recording row relocations, so transactions that began before can
+    /// no longer delete these rows.
     fn rewrite(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         if tables.is_empty() {

@@ -286,7 +286,7 @@ fn a_failed_relocation_hides_no_row() {
     let [one, two, three] = std::array::from_fn(|_| store.begin());
     delete(&one, table, &[1]).unwrap();
     let failing = read_relocation(&store);
-    // The first changes of the disk make the name of the block durable. Then the log is written.
+    // Change 0 makes the name of the block durable. Change 1 is the first of the log.
     disk.set_fault(Some(Fault::FailAt(1)));
     assert!(matches!(failing.commit(&store), Err(CommitError::Log(_))));
     disk.set_fault(None);
@@ -331,7 +331,8 @@ fn serializable_transactions_fail_if_rows_change_but_not_if_they_are_relocated()
         let (store, table) = sample(&SimulatedDisk::new()).unwrap();
         create_table(&store, "u").unwrap();
         let relocation = read_relocation(&store);
-        // The relocation deletes the row again. For transactions that began later that is no change.
+        // The relocation includes this row, and deletes it in the new block too. That is no change for the reader,
+        // which begins after the deletion.
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
         reader.set_serializable(true);
