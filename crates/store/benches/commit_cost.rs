@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p taut-store --bench commit_cost -- <empty directory> [blocks]`
 //!
-//! The catalog is written to the directory, with all its syncs; the blocks it names are in memory.
+//! The catalog and the log are written to the directory, with all syncs. Blocks are in memory.
 #![allow(clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::error::Error;
@@ -115,7 +115,7 @@ fn commit_one(store: &Store, table: TableId, image: &BlockImage) -> Result<Durat
     Ok(start.elapsed())
 }
 
-/// The least, which other programs disturb least, and the median.
+/// The least time, which other programs affect least, and the median.
 fn least_and_median(
     times: impl Iterator<Item = Result<Duration, Box<dyn Error>>>,
 ) -> Result<(Duration, Duration), Box<dyn Error>> {

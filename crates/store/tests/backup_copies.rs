@@ -122,7 +122,8 @@ fn only_the_copy_that_makes_the_next_backup_continues_the_log() {
         change_rows(&store, "t", &[31], &[]).unwrap();
         match (has_commits, back_up(&store, &backups, WITH_LOG)) {
             (true, Err(BackupError::Diverged { number, .. })) => assert_eq!(number, 2),
-            // The copy has already archived the commits up to the copy, so the database begins a new log archive.
+            // The backup of the copy has already archived the commits that both have, so the database begins a new log
+            // archive.
             (false, Ok(report)) => {
                 assert_eq!(report.log, BackupLog::Begun);
                 assert_eq!(restored(&backups, LAST).unwrap().0["t"], [1, 2, 3, 10, 30, 31]);

@@ -48,11 +48,11 @@ impl Life {
 
     fn state(&self, commit: u64) -> &Contents {
         let state = self.states.iter().rfind(|(of, _, _)| *of == commit);
-        &state.unwrap_or_else(|| panic!("commit {commit} is of no step")).2
+        &state.unwrap_or_else(|| panic!("no step led to commit {commit}")).2
     }
 
-    /// Restores each backup, and every third commit between the first and the last one. The length of `context` selects
-    /// the first of these commits. The backups `numbers` must exist.
+    /// Restores each backup, and every third commit between the first and the last backup. The length of `context`
+    /// selects the first of these commits. The backups `numbers` must exist.
     fn check(&self, backups: &SimulatedDisk, numbers: &[u64], context: &str) {
         let found = list(backups);
         for number in numbers {
@@ -108,7 +108,8 @@ fn after_crash(disk: &SimulatedDisk, seed: u64) -> Vec<(String, SimulatedDisk)> 
 }
 
 /// Takes two backups, makes more commits, and calls `check`, which interrupts a third backup at change `at`. Repeats
-/// this for each change until `check` returns false.
+/// this for each change until `check` returns false. Does so for at least `seeds` seeds. The second backup keeps `keep`
+/// backups. Returns the number of interrupted backups.
 fn for_each_change(
     keep: Option<usize>,
     seeds: u64,
@@ -332,7 +333,7 @@ fn a_crash_of_the_database_loses_no_commit_from_the_backups() {
                     None => assert_eq!(next.log, BackupLog::Begun, "{context}"),
                 }
                 life.check(&backups, &[next.number], &context);
-                // Nothing is retained except for the next backup.
+                // No file is left over once nothing is retained for the next backup.
                 store.stop_log_retention().unwrap();
                 store.checkpoint().unwrap();
                 assert_tidy(&store, &disk, &context);
@@ -361,8 +362,8 @@ fn an_interrupted_restore_leaves_no_database_or_the_complete_one() {
                 let disk = SimulatedDisk::new();
                 disk.set_fault(Some(fault(at)));
                 let restored = from.restore_to(Arc::new(disk.clone()), options, &mut never_cancel);
-                // If a restore succeeds, `at` is past the last change. For the first changes this is not assumed: if a
-                // restore tolerated the failure of one, the loop would end, and no later change would fail.
+                // A restore that succeeds means that `at` is past the last change. Except for the first five changes:
+                // a restore may tolerate that one of them fails, and the later changes must still be tested.
                 if restored.is_ok() && !disk.is_crashed() && !matches!(fault(at), Fault::FailAt(_) if at < 5) {
                     break;
                 }

@@ -191,6 +191,7 @@ fn a_retained_log_that_was_removed_externally_is_restarted() {
         match victim {
             "log" => disk.remove(disk.files().keys().find(|name| name.ends_with(".log")).unwrap()).unwrap(),
             "block" => disk.remove(&first).unwrap(),
+            // The file that names the first retained log file.
             _ => disk.put("log/retained", b"no note"),
         }
         let store = open(&disk).unwrap();

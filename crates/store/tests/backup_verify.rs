@@ -65,7 +65,7 @@ fn complete_backups_have_no_damage_and_share_blocks() {
         backups.put(name, b"remains");
     }
     backups.put("blocks/notes.txt", b"mine");
-    let [remains, foreign] = &verified(&backups).damages[..] else { panic!("one foreign file") };
+    let [remains, foreign] = &verified(&backups).damages[..] else { panic!("not two problems") };
     assert!(matches!(remains.problem, Problem::NoManifest) && remains.path.ends_with("00000009.catalog"), "{remains}");
     assert!(matches!(foreign.problem, Problem::Foreign) && foreign.path.ends_with("blocks/notes.txt"), "{foreign}");
     assert!(!remains.problem.is_damage() && !foreign.problem.is_damage());

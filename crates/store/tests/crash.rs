@@ -87,7 +87,7 @@ fn a_crash_leaves_the_state_before_or_after_and_new_commits_work() {
     assert!(points > 50, "only {points} changes were interrupted");
 }
 
-/// A state that a reader saw after a crash survives the next crash, even if the killed process had not made it durable.
+/// A state that was read after a crash survives the next crash, even if the killed process had not made it durable.
 #[test]
 fn a_state_seen_after_a_crash_survives_the_next_crash() {
     for_every_crash(|disk, _, states, acknowledged, context| {

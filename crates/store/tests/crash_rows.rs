@@ -76,7 +76,7 @@ impl History {
         let (version, found) = (store.snapshot().version(), contents(&store));
         let found = found.unwrap_or_else(|error| panic!("{context}: {error}"));
         let steps = self.states.iter().rposition(|(of, _)| *of == version);
-        let steps = steps.unwrap_or_else(|| panic!("{context}: version {version} is of no step"));
+        let steps = steps.unwrap_or_else(|| panic!("{context}: no step led to version {version}"));
         assert!(found == self.states[steps].1, "{context}: version {version} holds other rows");
         let (first, last) = (self.states[*possible.start()].0, self.states[*possible.end()].0);
         assert!((first..=last).contains(&version), "{context}: version {version}, expected {first} to {last}");

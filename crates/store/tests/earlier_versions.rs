@@ -1,5 +1,5 @@
 //! Databases of earlier versions. Those without a log are read as they are, and get a log with the first commit. Log
-//! files that were not closed are read, and closed with the next one.
+//! files that were not closed are read, and closed when the next one is begun.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,6 +12,7 @@ use taut_block::checksum;
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Store, repair_on, verify};
 
+/// Format versions of databases without a log.
 const VERSIONS: [u64; 2] = [2, 4];
 
 /// A database as an earlier version left it: two tables and a view, and all rows in blocks.
@@ -201,7 +202,7 @@ fn catalogs_from_before_constraints_are_read() {
 
 /// Earlier versions did not close log files, so nothing showed that a later one exists.
 #[test]
-fn unclosed_log_files_are_read_and_closed_with_the_next_one() {
+fn unclosed_log_files_are_read_and_closed_when_the_next_one_is_begun() {
     let mut disk = SimulatedDisk::new();
     for value in [1, 2, 3] {
         let store = open(&disk).unwrap();

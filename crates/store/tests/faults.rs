@@ -62,7 +62,7 @@ fn check_failed(
     assert!(
         // A failed log continues in another file. On a full disk there is no space for it either.
         !is_uncertain || matches!(fault, Fault::FailFrom(_) | Fault::Capacity(_)),
-        "{context}: one failure is no reason for {error}"
+        "{context}: a single failure must not leave the outcome uncertain: {error}"
     );
     if let Fault::Capacity(_) = fault {
         let mut source = Some(error);
@@ -130,7 +130,8 @@ fn the_disk_becomes_full_at_many_points() {
     assert!(full > 50, "the disk was full in {full} runs");
 }
 
-/// Disk and store before step `number`. The earlier steps have begun the log, unless the database was reopened.
+/// Disk and store before step `number`. If `is_reopened`, the database was closed and opened again after the earlier
+/// steps, so step `number` begins a log file.
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();

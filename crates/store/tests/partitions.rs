@@ -57,7 +57,7 @@ fn range_boundaries_come_from_the_first_load_and_stay() {
         append(&store, id, vec![block(&store, &[1, 4, 400]).in_partition(&other, 0)]);
         append(&store, id, vec![block(&store, &[6]).in_partition(&first, 1)]);
         assert_eq!(partitions_of(&table(&store)), [None, Some(0), Some(1), None, Some(1)]);
-        assert_eq!(*table(&store).runs, [0, 1, 2, 3, 4], "a run of a load that is not sorted is of one partition");
+        assert_eq!(*table(&store).runs, [0, 1, 2, 3, 4], "each partition of a load that is not sorted is a run");
     }
     let store = open(&disk).unwrap();
     let table = table(&store);
@@ -81,7 +81,7 @@ fn a_load_sorted_by_its_range_column_is_one_run() {
     append(&store, id, blocks(&[0, 0, 1, 2]));
     assert_eq!(*table(&store).runs, [0]);
     append(&store, id, blocks(&[1, 0, 2]));
-    assert_eq!(*table(&store).runs, [0, 4, 5], "rows that do not ascend are no run");
+    assert_eq!(*table(&store).runs, [0, 4, 5], "blocks that do not ascend are not one run");
     // Blocks of hash partitions, or of partitions that the table no longer has, are not in order.
     let hashed = design(&[("partition_by", "hash(id, 3)"), ("sort_by", "id")]);
     store.commit::<_, CommitError>(|edit| edit.drop_table(id)).unwrap();
@@ -92,7 +92,7 @@ fn a_load_sorted_by_its_range_column_is_one_run() {
 }
 
 #[test]
-fn replaced_blocks_keep_their_partition_and_mixed_blocks_have_none() {
+fn replaced_blocks_keep_their_partition_until_the_design_changes() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     let hashed = design(&[("partition_by", "hash(id, 4)")]);

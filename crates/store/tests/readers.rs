@@ -69,7 +69,7 @@ fn a_reader_writes_nothing() {
 
 /// Leftovers of a crash, a load and an interrupted checkpoint stay for the next writer.
 #[test]
-fn nothing_is_removed_repaired_or_upgraded() {
+fn a_reader_removes_repairs_and_upgrades_nothing() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..5).for_each(|_| versioned_step(&writer).unwrap());

@@ -263,7 +263,8 @@ fn a_damaged_log_restores_the_last_commit_before_the_damage() {
                         let last = states.len() - 1;
                         let seen = version as u64 + commits.unwrap_or(0);
                         assert!(seen <= last as u64, "{context}");
-                        // A later record or a header gives the number of commits.
+                        // Damage after the head of the file, which has 56 bytes, hides at most one commit: a later
+                        // record or head shows the number of the others.
                         assert!(at < 56 || seen + 1 >= last as u64, "{context}: {version} {commits:?} of {last}");
                         stops += 1;
                     }
@@ -306,6 +307,7 @@ fn rows_relocated_after_damage_of_the_log_are_found() {
     assert_eq!(names(&disk, "blocks/", "").len(), 3, "the first blocks are gone");
     damage(&disk, &log, |bytes| bytes[damaged_at] ^= 1);
     let (report, _, store) = repaired(&disk, "moved");
+    // Four commits are lost: the creation of `w`, two merges, and an insertion.
     assert!(matches!(&report.losses[..], [DatabaseLoss::Log { commits: Some(4), .. }]), "{}", texts(&report));
     let found = contents(&store).unwrap();
     assert_eq!((&found["t"], &found["u"]), (&relocated, &before["u"]), "{}", texts(&report));
@@ -441,6 +443,7 @@ fn constraints_are_kept_where_they_hold() {
     assert!(texts(&report).contains("constraint \"second\" is dropped: rows that it references are lost"));
 }
 
+/// Without the delta, deleted rows exist again.
 #[test]
 fn a_key_that_deleted_rows_violate_is_dropped() {
     for violated in [false, true] {

@@ -52,7 +52,7 @@ pub fn rewrite(store: &Store, name: &str, rows: &[i64], layout: &str) {
     store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, vec![block], RowOrder::Sorted)).unwrap();
 }
 
-/// Current time. It is later than every commit so far, and earlier than the next one.
+/// Current time, in microseconds since 1970. It is later than every commit so far, and earlier than the next one.
 pub fn now() -> i64 {
     let read = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let first = read();

@@ -8,7 +8,7 @@ use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
 
 use super::{Failure, all_old_rows, append, change_in, create_table, design, image, rows_with_ids, schema, write};
 
-/// Runs one random step. The seed and the contents of the database determine it.
+/// Runs one random step, which `seed`, `number` and the contents of the database determine.
 pub fn random_step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
     let mut random = Random(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let first = number as i64 * 100_000;
@@ -66,7 +66,7 @@ fn change(
     Ok(transaction.commit(synchronous)?)
 }
 
-/// Relocates all rows of a table to a sorted block, without deleted ones.
+/// Replaces all blocks and delta pages of a table by one block with the rows that are not deleted.
 fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
     let old = all_old_rows(table);
     let values: Vec<i64> = rows_with_ids(table)?.into_iter().map(|(_, value)| value).collect();
