@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_inserted_sections_and_stays_within_its_limit() {
+    fn the_cache_returns_inserted_sections_and_stays_within_its_limit() {
         let cache = Cache::new(10_000);
         let blocks: Vec<_> = (0..37).map(|_| cache.register(11)).collect();
         let mut hits = 0;

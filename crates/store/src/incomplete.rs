@@ -190,7 +190,7 @@ fn remove_files(disk: &dyn Disk) -> Result<(), FileError> {
             is_changed = true;
         }
         if is_changed {
-            // Otherwise a removed file may come back after a power loss, into the complete database.
+            // Otherwise a removed file may come back after a power loss, when the database is complete.
             disk.sync_directory(directory).map_err(|source| file_error(disk, "sync", directory, source))?;
         }
     }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_with_and_without_clock_and_offset() {
+    fn times_are_parsed_with_and_without_time_of_day_and_offset() {
         let noon = parse_time("2026-11-27 12:00:00").unwrap();
         for text in ["2026-11-27T12:00:00Z", "2026-11-27 12:00", "2026-11-27 14:30+02:30", "2026-11-27 11:00:00.0-01"] {
             assert_eq!(parse_time(text), Some(noon), "{text}");

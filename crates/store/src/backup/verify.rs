@@ -187,7 +187,7 @@ impl Backups {
         if base.number >= manifest.number || continuation.is_none_or(|(next, _)| next.number != manifest.number) {
             return Ok(());
         }
-        // Damage of the other backup is reported with that backup.
+        // Damage of the base backup is reported with that backup.
         let Ok(mut state) = self.open_backup(&directory_in_memory(), base) else { return Ok(()) };
         self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
     }

@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_excludes_until_it_is_dropped() {
+    fn a_lock_excludes_other_locks_until_it_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let disk = FileDisk::new(directory.path());
         let held = disk.lock("lock").unwrap();

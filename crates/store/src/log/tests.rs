@@ -123,7 +123,7 @@ fn records_survive_rotations_and_resumptions() {
 }
 
 #[test]
-fn a_failing_visitor_ends_the_replay_and_gets_offsets() {
+fn an_error_of_the_visitor_ends_the_replay_and_records_have_offsets() {
     let disk = new_disk();
     let log = Log::create(shared(&disk), DATABASE, 0, 0).unwrap();
     (0..3).for_each(|_| append_synced(&log, 0));

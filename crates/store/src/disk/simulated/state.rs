@@ -164,7 +164,7 @@ impl DiskState {
         };
         self.changes.push(change);
         Ok(match self.fault {
-            // A change at the crash is not durable. Whether it has an effect depends on the power loss.
+            // The change during which the machine stops is not durable. Whether it survives depends on the power loss.
             Some(Fault::CrashAt(at)) if at == number => {
                 self.crashed = true;
                 if operation == "sync" { Outcome::FailsBefore } else { Outcome::FailsAfter }
