@@ -159,7 +159,7 @@ fn an_interrupted_backup_leaves_the_earlier_ones_complete() {
                     (true, Some(_)) => &[2, 3],
                 };
                 life.check(&found, numbers, &context);
-                // The state that was seen stays. The next backup of the reopened database continues the last one.
+                // The backups that were seen stay. The next backup of the reopened database continues the last one.
                 life.check(&found.after_power_loss(at), numbers, &format!("{context}, seen"));
                 let base = list(&found).last().unwrap().number;
                 let copy = life.disk.after_kill();

@@ -204,7 +204,7 @@ fn a_retained_log_that_was_removed_externally_is_restarted() {
 }
 
 #[test]
-fn keeping_the_last_backups_keeps_every_point_between_them() {
+fn keeping_the_last_backups_keeps_every_point_in_time_between_them() {
     let (disk, backups) = (SimulatedDisk::new(), SimulatedDisk::new());
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();

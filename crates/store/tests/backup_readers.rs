@@ -228,7 +228,7 @@ fn a_repaired_database_retains_no_log() {
     assert!(matches!(back_up(&new, &backups, WITH_LOG), Err(BackupError::OtherDatabase { .. })));
     let others = SimulatedDisk::new();
     assert_eq!(back_up(&new, &others, WITH_LOG).unwrap().log, BackupLog::Begun);
-    // If a log file is missing, repair restores the last commit before it, whatever is retained.
+    // If a log file is missing, repair restores the last commit before it, even if the log is retained for a backup.
     let last = files_of(&killed, "log/").into_iter().rfind(|name| name.ends_with(".log")).unwrap();
     killed.remove(&last).unwrap();
     assert!(matches!(

@@ -142,7 +142,7 @@ fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
 fn check_power_loss(run: &Run, crashed: &SimulatedDisk, seed: u64, context: &str) {
     let disk = crashed.after_power_loss(seed);
     let seen = read(&disk).ok().map(|early| check_version(&early, run.acknowledged, context));
-    // A state that a reader has shown survives the next power loss.
+    // A state that a reader has read survives the next power loss.
     let disk = disk.after_power_loss(seed + 1);
     let writer = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let version = check_version(&writer, run.acknowledged, context);

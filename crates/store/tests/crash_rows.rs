@@ -1,6 +1,6 @@
 //! The machine stops at every change of the disk while small transactions insert, delete and relocate rows, and indexes
-//! are built. Whatever the disk then holds, the database reopens with every acknowledged commit complete, and no part
-//! of any other.
+//! are built. Whatever the disk then holds, the database reopens with every acknowledged commit. A commit that was not
+//! acknowledged is there completely or not at all.
 //!
 //! A seed determines the steps of each run. The expected contents are known by version: a run on a working disk records
 //! them.
@@ -135,7 +135,7 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, check: impl Fn(&History, &S
 /// The machine stops at each change of a switch to another log file. Then the database opens. If one of its log files
 /// is also removed, that is detected, or the file had no acknowledged commit.
 #[test]
-fn a_crash_between_two_log_files_opens_and_a_missing_file_is_noticed() {
+fn after_a_crash_between_two_log_files_the_database_opens_and_a_missing_file_is_noticed() {
     let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
     for seed in 0.. {
         if points >= wanted {

@@ -152,10 +152,10 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     disk.changes()
 }
 
-/// In both cases the commit certainly failed: a log file fails permanently but another one can be created, or no log
+/// A commit has certainly failed in two cases: a log file fails permanently but another one can be created, or no log
 /// file can be created and the log has no records yet.
 #[test]
-fn a_commit_that_certainly_failed_reports_it() {
+fn a_commit_that_certainly_failed_is_not_reported_as_uncertain() {
     let mut seen = [0; 2];
     for (number, step) in fixed_steps().iter().enumerate() {
         for is_reopened in [false, true] {

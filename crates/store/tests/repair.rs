@@ -95,7 +95,7 @@ fn a_lost_block_loses_only_its_rows() {
 
 /// A lost block whose rows had all been deleted is no loss.
 #[test]
-fn a_block_with_only_deleted_rows_is_no_loss() {
+fn a_lost_block_with_only_deleted_rows_is_no_loss() {
     let (disk, store, _) = sample();
     change_rows(&store, "t", &[], &[1, 3]).unwrap();
     let expected = contents(&store).unwrap();

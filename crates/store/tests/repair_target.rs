@@ -100,7 +100,8 @@ fn a_stopped_repair_leaves_no_database_or_the_complete_one() {
                     assert!(check(&found, existed, &expected, &format!("{context}, again")), "{context}");
                 }
             }
-            // Some crashes come after the database is complete. A repair that fails may always remove what it wrote.
+            // Some crashes come after the database is complete. A repair that fails without a crash removes what it
+            // wrote, so it need not leave a complete database.
             let is_crash = fault(0) == Fault::CrashAt(0);
             assert!(complete > 0 || !is_crash);
         }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows of a table by their distinct values. For each row, the number of times that it got another row id to which no
-/// row relocation leads.
+/// Rows of a table by their distinct values, with the number of times that each was moved without a row relocation.
 pub type Rows = BTreeMap<i64, u32>;
 
 /// Name and rows of each table, by table id.

@@ -66,7 +66,7 @@ fn rows_deleted_since_they_were_read_stay_deleted() {
 }
 
 #[test]
-fn rows_of_all_segments_are_found() {
+fn relocated_rows_of_all_segments_are_found() {
     let store = open(&SimulatedDisk::new()).unwrap();
     create_table(&store, "t").unwrap();
     let values: Vec<i64> = (0..140_000).collect();
@@ -122,7 +122,7 @@ fn transactions_that_span_relocations_change_the_rows_they_saw() {
 }
 
 #[test]
-fn changes_of_a_transaction_are_kept_in_a_newer_version() {
+fn a_transaction_that_refreshes_after_a_relocation_keeps_its_changes() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let one = store.begin();
@@ -146,7 +146,7 @@ fn changes_of_a_transaction_are_kept_in_a_newer_version() {
 }
 
 #[test]
-fn a_savepoint_from_before_a_relocation_finds_the_rows_after_it() {
+fn rows_are_found_after_a_rollback_to_a_savepoint_from_before_a_relocation() {
     let disk = SimulatedDisk::new();
     let (store, table) = sample(&disk).unwrap();
     let one = store.begin();

@@ -152,7 +152,7 @@ fn threads_insert_and_delete_at_once() {
     let sorted = |store: &Store| contents(store).unwrap()["t"].iter().copied().collect::<BTreeSet<i64>>();
     assert_eq!(sorted(&store), all);
     assert_tidy(&store, &disk, "at the end");
-    // The last commit may survive only a proper close.
+    // Commits without sync may not be durable yet. The checkpoint makes them durable.
     store.checkpoint().unwrap();
     let lost = disk.after_power_loss(3);
     drop(store);
