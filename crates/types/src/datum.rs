@@ -5,12 +5,14 @@
 //! < -0.0 < 0.0 < ... < infinity < NaN), which Arrow uses too.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
 };
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, BinaryViewArray, BooleanArray, PrimitiveArray, StringViewArray, new_null_array};
 use serde::{Deserialize, Serialize};
 
 use crate::LogicalType;
@@ -104,6 +106,40 @@ pub fn datum_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Da
     Some(Datum::Number(number))
 }
 
+/// Array of one row with a datum, or null, in the Arrow type of `logical`. Inverse of [`datum_at`]. Returns `None` if the
+/// datum is not a value of the type.
+pub fn array_of_datum(datum: Option<&Datum>, logical: LogicalType) -> Option<ArrayRef> {
+    let Some(datum) = datum else { return Some(new_null_array(&logical.arrow(), 1)) };
+    let number = datum.number();
+    let array: ArrayRef = match logical {
+        LogicalType::Boolean => Arc::new(BooleanArray::from(vec![match number? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        }])),
+        LogicalType::SmallInt => primitive_array::<Int16Type>(number?.try_into().ok()?, logical),
+        LogicalType::Integer => primitive_array::<Int32Type>(number?.try_into().ok()?, logical),
+        LogicalType::BigInt => primitive_array::<Int64Type>(number?.try_into().ok()?, logical),
+        LogicalType::Real => primitive_array::<Float32Type>(f32_from_ordered(number?.try_into().ok()?), logical),
+        LogicalType::Double => primitive_array::<Float64Type>(f64_from_ordered(number?.try_into().ok()?), logical),
+        LogicalType::Decimal { precision, .. } => {
+            let is_too_long = number?.unsigned_abs() >= 10_u128.checked_pow(precision.into())?;
+            primitive_array::<Decimal128Type>(number.filter(|_| !is_too_long)?, logical)
+        }
+        LogicalType::Date => primitive_array::<Date32Type>(number?.try_into().ok()?, logical),
+        LogicalType::Timestamp | LogicalType::TimestampTz => {
+            primitive_array::<TimestampMicrosecondType>(number?.try_into().ok()?, logical)
+        }
+        LogicalType::Varchar => Arc::new(StringViewArray::from(vec![std::str::from_utf8(datum.bytes()?).ok()?])),
+        LogicalType::Bytea => Arc::new(BinaryViewArray::from(vec![datum.bytes()?])),
+    };
+    Some(array)
+}
+
+fn primitive_array<T: ArrowPrimitiveType>(value: T::Native, logical: LogicalType) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::from_iter_values([value]).with_data_type(logical.arrow()))
+}
+
 /// A datum as readable text: decimals with a decimal point, dates as `2024-02-29`, bytes as `\x00ff`.
 pub fn datum_text(datum: &Datum, logical: LogicalType) -> String {
     match (datum, logical) {
@@ -169,6 +205,45 @@ mod tests {
             assert_eq!(f64_from_ordered(f64_to_ordered(value)).to_bits(), value.to_bits());
             assert_eq!(f32_from_ordered(f32_to_ordered(value as f32)).to_bits(), (value as f32).to_bits());
         }
+    }
+
+    #[test]
+    fn arrays_of_datums_round_trip() {
+        let numbers = [0, 1, -1, 7, i128::from(i16::MAX), i128::from(i32::MAX), i128::from(i64::MAX)];
+        let decimal = |precision| LogicalType::Decimal { precision, scale: 2 };
+        for logical in [
+            LogicalType::Boolean,
+            LogicalType::SmallInt,
+            LogicalType::Integer,
+            LogicalType::BigInt,
+            LogicalType::Real,
+            LogicalType::Double,
+            decimal(4),
+            decimal(38),
+            LogicalType::Date,
+            LogicalType::Timestamp,
+            LogicalType::TimestampTz,
+        ] {
+            assert!(array_of_datum(Some(&Datum::Bytes([1].into())), logical).is_none());
+            assert!(array_of_datum(Some(&Datum::Number(i128::MAX)), logical).is_none());
+            assert!(array_of_datum(None, logical).unwrap().is_null(0));
+            let mut arrays = 0;
+            for datum in numbers.map(Datum::Number) {
+                let Some(array) = array_of_datum(Some(&datum), logical) else { continue };
+                assert_eq!((array.data_type(), array.len()), (&logical.arrow(), 1));
+                assert_eq!(datum_at(&array, logical, 0), Some(datum));
+                arrays += 1;
+            }
+            assert!(arrays > 1, "{logical}");
+        }
+        assert!(array_of_datum(Some(&Datum::Number(10_000)), decimal(4)).is_none());
+        assert!(array_of_datum(Some(&Datum::Number(9_999)), decimal(4)).is_some());
+        for logical in [LogicalType::Varchar, LogicalType::Bytea] {
+            let datum = Datum::Bytes("é, and more than twelve bytes".as_bytes().into());
+            assert_eq!(datum_at(&array_of_datum(Some(&datum), logical).unwrap(), logical, 0), Some(datum));
+            assert!(array_of_datum(Some(&Datum::Number(1)), logical).is_none());
+        }
+        assert!(array_of_datum(Some(&Datum::Bytes([255].into())), LogicalType::Varchar).is_none());
     }
 
     #[test]

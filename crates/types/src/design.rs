@@ -340,6 +340,43 @@ impl TableDesign {
         }
     }
 
+    /// The same design for a table with one more column, after the others. In layout `groups`, the new column is a group
+    /// of its own.
+    #[must_use]
+    pub fn with_column(&self, column: ColumnIndex) -> Self {
+        let mut design = self.clone();
+        if let Layout::Groups(groups) = &mut design.layout {
+            groups.push(vec![column]);
+        }
+        design
+    }
+
+    /// The same design for a table without the column `dropped`, which is neither a sort column, nor the partition
+    /// column, nor in an index. Returns `None` if it is one of these.
+    pub fn without_column(&self, dropped: ColumnIndex) -> Option<Self> {
+        let mut design = self.clone();
+        let shift = |column: &mut ColumnIndex| column.after_drop(dropped).map(|index| *column = index);
+        for sort in &mut design.sort_by {
+            shift(&mut sort.column)?;
+        }
+        if let Some(partition_by) = &mut design.partition_by {
+            shift(&mut partition_by.column)?;
+        }
+        for column in design.indexes.iter_mut().flat_map(|index| &mut index.columns) {
+            shift(column)?;
+        }
+        if let Layout::Groups(groups) = &mut design.layout {
+            for group in groups.iter_mut() {
+                *group = group.iter().filter_map(|column| column.after_drop(dropped)).collect();
+            }
+            groups.retain(|group| !group.is_empty());
+        }
+        let encodings = self.encodings.iter();
+        design.encodings =
+            encodings.filter_map(|(column, encoding)| Some((column.after_drop(dropped)?, *encoding))).collect();
+        Some(design)
+    }
+
     pub(crate) fn check_encodings(&self, schema: &Schema) -> Result<(), DesignError> {
         if self.encodings.is_empty() {
             return Ok(());

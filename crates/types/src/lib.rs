@@ -25,7 +25,8 @@ mod sketch;
 mod statistics;
 
 pub use datum::{
-    Datum, datum_at, datum_text, equal_numbers, f32_from_ordered, f32_to_ordered, f64_from_ordered, f64_to_ordered,
+    Datum, array_of_datum, datum_at, datum_text, equal_numbers, f32_from_ordered, f32_to_ordered, f64_from_ordered,
+    f64_to_ordered,
 };
 pub use design::{
     Abstraction, BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MIN, BlockSize, Compression, DesignError, Encoding, Group, GroupKind,

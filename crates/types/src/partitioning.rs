@@ -23,7 +23,8 @@ use twox_hash::XxHash3_64;
 
 use crate::datum::{f32_to_ordered, f64_to_ordered};
 use crate::{
-    ColumnPredicate, Datum, DatumPredicate, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod, SortColumn,
+    ColumnIndex, ColumnPredicate, Datum, DatumPredicate, LogicalType, PARTITIONS_MAX, PartitionDesign, PartitionMethod,
+    SortColumn,
 };
 
 /// Maximum bytes of a boundary. A boundary is shorter if fewer bytes separate the values on its sides.
@@ -82,6 +83,12 @@ impl Partitioning {
             }
         }
         Some(Self { design, boundaries })
+    }
+
+    /// The same partitions by the column with the index `column`, after the column has moved in its table.
+    #[must_use]
+    pub fn with_column(&self, column: ColumnIndex) -> Self {
+        Self { design: PartitionDesign { column, ..self.design }, boundaries: self.boundaries.clone() }
     }
 
     /// Design of these partitions.

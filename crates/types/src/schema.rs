@@ -1,5 +1,6 @@
 //! Schemas: the columns of tables.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use arrow_schema::{Field, SchemaRef};
@@ -16,6 +17,15 @@ impl ColumnIndex {
     /// The index as a `usize`, for slices with one element per column.
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+
+    /// Index of the same column after another column is dropped. Returns `None` for the dropped column.
+    pub fn after_drop(self, dropped: Self) -> Option<Self> {
+        match self.cmp(&dropped) {
+            Ordering::Less => Some(self),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(Self(self.0 - 1)),
+        }
     }
 }
 
