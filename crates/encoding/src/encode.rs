@@ -12,7 +12,7 @@ use arrow_buffer::NullBuffer;
 use taut_types::{Encoding, LogicalType, f32_to_ordered, f64_to_ordered};
 
 use crate::choice::{Choice, EncodeError};
-use crate::head::{Head, Writer};
+use crate::head::{Head, Writer, repeat_only_row};
 use crate::kernels::{Native, with_wide_vectors};
 use crate::numbers::Nesting;
 use crate::{CHUNK_ROWS_MAX, bytes, numbers};
@@ -75,6 +75,23 @@ pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<
             bytes::encode(array, input.choice, input.head, input.writer)
         }
     }
+}
+
+/// Encodes `rows` rows with the value of the only row of an array in the Arrow type of `logical`, as `constant`. Takes
+/// the same time for any number of rows.
+///
+/// # Errors
+/// If the array does not have one row, or for a number of rows or an array with which [`encode`] fails.
+pub fn encode_repeated(array: &ArrayRef, logical: LogicalType, rows: usize) -> Result<Vec<u8>, EncodeError> {
+    if array.len() != 1 {
+        return Err(EncodeError::Rows { found: array.len() });
+    }
+    if !(1..=CHUNK_ROWS_MAX).contains(&rows) {
+        return Err(EncodeError::Rows { found: rows });
+    }
+    let mut chunk = encode(array, logical, Choice::Forced(Encoding::Constant))?;
+    repeat_only_row(&mut chunk, rows);
+    Ok(chunk)
 }
 
 /// Native values of an array. Returns `None` if the array has another Arrow type.

@@ -158,6 +158,15 @@ impl Head {
     }
 }
 
+/// Turns a chunk of one row in the encoding `constant` into a chunk of `rows` equal rows. Its parts do not depend on the
+/// number of rows.
+pub(crate) fn repeat_only_row(chunk: &mut [u8], rows: usize) {
+    let nulls = u32::from(chunk[8]) * rows as u32;
+    // A chunk has at most 65,536 rows.
+    chunk[4..8].copy_from_slice(&(rows as u32).to_le_bytes());
+    chunk[8..12].copy_from_slice(&nulls.to_le_bytes());
+}
+
 /// Reader of the parts of a chunk, one after the other.
 #[derive(Debug)]
 pub(crate) struct Parts {

@@ -43,7 +43,7 @@ pub use arrays::ArrayBuilder;
 pub use bitmap::Bitmap;
 pub use choice::{Choice, EncodeError};
 pub use chunk::{Chunk, NullableNumbers};
-pub use encode::encode;
+pub use encode::{encode, encode_repeated};
 pub use head::CorruptChunk;
 pub use kernels::{InstructionSet, LINE_BYTES, prefetch};
 pub use number_filter::NumberFilter;

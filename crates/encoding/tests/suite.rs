@@ -2,14 +2,16 @@
 //! compares the results of all chunk methods with the model.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use arrow_array::{ArrayRef, UInt32Array};
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, UInt32Array, new_null_array};
 use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_select::take::take;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use taut_encoding::{
     ArrayBuilder, Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, EncodeError, Extreme, InstructionSet, NullableNumbers,
-    SelectedRuns, encode,
+    SelectedRuns, encode, encode_repeated,
 };
 use taut_testkit::{Model, TestTable, agree, array_of, predicates_for, tables};
 use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, GroupKind, LogicalType, datum_at};
@@ -527,6 +529,23 @@ fn a_chunk_without_nulls_has_no_null_mask() {
     assert_eq!(encode(&one_null, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64 + 128 + 1280);
     let nulls = arrow_array::new_null_array(&LogicalType::BigInt.arrow(), 1024);
     assert_eq!(encode(&nulls, LogicalType::BigInt, Choice::Auto).unwrap().len(), 64);
+}
+
+#[test]
+fn a_repeated_row_is_encoded_like_an_array_of_equal_rows() {
+    let mut random = StdRng::seed_from_u64(71);
+    let columns = tables(71).iter().flat_map(|table| columns(table, 1, &mut random)).collect::<Vec<_>>();
+    for Column { name, logical, array, .. } in columns.iter().filter(|column| column.array.len() == 1) {
+        for array in [Arc::clone(array), new_null_array(array.data_type(), 1)] {
+            for rows in [1, 2, 1024, CHUNK_ROWS_MAX] {
+                let equal_rows = take(&array, &UInt32Array::from(vec![0; rows]), None).unwrap();
+                let expected = encode(&equal_rows, *logical, Choice::Forced(Encoding::Constant)).unwrap();
+                assert_eq!(encode_repeated(&array, *logical, rows).unwrap(), expected, "{name}, {rows} rows");
+            }
+        }
+    }
+    let two = take(&columns[0].array, &UInt32Array::from(vec![0; 2]), None).unwrap();
+    assert!(matches!(encode_repeated(&two, columns[0].logical, 5), Err(EncodeError::Rows { found: 2 })));
 }
 
 #[test]
