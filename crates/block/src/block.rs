@@ -10,6 +10,7 @@ use taut_types::{
 };
 
 use crate::builder::Description;
+use crate::column_map::{MappedColumns, NOT_STORED};
 use crate::error::Corrupt;
 use crate::groups::Piece;
 use crate::header::{DESCRIPTION, Header};
@@ -26,6 +27,9 @@ use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexe
 #[derive(Debug)]
 pub struct Block {
     pub(crate) header: Header,
+    /// The columns of the table, if they are not those of the header.
+    pub(crate) mapped: Option<MappedColumns>,
+    /// By column of the table.
     summaries: RwLock<HashMap<u32, Arc<ColumnSummary>>>,
 }
 
@@ -50,7 +54,7 @@ pub struct PieceStorage {
 
 impl From<Header> for Block {
     fn from(header: Header) -> Self {
-        Self { header, summaries: RwLock::default() }
+        Self { header, mapped: None, summaries: RwLock::default() }
     }
 }
 
@@ -111,7 +115,7 @@ impl Block {
 
     /// Number of columns.
     pub fn columns(&self) -> usize {
-        self.header.columns()
+        self.mapped.as_ref().map_or(self.header.columns(), MappedColumns::columns)
     }
 
     /// The type of a column.
@@ -119,17 +123,28 @@ impl Block {
     /// # Panics
     /// If there is no such column.
     pub fn column_type(&self, column: ColumnIndex) -> LogicalType {
-        self.header.column_type(column.index())
+        match self.source(column) {
+            Ok(stored) => self.header.column_type(stored.index()),
+            Err(added) => added.logical_type,
+        }
     }
 
-    /// The column groups of the block.
+    /// The stored column groups of the block, without dropped columns. A group of dropped columns is empty.
     pub fn groups(&self) -> Vec<Group> {
-        (0..self.header.groups()).map(|group| self.header.group(group)).collect()
+        let group = |group| {
+            let Group { kind, columns } = self.header.group(group);
+            let of_table = |stored: ColumnIndex| match &self.mapped {
+                None => Some(stored),
+                Some(mapped) => mapped.of_stored(stored),
+            };
+            Group { kind, columns: columns.into_iter().filter_map(of_table).collect() }
+        };
+        (0..self.header.groups()).map(group).collect()
     }
 
-    /// Kind and columns of each index.
-    pub fn indexes(&self) -> Vec<(IndexKind, Vec<ColumnIndex>)> {
-        (0..self.header.indexes()).map(|index| self.header.index(index)).collect()
+    /// Kind and columns of each index. `None` for an index on a dropped column.
+    pub fn indexes(&self) -> Vec<Option<(IndexKind, Vec<ColumnIndex>)>> {
+        (0..self.header.indexes()).map(|index| self.index(index)).collect()
     }
 
     /// Bytes of one index in the file, over all segments.
@@ -154,22 +169,25 @@ impl Block {
         self.header.section(index as usize)
     }
 
-    /// Ordinals of the sections that hold a column of a segment. Sections of a row layout also hold the other columns
-    /// of the group.
+    /// Ordinals of the sections that hold a column of a segment: none if the column is not stored. Sections of a row
+    /// layout also hold the other columns of the group.
     ///
     /// # Panics
     /// If there is no such segment or column.
     pub fn sections_of(&self, segment: usize, column: ColumnIndex) -> std::ops::Range<u32> {
-        self.header.piece_sections(segment, self.header.group_and_ordinal(column.index()).0)
+        let (group, _) = self.group_and_ordinal(column);
+        if self.added_column(group).is_some() { 0..0 } else { self.header.piece_sections(segment, group) }
     }
 
     /// Whether the columns of a schema have the types of this block's columns. Names are not compared. Nor is
     /// nullability: `SET NOT NULL` and `DROP NOT NULL` change a table and not its blocks.
     pub fn has_types(&self, schema: &Schema) -> bool {
-        self.header.has_types(schema)
+        let types = schema.columns().iter().map(|column| column.logical_type);
+        self.columns() == schema.len()
+            && types.enumerate().all(|(index, logical)| self.column_type(index.into()) == logical)
     }
 
-    /// The schema and the design for which the block was built.
+    /// The schema and the design for which the block was built, with the columns that the block had then.
     ///
     /// # Errors
     /// If the description section cannot be read or does not describe this block.
@@ -182,10 +200,30 @@ impl Block {
             return Err(corrupt("the columns of the header"));
         }
         let indexes = description.design.indexes.iter().map(|index| (index.kind, index.columns.clone()));
-        if !indexes.eq(self.indexes()) {
+        if !indexes.eq((0..self.header.indexes()).map(|index| self.header.index(index))) {
             return Err(corrupt("the indexes of the header"));
         }
         Ok((description.schema, description.design))
+    }
+
+    /// The design for which the block was built, with the columns that the table has now. `None` if it has sort columns
+    /// or indexes on columns that were dropped.
+    ///
+    /// # Errors
+    /// If the description section cannot be read or does not describe this block.
+    pub fn design(&self, sections: &dyn Sections) -> Result<Option<TableDesign>, BlockError> {
+        let (schema, mut design) = self.description(sections)?;
+        let Some(mapped) = &self.mapped else { return Ok(Some(design)) };
+        // From the last column to the first, so that the other indexes stay.
+        for column in (0..schema.len()).rev().map(ColumnIndex::from) {
+            if mapped.of_stored(column).is_none() {
+                let Some(without) = design.without_column(column) else { return Ok(None) };
+                design = without;
+            }
+        }
+        let is_added = |column: &ColumnIndex| self.source(*column).is_err();
+        let added = (0..self.columns()).map(ColumnIndex::from).filter(is_added);
+        Ok(Some(added.fold(design, |design, column| design.with_column(column))))
     }
 
     /// The parsed statistics section of a column. The block caches it.
@@ -197,11 +235,15 @@ impl Block {
         if let Some(summary) = cached {
             return Ok(summary);
         }
-        let logical = self.column_type(column);
-        let section = statistics_section(column);
         let segment_rows = (0..self.segments()).map(|segment| self.segment_rows(segment));
-        let summary = ColumnSummary::parse(sections.section(section)?, logical, segment_rows)
-            .map_err(|corrupt| corrupt.in_section(section))?;
+        let summary = match self.source(column) {
+            Ok(stored) => {
+                let section = statistics_section(stored);
+                ColumnSummary::parse(sections.section(section)?, self.column_type(column), segment_rows)
+                    .map_err(|corrupt| corrupt.in_section(section))?
+            }
+            Err(added) => added.summary(segment_rows)?,
+        };
         let mut summaries = self.summaries.write().unwrap_or_else(PoisonError::into_inner);
         summaries.insert(column.0, summary.clone());
         Ok(summary)
@@ -213,7 +255,8 @@ impl Block {
     /// If the section cannot be read or parsed.
     pub fn statistics(&self, sections: &dyn Sections, column: ColumnIndex) -> Result<ColumnStatistics, BlockError> {
         let summary = self.summary(sections, column)?;
-        summary.statistics().map_err(|corrupt| corrupt.in_section(statistics_section(column)))
+        let section = self.source(column).map_or(NOT_STORED, statistics_section);
+        summary.statistics().map_err(|corrupt| corrupt.in_section(section))
     }
 
     /// Whether a row of the block may pass all column predicates. Returns false only if zone maps rule it out.
@@ -243,8 +286,12 @@ impl Block {
         segment: usize,
         group: usize,
     ) -> Result<Piece<'a>, BlockError> {
+        if let Some(added) = self.added_column(group) {
+            let rows = self.segment_rows(segment);
+            return Piece::open_column(NOT_STORED, added.chunk(rows)?, added.logical_type, rows);
+        }
         let columns = self.header.group(group).columns;
-        let types: Vec<LogicalType> = columns.iter().map(|column| self.column_type(*column)).collect();
+        let types: Vec<LogicalType> = columns.iter().map(|column| self.header.column_type(column.index())).collect();
         let section_range = self.header.piece_sections(segment, group);
         Piece::open(self.header.group_kind(group), sections, section_range, &types, self.segment_rows(segment))
     }
@@ -258,11 +305,13 @@ impl Block {
         sections: &dyn Sections,
         column: ColumnIndex,
     ) -> Result<Vec<PieceStorage>, BlockError> {
-        let (group, ordinal) = self.header.group_and_ordinal(column.index());
+        let (group, ordinal) = self.group_and_ordinal(column);
         let summary = self.summary(sections, column)?;
+        let is_stored = self.source(column).is_ok();
         (0..self.segments())
             .map(|segment| {
-                let (encoding, description, stored_bytes) = self.open_piece(sections, segment, group)?.storage(ordinal);
+                let (encoding, description, bytes) = self.open_piece(sections, segment, group)?.storage(ordinal);
+                let stored_bytes = if is_stored { bytes } else { 0 };
                 let stored = summary.segment(segment);
                 Ok(PieceStorage {
                     segment,
@@ -277,12 +326,16 @@ impl Block {
             .collect()
     }
 
-    /// Reads and decodes the whole block, and compares statistics and indexes with the values.
+    /// Reads and decodes the whole block, and compares statistics and indexes with the values. Checks all columns that
+    /// the block had when it was written.
     ///
     /// # Errors
     /// If a section cannot be read or is corrupt, or if statistics or indexes disagree with the values. The check ends
     /// at the first error.
     pub fn check(&self, sections: &dyn Sections) -> Result<(), BlockError> {
+        if self.mapped.is_some() {
+            return self.with_columns(None)?.check(sections);
+        }
         self.description(sections)?;
         let mut bounds = vec![ColumnBounds::default(); self.columns()];
         let mut report = ScanReport::default();

@@ -484,13 +484,6 @@ impl Header {
         }
     }
 
-    /// Whether the columns of a schema have the types of the columns of this header. Names and nullability are not
-    /// compared.
-    pub fn has_types(&self, schema: &Schema) -> bool {
-        let is_same = |(index, column): (usize, &Column)| self.column_type(index) == column.logical_type;
-        schema.len() == self.columns() && schema.columns().iter().enumerate().all(is_same)
-    }
-
     /// Whether the columns of a schema have the types and nullability of the columns of this header. Names are not
     /// compared.
     pub fn matches_schema(&self, schema: &Schema) -> bool {

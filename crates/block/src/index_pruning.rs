@@ -92,7 +92,7 @@ impl Block {
     ) -> Result<Option<IndexProbes<'a>>, BlockError> {
         let mut probes = vec![];
         for index in 0..self.header.indexes() {
-            let (kind, columns) = self.header.index(index);
+            let Some((kind, columns)) = self.index(index) else { continue };
             let predicate_on = |column: ColumnIndex| {
                 predicates.iter().position(|predicate| predicate.column == column && !predicate.negated)
             };

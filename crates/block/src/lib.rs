@@ -36,6 +36,7 @@
 mod block;
 mod builder;
 mod bytes;
+mod column_map;
 mod error;
 mod groups;
 mod header;
@@ -52,6 +53,7 @@ mod values;
 
 pub use block::{Block, PieceStorage};
 pub use builder::{BlockBuilder, BlockImage, Extent, rows_until_full};
+pub use column_map::{AddedColumn, ColumnMap, ColumnSource};
 pub use error::{BlockError, BuildError, CorruptBlock, CorruptRows, SectionError};
 pub use index_pruning::{IndexProbes, PrunedSegments};
 pub use order::PredicateHistory;

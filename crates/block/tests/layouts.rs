@@ -13,10 +13,14 @@ use common::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use taut_block::{Block, BlockImage, BuildError, PieceStorage, ScanReport, SegmentReader, Selection};
+use taut_block::{
+    AddedColumn, Block, BlockError, BlockImage, BuildError, ColumnMap, ColumnSource, PieceStorage, ScanReport,
+    SegmentReader, Selection,
+};
 use taut_testkit::{Model, TestTable, agree, predicates_for, tables};
 use taut_types::{
-    BlockSize, ColumnIndex, ColumnPredicate, Datum, Encoding, GroupKind, Layout, Predicate, RowPredicate, TableDesign,
+    BlockSize, Column, ColumnIndex, ColumnPredicate, Datum, Encoding, GroupKind, Layout, LogicalType, Predicate,
+    RowPredicate, Schema, TableDesign,
 };
 
 const SEED: u64 = 7;
@@ -103,11 +107,19 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         assert!(storage.iter().all(|piece| !piece.description.is_empty()));
         check_levels(name, design, model, *column, &storage);
     }
+    check_rows(name, &block, &sections, model, cases, first);
+}
+
+/// Checks the rows that a block returns, complete, filtered and by position, against the model rows that begin with
+/// `first`.
+fn check_rows(name: &str, block: &Block, sections: &CountedSections, model: &Model, cases: &[Case], first: usize) {
+    let rows = first..first + block.rows() as usize;
+    let all: Vec<ColumnIndex> = (0..model.schema.len()).map(ColumnIndex::from).collect();
     let mut random = StdRng::seed_from_u64(SEED);
     let mut start = first;
     let ruled_out = |case: &Case| {
         let conjuncts = &case.predicate.column_predicates;
-        let left: Vec<usize> = block.prune(&sections, conjuncts, 0..block.segments()).unwrap().remaining().collect();
+        let left: Vec<usize> = block.prune(sections, conjuncts, 0..block.segments()).unwrap().remaining().collect();
         (0..block.segments()).filter(|segment| !left.contains(segment)).collect::<Vec<_>>()
     };
     let ruled_out: Vec<Vec<usize>> = cases.iter().map(ruled_out).collect();
@@ -115,21 +127,21 @@ fn check_block(name: &str, design: &TableDesign, image: &BlockImage, model: &Mod
         let segment_rows = block.segment_rows(segment);
         let positions: Vec<usize> = (start..start + segment_rows).collect();
         let mut report = ScanReport::default();
-        let mut reader = block.open_segment(&sections, segment);
+        let mut reader = block.open_segment(sections, segment);
         let everything = reader.filter(&Predicate::default(), &mut report).unwrap();
         assert_eq!(everything, Selection::All(segment_rows));
         agree(model, &positions, &all, &reader.project(&everything, 0..segment_rows, &all, &mut report).unwrap());
         for column in &all {
             // Reads some rows of one column with a reader that has read nothing before.
-            let mut reader = block.open_segment(&sections, segment);
+            let mut reader = block.open_segment(sections, segment);
             let low = random.random_range(0..segment_rows);
             let high = random.random_range(low..=segment_rows);
             let arrays = reader.project(&everything, low..high, &[*column], &mut report).unwrap();
             agree(model, &positions[low..high], &[*column], &arrays);
         }
-        check_positions(model, start, segment_rows, &mut random, &all, &block, &sections, segment);
+        check_positions(model, start, segment_rows, &mut random, &all, block, sections, segment);
         for (case, ruled_out) in cases.iter().zip(&ruled_out) {
-            check_case(name, case, model, start, &block, &sections, segment, &mut random);
+            check_case(name, case, model, start, block, sections, segment, &mut random);
             let passes = |row: &usize| (start..start + segment_rows).contains(row);
             let is_wrong = ruled_out.contains(&segment) && case.passing.iter().any(passes);
             assert!(!is_wrong, "{name}: indexes rule out segment {segment} for {:?}", case.predicate);
@@ -347,6 +359,101 @@ fn every_layout_agrees_with_the_model() {
             cases.rotate_left(share);
         }
     }
+}
+
+/// The model of a table after some of its columns were dropped and others added, and the map of its blocks.
+fn change_columns(model: &Model, random: &mut StdRng) -> (Model, ColumnMap) {
+    let mut map = ColumnMap::identity(model.schema.len());
+    let mut columns = model.schema.columns().to_vec();
+    let mut rows = model.rows.clone();
+    for change in 0..random.random_range(1..6) {
+        if random.random_bool(0.5) && columns.len() > 1 {
+            let dropped = random.random_range(0..columns.len());
+            map = map.without(ColumnIndex::from(dropped));
+            columns.remove(dropped);
+            rows.iter_mut().for_each(|row| drop(row.remove(dropped)));
+        } else {
+            let like = random.random_range(0..model.schema.len());
+            let logical_type = model.schema.columns()[like].logical_type;
+            let is_null = model.rows.is_empty() || random.random_bool(0.3);
+            let value = if is_null { None } else { model.rows[random.random_range(0..rows.len())][like].clone() };
+            map = map.with_added(AddedColumn { logical_type, value: value.clone() });
+            columns.push(Column::new(format!("added {change}"), logical_type, true));
+            rows.iter_mut().for_each(|row| row.push(value.clone()));
+        }
+    }
+    (Model { schema: Schema::new(columns).unwrap(), rows }, map)
+}
+
+#[test]
+fn blocks_agree_with_a_table_whose_columns_changed() {
+    let mut random = StdRng::seed_from_u64(SEED + 3);
+    for table in tables(SEED + 3) {
+        let original = Model::of(&table);
+        for (name, design) in designs(&table.schema) {
+            let name = format!("{}, {name}", table.name);
+            let (model, map) = change_columns(&original, &mut random);
+            map.check(&model.schema).unwrap();
+            let mut cases = cases(&model, &mut random);
+            cases.retain(|_| random.random_bool(0.15));
+            let mut first = 0;
+            for image in build(&table.schema, &design, &table.batches).unwrap() {
+                let (block, sections) = open(&image);
+                let block = block.with_columns(Some(Arc::new(map.clone()))).unwrap();
+                block.check(&sections).unwrap();
+                assert!(block.has_types(&model.schema) && block.columns() == model.schema.len(), "{name}");
+                check_column_statistics(&name, &block, &sections, &model.slice(first..first + image.rows as usize));
+                check_rows(&name, &block, &sections, &model, &cases, first);
+                let changed_design = block.design(&sections).unwrap();
+                let is_known = changed_design.is_none_or(|design| {
+                    let groups = design.groups(&model.schema);
+                    groups.iter().map(|group| group.columns.len()).sum::<usize>() == model.schema.len()
+                });
+                assert!(is_known, "{name}");
+                first += image.rows as usize;
+            }
+        }
+    }
+}
+
+/// Checks the statistics and the storage of all columns of a block, except the estimate of distinct values.
+fn check_column_statistics(name: &str, block: &Block, sections: &CountedSections, model: &Model) {
+    for (index, source) in block.column_map().unwrap().sources().iter().enumerate() {
+        let column = ColumnIndex::from(index);
+        let statistics = block.statistics(sections, column).unwrap();
+        let values: Vec<_> = (0..model.rows.len()).filter_map(|row| model.value(row, column)).collect();
+        let expected = (model.rows.len() as u64, (model.rows.len() - values.len()) as u64);
+        assert_eq!((statistics.rows, statistics.nulls), expected, "{name}, column {index}");
+        let (min, max) = (values.iter().min().copied(), values.iter().max().copied());
+        assert!(statistics.min.as_ref() <= min, "{name}, column {index}");
+        assert!(statistics.max.is_none() || statistics.max.as_ref() >= max, "{name}, column {index}");
+        let storage = block.column_storage(sections, column).unwrap();
+        assert_eq!(storage.iter().map(|piece| piece.rows).sum::<usize>(), model.rows.len(), "{name}");
+        if let ColumnSource::Added(added) = source {
+            assert_eq!(added.statistics(block.rows()).unwrap(), statistics, "{name}, column {index}");
+            assert!(storage.iter().all(|piece| (piece.encoding, piece.stored_bytes) == (Encoding::Constant, 0)));
+        }
+    }
+}
+
+#[test]
+fn maps_that_do_not_fit_their_block_or_table_are_refused() {
+    let schema = |types: &[LogicalType]| {
+        let columns = types.iter().enumerate();
+        Schema::new(columns.map(|(index, logical)| Column::new(index.to_string(), *logical, true)).collect()).unwrap()
+    };
+    let (integer, text) = (LogicalType::Integer, LogicalType::Varchar);
+    let map = |value| ColumnMap::identity(1).with_added(AddedColumn { logical_type: integer, value });
+    assert_eq!(map(Some(Datum::Number(1))).check(&schema(&[text, integer])), Ok(()));
+    assert!(map(None).check(&schema(&[text])).is_err());
+    assert!(map(None).check(&schema(&[text, text])).is_err());
+    assert!(map(Some(Datum::Number(1 << 40))).check(&schema(&[text, integer])).is_err());
+    let twice: ColumnMap = serde_json::from_str(r#"[{"stored": 0}, {"stored": 0}]"#).unwrap();
+    assert!(twice.check(&schema(&[text, text])).is_err());
+    let table = &tables(SEED)[0];
+    let (block, _) = open(&build(&table.schema, &TableDesign::default(), &table.batches).unwrap()[0]);
+    let beyond = ColumnMap::identity(table.schema.len() + 1);
+    assert!(matches!(block.with_columns(Some(Arc::new(beyond))), Err(BlockError::Corrupt { .. })));
 }
 
 /// Checks that table `local` has dictionaries of pages, which `every_layout_agrees_with_the_model` relies on.

@@ -60,8 +60,8 @@ impl SegmentReader<'_> {
     /// Whether a Bloom filter proves that no row of this segment passes one of the column predicates.
     pub(super) fn bloom_rules_out(&self, planned: &[PlannedPredicate<'_>]) -> Result<bool, BlockError> {
         let header = &self.block.header;
-        for index in (0..header.indexes()).filter(|index| header.index(*index).0 == IndexKind::Bloom) {
-            let columns = header.index(index).1;
+        for index in 0..header.indexes() {
+            let Some((IndexKind::Bloom, columns)) = self.block.index(index) else { continue };
             for planned in planned.iter().filter(|planned| columns.contains(&planned.predicate.column)) {
                 if planned.predicate.negated || planned.is_decided() {
                     continue;
@@ -98,7 +98,7 @@ impl SegmentReader<'_> {
     /// Planned predicates that an index can be searched for. Returns `None` if there are none, or if too many rows are
     /// expected to pass for a search to be worthwhile.
     fn index_candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
-        let (kind, columns) = self.block.header.index(index);
+        let (kind, columns) = self.block.index(index)?;
         let predicate_on = |column: ColumnIndex| {
             planned.iter().position(|planned| planned.predicate.column == column && planned.can_be_looked_up())
         };
@@ -195,7 +195,7 @@ impl SegmentReader<'_> {
     }
 
     fn group_kind(&self, predicate: &ColumnPredicate) -> GroupKind {
-        self.block.header.group_kind(self.block.header.group_and_ordinal(predicate.column.index()).0)
+        self.block.group_kind(self.block.group_and_ordinal(predicate.column).0)
     }
 }
 

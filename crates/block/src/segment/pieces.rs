@@ -16,7 +16,9 @@ impl<'a> SegmentReader<'a> {
         let header = &self.block.header;
         let mut unopened = Vec::with_capacity(groups.len());
         for group in groups {
-            if header.group_kind(*group) == GroupKind::Column && !self.pieces.contains_key(group) {
+            if self.block.added_column(*group).is_some() {
+                self.group_piece(*group)?;
+            } else if header.group_kind(*group) == GroupKind::Column && !self.pieces.contains_key(group) {
                 let section = header.piece_sections(self.segment, *group).start;
                 unopened.push((*group, section, self.sections.section(section)?));
             }
@@ -24,7 +26,7 @@ impl<'a> SegmentReader<'a> {
         unopened.iter().for_each(|(.., bytes)| prefetch(bytes.get(..1).unwrap_or_default()));
         self.pieces.reserve(unopened.len());
         for (group, section, bytes) in unopened {
-            let logical = self.block.column_type(header.first_column(group));
+            let logical = header.column_type(header.first_column(group).index());
             self.pieces.insert(group, Piece::open_column(section, bytes, logical, self.rows)?);
         }
         Ok(())
@@ -32,7 +34,7 @@ impl<'a> SegmentReader<'a> {
 
     /// Piece of a column, and the ordinal of the column in it.
     pub(crate) fn piece(&mut self, column: ColumnIndex) -> Result<(&mut Piece<'a>, usize), BlockError> {
-        let (group, ordinal) = self.block.header.group_and_ordinal(column.index());
+        let (group, ordinal) = self.block.group_and_ordinal(column);
         Ok((self.group_piece(group)?, ordinal))
     }
 

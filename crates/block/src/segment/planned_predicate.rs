@@ -120,7 +120,10 @@ impl SegmentReader<'_> {
     /// Bytes that a scan of a column reads per row, including columns that are stored together with it.
     fn row_bytes(&self, column: ColumnIndex) -> f64 {
         let header = &self.block.header;
-        let (group, _) = header.group_and_ordinal(column.index());
+        let (group, _) = self.block.group_and_ordinal(column);
+        if self.block.added_column(group).is_some() {
+            return 0.0;
+        }
         // A piece has one or more sections, which are consecutive.
         let sections = header.piece_sections(self.segment, group);
         let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));

@@ -53,9 +53,8 @@ impl SegmentReader<'_> {
         arrays: &mut [ArrayBuilder],
         report: &mut ScanReport,
     ) -> Result<bool, BlockError> {
-        let groups: Vec<usize> =
-            columns.iter().map(|column| self.block.header.group_and_ordinal(column.index()).0).collect();
-        if groups.iter().any(|group| self.block.header.group_kind(*group) != GroupKind::Column) {
+        let groups: Vec<usize> = columns.iter().map(|column| self.block.group_and_ordinal(*column).0).collect();
+        if groups.iter().any(|group| self.block.group_kind(*group) != GroupKind::Column) {
             return Ok(false);
         }
         self.open_columns(&groups)?;
@@ -87,13 +86,13 @@ impl SegmentReader<'_> {
 
     /// Reads columns of some rows. Columns in one group of a row layout are read together.
     pub(super) fn read(&mut self, rows: &Rows<'_>, columns: &[ColumnIndex]) -> Result<Vec<ArrayRef>, BlockError> {
-        let header = &self.block.header;
+        let block = self.block;
         // Group, ordinals of columns in the group, and their indexes in the result.
         let mut groups: Vec<(usize, Vec<usize>, Vec<usize>)> = vec![];
         for (output, column) in columns.iter().enumerate() {
-            let (group, ordinal) = header.group_and_ordinal(column.index());
+            let (group, ordinal) = block.group_and_ordinal(*column);
             // Only groups of row layouts have more than one column.
-            let group_entry = match header.group_kind(group) {
+            let group_entry = match block.group_kind(group) {
                 GroupKind::Column => None,
                 _ => groups.iter_mut().find(|(other, ..)| *other == group),
             };
