@@ -158,8 +158,8 @@ impl Head {
     }
 }
 
-/// Turns a chunk of one row in the encoding `constant` into a chunk of `rows` equal rows. Its parts do not depend on the
-/// number of rows.
+/// Turns a chunk of one row in the encoding `constant` into a chunk of `rows` equal rows. The parts of such a chunk do
+/// not depend on the number of rows.
 pub(crate) fn repeat_only_row(chunk: &mut [u8], rows: usize) {
     let nulls = u32::from(chunk[8]) * rows as u32;
     // A chunk has at most 65,536 rows.

@@ -106,8 +106,8 @@ pub fn datum_at(array: &ArrayRef, logical: LogicalType, row: usize) -> Option<Da
     Some(Datum::Number(number))
 }
 
-/// Array of one row with a datum, or null, in the Arrow type of `logical`. Inverse of [`datum_at`]. Returns `None` if the
-/// datum is not a value of the type.
+/// Array of one row with a datum, or null, in the Arrow type of `logical`. Inverse of [`datum_at`]. Returns `None` if
+/// the datum is not a value of the type.
 pub fn array_of_datum(datum: Option<&Datum>, logical: LogicalType) -> Option<ArrayRef> {
     let Some(datum) = datum else { return Some(new_null_array(&logical.arrow(), 1)) };
     let number = datum.number();

@@ -340,8 +340,8 @@ impl TableDesign {
         }
     }
 
-    /// The same design for a table with one more column, after the others. In layout `groups`, the new column is a group
-    /// of its own.
+    /// The same design for a table with one more column, after the others. In layout `groups`, the new column is alone
+    /// in a group.
     #[must_use]
     pub fn with_column(&self, column: ColumnIndex) -> Self {
         let mut design = self.clone();
