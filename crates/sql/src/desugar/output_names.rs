@@ -55,19 +55,7 @@ impl Name {
         };
         Some(match item {
             SelectItem::ExprWithAlias { alias, .. } => Self::Alias(normalize(alias)),
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) => Self::Column(None, normalize(name)),
-            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => match names.as_slice() {
-                [relation @ .., name] => {
-                    let relation: Vec<String> = relation.iter().map(normalize).collect();
-                    Self::Column(Some(relation.join(".")), normalize(name))
-                }
-                [] => return None,
-            },
-            SelectItem::UnnamedExpr(expression) => match expression {
-                Expr::Subquery(_) => Self::Alias(expression.to_string()),
-                _ if has_query(expression) => Self::Query(expression.to_string()),
-                _ => Self::Alias(expression.to_string()),
-            },
+            SelectItem::UnnamedExpr(expression) => Self::of_expression(expression)?,
             SelectItem::Wildcard(options) if is_plain(options) => Self::All(None),
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
                 if is_plain(options) =>
@@ -76,6 +64,24 @@ impl Name {
                 Self::All(Some(parts.collect::<Option<Vec<_>>>()?.join(".")))
             }
             _ => return None,
+        })
+    }
+
+    fn of_expression(expression: &Expr) -> Option<Self> {
+        Some(match expression {
+            Expr::Identifier(name) => Self::Column(None, normalize(name)),
+            Expr::CompoundIdentifier(names) => match names.as_slice() {
+                [relation @ .., name] => {
+                    let relation: Vec<String> = relation.iter().map(normalize).collect();
+                    Self::Column(Some(relation.join(".")), normalize(name))
+                }
+                [] => return None,
+            },
+            // The planner leaves casts and parentheses out of names.
+            Expr::Cast { expr, .. } | Expr::Nested(expr) => Self::of_expression(expr)?,
+            Expr::Subquery(_) => Self::Alias(expression.to_string()),
+            _ if has_query(expression) => Self::Query(expression.to_string()),
+            _ => Self::Alias(expression.to_string()),
         })
     }
 
