@@ -38,6 +38,9 @@ CREATE TABLE hashed (id bigint NOT NULL, name text) WITH (partition_by = 'hash(n
 CREATE TABLE empty (id bigint NOT NULL, day date);
 CREATE VIEW totals AS SELECT small, count(*) AS rows, sum(price) AS price FROM packed GROUP BY small;
 
+-- Its columns change below.
+CREATE TABLE altered (id bigint NOT NULL, old text, n integer, day date);
+
 CREATE TABLE accounts (id bigint PRIMARY KEY, email text UNIQUE, balance decimal(12,2) DEFAULT 0 CHECK (balance >= 0));
 CREATE TABLE orders (id bigint PRIMARY KEY, account bigint REFERENCES accounts (id) ON DELETE CASCADE,
     note text DEFAULT 'none');
@@ -47,6 +50,7 @@ INSERT INTO slotted SELECT * FROM made WHERE id BETWEEN 1 AND 200;
 INSERT INTO grouped SELECT * FROM made WHERE id BETWEEN 1 AND 200;
 INSERT INTO ranged SELECT * FROM made WHERE id BETWEEN 1 AND 200;
 INSERT INTO hashed SELECT id, name FROM made WHERE id BETWEEN 1 AND 200;
+INSERT INTO altered SELECT id, name, n, day FROM made WHERE id BETWEEN 1 AND 120;
 INSERT INTO packed SELECT * FROM made WHERE id BETWEEN 1 AND 120;
 INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 1 AND 120;
 INSERT INTO accounts SELECT id, 'mail ' || id, id * 10 FROM generate_series(1, 50) AS g(id);
@@ -55,9 +59,13 @@ VACUUM;
 CREATE INDEX packed_small_day ON packed USING csb (small, day);
 CREATE INDEX columns_price ON columns USING csb (price);
 CREATE INDEX columns_name ON columns USING bloom (name);
+ALTER TABLE altered ADD COLUMN price decimal(12,2) DEFAULT 1.5;
+ALTER TABLE altered DROP COLUMN old;
 INSERT INTO packed SELECT * FROM made WHERE id BETWEEN 121 AND 200;
 INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 121 AND 200;
+INSERT INTO altered SELECT id, n, day, price FROM made WHERE id BETWEEN 121 AND 200;
 VACUUM;
+ALTER TABLE altered ADD COLUMN name text;
 
 -- Rows in the delta file, and ids of deleted rows there.
 INSERT INTO slotted SELECT * FROM made WHERE id BETWEEN 201 AND 210;
@@ -66,6 +74,8 @@ INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 201 AND 210;
 INSERT INTO grouped SELECT * FROM made WHERE id BETWEEN 201 AND 210;
 INSERT INTO ranged SELECT * FROM made WHERE id BETWEEN 201 AND 210;
 INSERT INTO hashed SELECT id, name FROM made WHERE id BETWEEN 201 AND 210;
+INSERT INTO altered SELECT id, n, day, price, name FROM made WHERE id BETWEEN 201 AND 210;
+DELETE FROM altered WHERE id IN (10, 20, 30, 40, 50, 205);
 DELETE FROM slotted WHERE id IN (10, 20, 30, 40, 50, 205);
 DELETE FROM packed WHERE id IN (10, 20, 30, 40, 50, 205);
 DELETE FROM columns WHERE id IN (10, 20, 30, 40, 50, 205);
@@ -82,6 +92,11 @@ INSERT INTO columns SELECT * FROM made WHERE id BETWEEN 211 AND 220;
 INSERT INTO grouped SELECT * FROM made WHERE id BETWEEN 211 AND 220;
 INSERT INTO ranged SELECT * FROM made WHERE id BETWEEN 211 AND 220;
 INSERT INTO hashed SELECT id, name FROM made WHERE id BETWEEN 211 AND 220;
+ALTER TABLE altered RENAME COLUMN n TO number;
+CREATE VIEW five AS SELECT * FROM altered;
+ALTER TABLE altered ADD COLUMN late boolean DEFAULT true;
+INSERT INTO altered SELECT id, n, day, price, name, flag FROM made WHERE id BETWEEN 211 AND 220;
+DELETE FROM altered WHERE id IN (60, 70, 80, 90, 100, 206, 215);
 DELETE FROM slotted WHERE id IN (60, 70, 80, 90, 100, 206, 215);
 DELETE FROM packed WHERE id IN (60, 70, 80, 90, 100, 206, 215);
 DELETE FROM columns WHERE id IN (60, 70, 80, 90, 100, 206, 215);

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 const LOG: u64 = 7;
 /// First version with constraints.
 const CONSTRAINTS: u64 = 8;
+/// First version with columns that were added, dropped and renamed.
+const ALTERED: u64 = 12;
 
 /// Tables with all columns and the same rows, and the first version that has the table.
 const TABLES: [(u64, &str); 5] = [(2, "slotted"), (2, "packed"), (2, "columns"), (2, "grouped"), (4, "ranged")];
@@ -48,7 +50,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 19] = [
+const OTHERS: [(u64, &str, &str, &str); 23] = [
     // Through the csb index of columns, in a block without it, a block with it, and the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -86,6 +88,29 @@ const OTHERS: [(u64, &str, &str, &str); 19] = [
         "SELECT concat_ws(' ', count(*), sum(a.balance)) FROM orders AS o JOIN accounts AS a ON o.account = a.id",
         "",
         "81 17700.00",
+    ),
+    (
+        ALTERED,
+        "SELECT concat_ws(' ', count(*), sum(id), sum(number), count(price), sum(price), count(name), max(name), count(late)) \
+         FROM altered",
+        "",
+        "207 23134 87708 200 -3195.83 15 name 8 207",
+    ),
+    // Each from another place: two blocks with different maps, the delta file and the log.
+    (
+        ALTERED,
+        "SELECT concat_ws(' ', id, number, day, price, name, late) FROM altered WHERE id IN (5, 125, 207, 217) ORDER BY id",
+        "",
+        "5 595 2020-01-06 1.50 true\n125 875 2020-05-05 -53.75 true\n207 233 2020-07-26 -23.41 name 7 true\n\
+         217 2020-08-05 -19.71 name 17 false",
+    ),
+    (ALTERED, "SELECT concat_ws(' ', count(*)) FROM altered WHERE price = 1.5 AND late AND name IS NULL", "", "110"),
+    (
+        ALTERED,
+        "SELECT concat_ws(' ', count(*)) FROM \
+         (SELECT * FROM five EXCEPT SELECT id, number, day, price, name FROM altered) AS x",
+        "",
+        "0",
     ),
 ];
 

@@ -6,7 +6,8 @@ use arrow_buffer::Buffer;
 use hashbrown::HashMap;
 use taut_index::Zone;
 use taut_types::{
-    ColumnIndex, ColumnPredicate, ColumnStatistics, Encoding, Group, IndexKind, LogicalType, Schema, TableDesign,
+    ColumnIndex, ColumnPredicate, ColumnStatistics, Encoding, Group, IndexDesign, IndexKind, LogicalType, Schema,
+    TableDesign,
 };
 
 use crate::builder::Description;
@@ -224,6 +225,19 @@ impl Block {
         let is_added = |column: &ColumnIndex| self.source(*column).is_err();
         let added = (0..self.columns()).map(ColumnIndex::from).filter(is_added);
         Ok(Some(added.fold(design, |design, column| design.with_column(column))))
+    }
+
+    /// The indexes of the block in the order of [`Block::indexes`], with the columns that the table has now. `None` for
+    /// an index on a dropped column.
+    ///
+    /// # Errors
+    /// If the description section cannot be read or does not describe this block.
+    pub fn index_designs(&self, sections: &dyn Sections) -> Result<Vec<Option<IndexDesign>>, BlockError> {
+        let (_, design) = self.description(sections)?;
+        let of_table = |(stored, index): (IndexDesign, usize)| {
+            self.index(index).map(|(_, columns)| IndexDesign { columns, ..stored })
+        };
+        Ok(design.indexes.into_iter().zip(0..).map(of_table).collect())
     }
 
     /// The parsed statistics section of a column. The block caches it.

@@ -365,13 +365,18 @@ fn plain_bytes(schema: &Schema, batch: &RecordBatch) -> u64 {
 
 impl BlockImage {
     /// Copies a block and gives it other indexes. The description names the new indexes. All other sections are copied
-    /// unchanged. Only the columns of the indexes are decoded.
+    /// unchanged. Only the columns of the indexes are decoded. The new block has the columns with which the block was
+    /// written.
     ///
     /// # Errors
-    /// If the block cannot be read, or has more sections or segments than the format can count.
+    /// If the block does not store a column of an index, it cannot be read, or it has more sections or segments than
+    /// the format can count.
     pub fn with_indexes(block: &Block, sections: &dyn Sections, indexes: &[IndexDesign]) -> Result<Self, BuildError> {
+        let indexes = &indexes.iter().map(|index| block.stored_index(index)).collect::<Option<Vec<_>>>();
+        let indexes = indexes.as_ref().ok_or(BuildError::Design { expected: "indexes on stored columns" })?;
+        let block = &block.with_columns(None)?;
         let (schema, design) = block.description(sections)?;
-        let design = TableDesign { indexes: indexes.to_vec(), ..design };
+        let design = TableDesign { indexes: indexes.clone(), ..design };
         let header = &block.header;
         let segment_ends: Vec<u64> = (0..header.segments()).map(|segment| header.segment(segment).end).collect();
         let pieces = (0..header.segments()).flat_map(|segment| (0..header.groups()).map(move |group| (segment, group)));

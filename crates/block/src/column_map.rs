@@ -18,7 +18,9 @@ use arrow_buffer::Buffer;
 use serde::{Deserialize, Serialize};
 use taut_encoding::encode_repeated;
 use taut_index::{Zone, lower_prefix, upper_prefix};
-use taut_types::{ColumnIndex, ColumnStatistics, Datum, GroupKind, IndexKind, LogicalType, Schema, array_of_datum};
+use taut_types::{
+    ColumnIndex, ColumnStatistics, Datum, GroupKind, IndexDesign, IndexKind, LogicalType, Schema, array_of_datum,
+};
 
 use crate::error::Corrupt;
 use crate::statistics::{ColumnSummary, StatisticsBuilder};
@@ -249,6 +251,12 @@ impl Block {
             Some(ColumnSource::Stored(stored)) => Ok(*stored),
             Some(ColumnSource::Added(added)) => Err(added),
         }
+    }
+
+    /// The same index with the columns of the block as it was written. `None` if the block does not store one of them.
+    pub fn stored_index(&self, index: &IndexDesign) -> Option<IndexDesign> {
+        let columns = index.columns.iter().map(|column| self.source(*column).ok()).collect::<Option<_>>()?;
+        Some(IndexDesign { columns, ..index.clone() })
     }
 
     /// Group of a column, and the ordinal of the column in it. A column that is not stored is a group of its own, with

@@ -48,8 +48,8 @@ pub struct ColumnInfo {
     pub name: String,
     /// SQL type of the column.
     pub sql_type: String,
-    /// Index of its column group in the block.
-    pub group: u64,
+    /// Index of its column group in the block. `None` if the block does not store the column.
+    pub group: Option<u64>,
     /// Format of the column group.
     pub group_kind: String,
     /// Encoding of the values. If it differs within the block: all encodings, separated by ` | `.
@@ -110,7 +110,7 @@ pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnInfo>, Failur
         block: records.text(row, "block_id"),
         name: records.text(row, "column_name"),
         sql_type: records.text(row, "type"),
-        group: records.number(row, "group_index"),
+        group: records.value(row, "group_index").and_then(|text| text.parse().ok()),
         group_kind: records.text(row, "group_kind"),
         encoding: records.text(row, "encoding"),
         bytes: records.number(row, "bytes"),

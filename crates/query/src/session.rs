@@ -6,6 +6,7 @@
 
 mod backup;
 mod catalog;
+mod columns;
 mod constraints;
 mod ddl;
 mod dml;
@@ -356,8 +357,12 @@ impl QuerySession {
             Statement::AlterTable { name, change: TableChange::Design(options), .. } => {
                 self.alter_table(name, options).await
             }
-            Statement::AlterTable { name, change: TableChange::Constraints(changes), .. } => {
-                self.alter_constraints(name, changes).await
+            Statement::AlterTable { name, change: TableChange::Schema(changes), notices, .. } => {
+                let mut outcome = self.alter_schema(name, changes).await?;
+                if let Outcome::Done(done) = &mut outcome {
+                    done.notices.extend(notices.iter().cloned());
+                }
+                Ok(outcome)
             }
             Statement::AlterTable { name, change: TableChange::Rename(new), .. } => self.rename_table(name, new).await,
             Statement::CopyFrom { name, columns, file, options } => {

@@ -2,6 +2,7 @@
 
 use datafusion_sql::sqlparser::ast::Expr;
 use taut_store::ReferentialAction;
+use taut_types::{Column, LogicalType};
 
 /// Declarations of a table other than its columns and their types.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,54 @@ pub enum DeclaredRule {
         referenced: Vec<String>,
         /// Action on rows whose referenced row is deleted.
         on_delete: ReferentialAction,
+    },
+}
+
+/// A change of the schema of a table.
+#[derive(Clone, Debug)]
+pub enum SchemaChange {
+    /// A change of its columns.
+    Column(ColumnChange),
+    /// A change of its constraints or defaults.
+    Constraint(ConstraintChange),
+}
+
+/// A change of the columns of a table.
+#[derive(Clone, Debug)]
+pub enum ColumnChange {
+    /// `ADD COLUMN`
+    Add {
+        /// The new column.
+        column: Column,
+        /// Its constraints and its default.
+        declared: Declared,
+        /// Whether an existing column of the name is kept without an error.
+        if_not_exists: bool,
+    },
+    /// `DROP COLUMN`
+    Drop {
+        /// Name of the column.
+        column: String,
+        /// Whether a missing column is ignored.
+        if_exists: bool,
+        /// Whether to drop what depends on the column too.
+        cascade: bool,
+    },
+    /// `RENAME COLUMN`
+    Rename {
+        /// Name of the column.
+        column: String,
+        /// The new name.
+        name: String,
+    },
+    /// `ALTER COLUMN ... TYPE`
+    SetType {
+        /// Name of the column.
+        column: String,
+        /// The new type.
+        logical_type: LogicalType,
+        /// Expression over the row that gives the new value. `None` converts the value of the column.
+        using: Option<Box<Expr>>,
     },
 }
 

@@ -41,6 +41,7 @@
 
 mod aliases;
 mod attachment;
+mod column_names;
 mod declared;
 mod desugar;
 mod dialect;
@@ -61,7 +62,8 @@ mod types;
 
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
-pub use declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+pub use column_names::{names_column, rename_column};
+pub use declared::{ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, SchemaChange};
 pub use desugar::NAMED_CAST;
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};

@@ -10,7 +10,7 @@ use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::attachment::Attachment;
-use crate::declared::{ConstraintChange, Declared};
+use crate::declared::{Declared, SchemaChange};
 use crate::error::ObjectKind;
 use crate::mutation::Mutation;
 use crate::names::Names;
@@ -55,6 +55,8 @@ pub enum Statement {
         if_exists: bool,
         /// What is changed.
         change: TableChange,
+        /// Messages for the client.
+        notices: Vec<String>,
     },
     /// `COPY ... FROM 'file'`.
     CopyFrom {
@@ -283,9 +285,8 @@ pub fn is_insert(statement: &EngineStatement) -> bool {
 pub enum TableChange {
     /// `SET (...)`: options of the design.
     Design(Vec<(String, String)>),
-    /// `ADD CONSTRAINT`, `DROP CONSTRAINT`, and `ALTER COLUMN ... SET` or `DROP` with `DEFAULT` or `NOT NULL`, in
-    /// order, applied all or none.
-    Constraints(Vec<ConstraintChange>),
+    /// `ADD`, `DROP`, `ALTER` and `RENAME COLUMN`, `ADD` and `DROP CONSTRAINT`, in order, applied all or none.
+    Schema(Vec<SchemaChange>),
     /// `RENAME TO`: the new name.
     Rename(String),
 }

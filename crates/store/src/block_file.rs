@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arrow_buffer::{Buffer, MutableBuffer};
 use taut_types::{ColumnStatistics, Partitioning};
@@ -17,14 +17,30 @@ use crate::directory::Directory;
 use crate::error::{FileError, ReadError};
 use crate::files::{READERS, block_name};
 use crate::{BlockEntry, BlockId};
-use taut_block::{Block, BlockError, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum};
+use taut_block::{
+    Block, BlockError, ColumnMap, ColumnSource, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum,
+};
 
-/// The file of a block. Once a version of the catalog no longer references the block, dropping the last reference to
-/// this object removes the file.
+/// The file of a block, as a block of one version of its table. Once a version of the catalog no longer references the
+/// block, dropping the last reference to the file removes it.
+///
+/// If a column is added to the table or dropped from it, the table gets another `BlockFile` with the same file and
+/// another map of columns. Readers of the version before keep the one that they have.
 #[derive(Debug)]
 pub struct BlockFile {
-    directory: Arc<Directory>,
     entry: BlockEntry,
+    /// The columns of the table, if they are not those with which the block was written.
+    columns: Option<Arc<ColumnMap>>,
+    /// The opened block with these columns, made on first use.
+    mapped: OnceLock<Arc<Block>>,
+    shared: Arc<SharedFile>,
+}
+
+/// What all versions of a block have in common: the file, and the parts of it that are in memory.
+#[derive(Debug)]
+struct SharedFile {
+    directory: Arc<Directory>,
+    id: BlockId,
     opened: OnceLock<OpenedBlock>,
     /// The first version of the catalog that does not reference the block, or [`REFERENCED`].
     removed_in: AtomicU64,
@@ -33,7 +49,7 @@ pub struct BlockFile {
 /// Marks a block that the newest version references.
 const REFERENCED: u64 = u64::MAX;
 
-/// The cached state of an opened block.
+/// The cached state of an opened block. The block has the columns with which it was written.
 #[derive(Clone, Debug)]
 struct OpenedBlock {
     block: Arc<Block>,
@@ -42,7 +58,35 @@ struct OpenedBlock {
 
 impl BlockFile {
     pub(crate) fn new(directory: Arc<Directory>, entry: BlockEntry) -> Self {
-        Self { directory, entry, opened: OnceLock::new(), removed_in: AtomicU64::new(REFERENCED) }
+        let (opened, removed_in) = (OnceLock::new(), AtomicU64::new(REFERENCED));
+        let shared = Arc::new(SharedFile { directory, id: entry.id, opened, removed_in });
+        Self { entry, columns: None, mapped: OnceLock::new(), shared }
+    }
+
+    /// The same block with a map of columns. Called before the block is opened.
+    pub(crate) fn with_map(self, columns: Option<Arc<ColumnMap>>) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The same file in a version of its table that has other columns. `entry` has the same file, and the index that
+    /// its sort column has in this version.
+    pub(crate) fn with_columns(&self, entry: BlockEntry, columns: Option<Arc<ColumnMap>>) -> Self {
+        Self { entry, columns, mapped: OnceLock::new(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// The columns of the table, if they are not those with which the block was written.
+    pub fn columns(&self) -> Option<&Arc<ColumnMap>> {
+        self.columns.as_ref()
+    }
+
+    /// Observes whether any version of the block is still held.
+    pub(crate) fn downgrade(&self) -> WeakBlockFile {
+        WeakBlockFile(Arc::downgrade(&self.shared))
+    }
+
+    /// Whether both have the same file in memory.
+    pub(crate) fn shares_file_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// The catalog's entry for the block.
@@ -61,18 +105,26 @@ impl BlockFile {
     /// # Errors
     /// If the header cannot be read, or differs from the one that was written.
     pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
-        let opened = match self.opened.get() {
+        let opened = match self.shared.opened.get() {
             Some(opened) => opened,
             None => {
                 let block = self.read_header(counters).map_err(|error| self.add_table_name(error))?;
                 let block = Arc::new(block);
-                self.opened.get_or_init(|| {
-                    let sections = self.directory.cache.register(block.section_count());
+                self.shared.opened.get_or_init(|| {
+                    let sections = self.directory().cache.register(block.section_count());
                     OpenedBlock { block, sections }
                 })
             }
         };
         let OpenedBlock { block, sections } = opened.clone();
+        let block = match (&self.columns, self.mapped.get()) {
+            (None, _) => block,
+            (_, Some(mapped)) => Arc::clone(mapped),
+            (_, None) => {
+                let mapped = self.with_columns_of_table(&block).map_err(|error| self.add_table_name(error))?;
+                Arc::clone(self.mapped.get_or_init(|| Arc::new(mapped)))
+            }
+        };
         let cache_slots = Some(sections);
         Ok(OpenBlock { file: Arc::clone(self), block, counters: Arc::clone(counters), cache_slots, fills_cache: true })
     }
@@ -89,8 +141,8 @@ impl BlockFile {
     /// Opens the block from its file. Bypasses the cache, the parsed header and the open file.
     pub(crate) fn open_uncached(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
-        self.directory.close_block(self.id());
-        let block = Arc::new(self.read_header(&counters)?);
+        self.directory().close_block(self.id());
+        let block = Arc::new(self.with_columns_of_table(&self.read_header(&counters)?)?);
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cache_slots: None, fills_cache: false })
     }
 
@@ -98,9 +150,17 @@ impl BlockFile {
     /// the file.
     pub(crate) fn open_damaged(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
-        self.directory.close_block(self.id());
-        let block = Arc::new(self.read_and_verify_header(&counters, None)?);
+        self.directory().close_block(self.id());
+        let block = self.read_and_verify_header(&counters, None)?;
+        let block = Arc::new(self.with_columns_of_table(&block)?);
         Ok(OpenBlock { file: Arc::clone(self), block, counters, cache_slots: None, fills_cache: false })
+    }
+
+    /// The block with the columns of its table.
+    fn with_columns_of_table(&self, block: &Block) -> Result<Block, ReadError> {
+        let path = || self.directory().disk.path(&block_name(self.id()));
+        let mapped = block.with_columns(self.columns.clone());
+        mapped.map_err(|source| ReadError::Block { path: path(), at: None, source })
     }
 
     fn read_header(&self, counters: &ReadCounters) -> Result<Block, ReadError> {
@@ -110,9 +170,9 @@ impl BlockFile {
     /// Reads and verifies the header. Checks the length of the file only if `file_length` is given.
     fn read_and_verify_header(&self, counters: &ReadCounters, file_length: Option<u64>) -> Result<Block, ReadError> {
         let BlockEntry { id, file_bytes, header_bytes, header_checksum, rows, segments, .. } = self.entry;
-        let error = |operation, source| self.directory.error(operation, &block_name(id), source);
-        let path = || self.directory.disk.path(&block_name(id));
-        let file = self.directory.open_block(id).map_err(|source| match source.kind() {
+        let error = |operation, source| self.directory().error(operation, &block_name(id), source);
+        let path = || self.directory().disk.path(&block_name(id));
+        let file = self.directory().open_block(id).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => self.missing_file_error(),
             _ => error("open", source).into(),
         })?;
@@ -145,14 +205,14 @@ impl BlockFile {
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
-        &self.directory
+        &self.shared.directory
     }
 
     /// The error of a block file that does not exist.
     fn missing_file_error(&self) -> ReadError {
-        let disk = &*self.directory.disk;
+        let disk = &*self.directory().disk;
         let path = disk.path(&block_name(self.id()));
-        match self.directory.reader().is_some_and(|reader| reader.is_removed(disk)) {
+        match self.directory().reader().is_some_and(|reader| reader.is_removed(disk)) {
             true => ReadError::Unregistered { path, readers: disk.path(READERS) },
             false => ReadError::Missing { path },
         }
@@ -160,7 +220,7 @@ impl BlockFile {
 
     /// Adds the table, and advice, to the error of a missing or damaged block.
     fn add_table_name(&self, error: ReadError) -> ReadError {
-        match error.is_damage().then(|| self.directory.table_name_of(self.id())).flatten() {
+        match error.is_damage().then(|| self.directory().table_name_of(self.id())).flatten() {
             Some(table) => ReadError::Table { table, error: Box::new(error) },
             None => error,
         }
@@ -170,24 +230,35 @@ impl BlockFile {
     /// does not reference the block, because the block was replaced or dropped. For an uncommitted block it is 0,
     /// because no reader knows the block.
     pub(crate) fn remove_at_version(&self, version: u64) {
-        self.removed_in.store(version, Ordering::Release);
+        self.shared.removed_in.store(version, Ordering::Release);
     }
 
     /// Revokes [`BlockFile::remove_at_version`]: the file stays when the last holder is dropped.
     pub(crate) fn cancel_removal(&self) {
-        self.removed_in.store(REFERENCED, Ordering::Release);
+        self.shared.removed_in.store(REFERENCED, Ordering::Release);
     }
 }
 
-impl Drop for BlockFile {
+impl Drop for SharedFile {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.get() {
             self.directory.cache.unregister(&opened.sections);
         }
         match self.removed_in.load(Ordering::Acquire) {
             REFERENCED => {}
-            version => self.directory.remove_block(self.entry.id, version),
+            version => self.directory.remove_block(self.id, version),
         }
+    }
+}
+
+/// Reference to a block file that does not hold it.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakBlockFile(Weak<SharedFile>);
+
+impl WeakBlockFile {
+    /// Whether a version of the block is still held.
+    pub fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 
@@ -206,6 +277,22 @@ impl NewBlock {
     #[must_use]
     pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
+    }
+
+    /// Gives the block the map of columns of an old block, which has the same columns in the file and the same rows.
+    ///
+    /// # Errors
+    /// If the value of an added column is not of its type.
+    pub fn with_columns_of(self, old: &BlockFile) -> Result<Self, BlockError> {
+        let Some(map) = old.columns() else { return Ok(self) };
+        let statistics = map.sources().iter().map(|source| match source {
+            ColumnSource::Stored(column) => Ok(self.statistics.get(column.index()).cloned().unwrap_or_default()),
+            ColumnSource::Added(added) => added.statistics(self.entry().rows),
+        });
+        let statistics = statistics.collect::<Result<_, BlockError>>()?;
+        let entry = BlockEntry { sort_bounds: old.entry().sort_bounds.clone(), ..self.entry().clone() };
+        let file = Arc::new(self.file.with_columns(entry, Some(Arc::clone(map))));
+        Ok(Self { file, statistics, ..self })
     }
 
     /// The block file.
@@ -244,7 +331,7 @@ impl OpenBlock {
 
     /// Path of the block file.
     pub(crate) fn path(&self) -> PathBuf {
-        self.file.directory.disk.path(&block_name(self.file.id()))
+        self.file.directory().disk.path(&block_name(self.file.id()))
     }
 
     /// Adds table, file and offset to an error of the block.
@@ -274,7 +361,7 @@ impl OpenBlock {
 
     /// Reads a range of the file without verifying it.
     pub(crate) fn read_raw(&self, bytes: Range<u64>) -> Result<Buffer, FileError> {
-        let (directory, name) = (&self.file.directory, block_name(self.file.id()));
+        let (directory, name) = (self.file.directory(), block_name(self.file.id()));
         self.read(bytes.start, bytes.end - bytes.start).map_err(|source| directory.error("read", &name, source))
     }
 
@@ -285,7 +372,7 @@ impl OpenBlock {
     fn read(&self, offset: u64, length: u64) -> io::Result<Buffer> {
         let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut bytes = MutableBuffer::from_len_zeroed(length);
-        self.file.directory.open_block(self.file.id())?.read_at(offset, &mut bytes)?;
+        self.file.directory().open_block(self.file.id())?.read_at(offset, &mut bytes)?;
         self.counters.count_disk(length);
         Ok(bytes.into())
     }
@@ -303,7 +390,7 @@ impl Sections for OpenBlock {
         let buffer = buffer.map_err(|source| SectionError::Io { section: index, source })?;
         entry.verify(index, &buffer)?;
         Ok(match &self.cache_slots {
-            Some(cache_slots) if self.fills_cache => self.file.directory.cache.insert(cache_slots, index, buffer),
+            Some(cache_slots) if self.fills_cache => self.file.directory().cache.insert(cache_slots, index, buffer),
             _ => buffer,
         })
     }
@@ -314,7 +401,7 @@ impl Sections for OpenBlock {
 
     fn cache_extremes(&self, index: u32, extreme: Extreme, extremes: Buffer) {
         if let Some(cache_slots) = &self.cache_slots {
-            self.file.directory.cache.insert_extremes(cache_slots, index, extreme, extremes);
+            self.file.directory().cache.insert_extremes(cache_slots, index, extreme, extremes);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod change;
 pub(crate) mod check;
+pub(crate) mod columns;
 mod constraints;
 mod edit;
 pub(crate) mod file;
@@ -118,6 +119,14 @@ pub struct View {
     pub name: String,
     /// The query as the user wrote it.
     pub sql: String,
+    /// Names of the columns that the query had when the view was created. A `*` in the query may give more columns
+    /// since then, which the view leaves out. Empty for views from before format version 12: they have all columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
+    /// Names of the tables and views that the query reads. A table or view of such a name can be neither dropped nor
+    /// renamed. Empty for views from before format version 12.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relations: Vec<String>,
 }
 
 /// The catalog's entry for a block file.
@@ -238,6 +247,12 @@ impl Catalog {
     /// All views, ordered by name.
     pub fn views(&self) -> impl Iterator<Item = &View> {
         self.views.values()
+    }
+
+    /// Names of the views that read a table or view.
+    pub(crate) fn views_on<'a>(&'a self, relation: &'a str) -> impl Iterator<Item = &'a str> {
+        let reads = move |view: &&View| view.relations.iter().any(|name| name == relation);
+        self.views().filter(reads).map(|view| view.name.as_str())
     }
 
     /// The blocks of all tables.

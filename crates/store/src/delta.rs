@@ -304,6 +304,28 @@ impl Delta {
         }
     }
 
+    /// Replaces the columns of all pages, which have `columns` columns. `change` gets the columns of a page and its
+    /// number of rows, and returns columns of `schema`. Row ids, deletions and indexed keys stay.
+    ///
+    /// # Errors
+    /// If `change` fails, or what it returns does not fit the schema.
+    pub(crate) fn change_columns(
+        &mut self,
+        columns: usize,
+        schema: &Schema,
+        change: impl Fn(Vec<ArrayRef>, usize) -> Result<Vec<ArrayRef>, ArrowError>,
+    ) -> Result<(), ArrowError> {
+        let all: Vec<usize> = (0..columns).collect();
+        let changed = self.pages.iter().map(|page| {
+            let batch = RecordBatch::try_new(schema.arrow(), change(page.columns(&all), page.rows())?)?;
+            Ok(DeltaPage { content: PageContent::Closed(batch), ..page.clone() })
+        });
+        let pages = changed.collect::<Result<Vec<_>, ArrowError>>()?;
+        self.page_bytes = pages.iter().map(DeltaPage::bytes).sum();
+        self.pages = Arc::new(pages);
+        Ok(())
+    }
+
     /// Adds a page of another version of this delta.
     pub(crate) fn add_page(&mut self, page: &DeltaPage) {
         self.page_rows += u64::from(page.rows);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::disk::LockHolder;
 use crate::{BlockId, TableId};
 use taut_block::{BlockError, BuildError, CorruptBlock, SectionError};
+use taut_types::SchemaError;
 
 /// A failed operation on a file.
 #[derive(Debug, thiserror::Error)]
@@ -257,6 +258,28 @@ pub enum CommitError {
         /// The table.
         table: String,
     },
+    /// A column cannot be dropped while a key, foreign key, index, sort order or partitioning uses it.
+    #[error("cannot drop column {column:?} of table {table:?} because other objects depend on it")]
+    ColumnInUse {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// The type of a column of a table with rows cannot be set without converting its values.
+    #[error("table {table:?} has rows")]
+    HasRows {
+        /// The table.
+        table: String,
+    },
+    /// A table cannot have these columns.
+    #[error("table {table:?}: {source}")]
+    Schema {
+        /// The table.
+        table: String,
+        /// What is wrong with the columns.
+        source: SchemaError,
+    },
     /// A table cannot be dropped because another table has a foreign key to it.
     #[error("cannot drop table {table:?} because other objects depend on it")]
     Referenced {
@@ -264,6 +287,20 @@ pub enum CommitError {
         table: String,
         /// The table that references it.
         by: String,
+    },
+    /// A table or view cannot be dropped or renamed because a view reads it.
+    #[error("cannot drop or rename {relation:?} because view {view:?} depends on it")]
+    ViewDepends {
+        /// The table or view.
+        relation: String,
+        /// A view that reads it.
+        view: String,
+    },
+    /// A table or view that a new view reads was changed at the same time.
+    #[error("could not serialize access due to concurrent change of a table or view that view {view:?} reads")]
+    ViewChanged {
+        /// The new view.
+        view: String,
     },
     /// The constraints of the table and its rows were changed at the same time.
     #[error("could not serialize access due to concurrent change of the constraints or rows of table {table:?}")]

@@ -48,6 +48,7 @@ mod store;
 mod transaction;
 mod verify;
 
+pub(crate) use block_file::WeakBlockFile;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{

@@ -3,6 +3,7 @@
 //!
 //! Every block file that the result references was durable before the commit that references it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 use std::hash::{BuildHasher, RandomState};
@@ -11,11 +12,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use taut_block::checksum;
+use taut_block::{ColumnMap, checksum};
 
 use crate::catalog::check::check;
 use crate::catalog::file::write_catalog;
-use crate::catalog::format::{self, CatalogFile, DeltaFileEntry, Unreadable};
+use crate::catalog::format::{self, CatalogFile, DeltaFileEntry, TableFile, Unreadable};
 use crate::catalog::{Timelines, record};
 use crate::delta::Delta;
 use crate::directory::Directory;
@@ -29,7 +30,7 @@ use crate::readers;
 use crate::relocations::RelocationsSince;
 use crate::retention::{Retention, remove_files_before};
 use crate::root::check_root;
-use crate::{BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
+use crate::{BlockEntry, BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
 
 /// Options for opening a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,18 +308,29 @@ pub(crate) fn create_blocks_directory(directory: &Directory) -> Result<(), FileE
 
 /// Builds the catalog of a checked file.
 pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Directory>) -> Catalog {
-    let block = |entry| Arc::new(BlockFile::new(Arc::clone(directory), entry));
+    let blocks = |table: &mut TableFile<'static>| {
+        let maps: Vec<Arc<ColumnMap>> = table.column_maps.drain(..).map(|map| Arc::new(map.into_owned())).collect();
+        let maps = std::mem::take(&mut table.map_of_blocks)
+            .into_iter()
+            .map(move |index| index.and_then(|index| maps.get(index).cloned()))
+            .chain(std::iter::repeat(None));
+        let block = |(entry, map): (Cow<'static, BlockEntry>, _)| {
+            let file = BlockFile::new(Arc::clone(directory), entry.into_owned());
+            Arc::new(file.with_map(map))
+        };
+        Arc::new(std::mem::take(&mut table.blocks).into_iter().zip(maps).map(block).collect())
+    };
     let delta = |constraints: &Constraints| {
         let mut delta = Delta::default();
         delta.set_keys(constraints.lookup_columns().iter().map(|columns| &**columns));
         delta
     };
-    let tables = file.tables.into_iter().map(|table| Table {
+    let tables = file.tables.into_iter().map(|mut table| Table {
+        blocks: blocks(&mut table),
         id: table.id,
         name: table.name.into_owned(),
         schema: Arc::new(table.schema.into_owned()),
         design: Arc::new(table.design.into_owned()),
-        blocks: Arc::new(table.blocks.into_iter().map(|entry| block(entry.into_owned())).collect()),
         runs: Arc::new(table.runs.into_owned()),
         partitions: table.partitions.map(|partitions| Arc::new(partitions.into_owned())),
         statistics: Arc::new(table.statistics.into_owned()),

@@ -13,8 +13,8 @@
 //! file. A reader that is not in the list registered after the change, and so reads a state that does not need the file
 //! (docs/adr/0031-readers-register.md).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::{io, process};
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use taut_block::checksum;
 
 use crate::disk::{Disk, Registration};
 use crate::files::{READERS, block_name, is_reader_name, list, reader_name};
-use crate::{BlockFile, BlockId};
+use crate::{BlockFile, BlockId, WeakBlockFile};
 
 /// Announced instead of a version by a reader that is opening or refreshing, and may read any file. It is less than
 /// every version that removes files.
@@ -122,7 +122,7 @@ struct ReaderVersions {
     /// Whether files are being read that `current_version` may not need.
     is_reading: bool,
     /// Blocks that only earlier versions reference, with the last such version, while this process still reads them.
-    earlier_blocks: Vec<(u64, Weak<BlockFile>)>,
+    earlier_blocks: Vec<(u64, WeakBlockFile)>,
 }
 
 /// Maximum number of names that are tried.
@@ -194,7 +194,7 @@ impl Reader {
     pub fn announce_version(&self, version: u64, removed: &[Arc<BlockFile>]) {
         let versions = &mut *self.versions.lock();
         let before = versions.current_version;
-        versions.earlier_blocks.extend(removed.iter().map(|block| (before, Arc::downgrade(block))));
+        versions.earlier_blocks.extend(removed.iter().map(|block| (before, block.downgrade())));
         versions.current_version = version;
         versions.announce_current();
     }
@@ -238,7 +238,7 @@ impl ReaderVersions {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.earlier_blocks.retain(|(_, block)| block.strong_count() > 0);
+        self.earlier_blocks.retain(|(_, block)| block.is_held());
         let earliest = self.earlier_blocks.iter().map(|(version, _)| *version).fold(self.current_version, u64::min);
         let version = if self.is_reading { NEEDS_EVERYTHING } else { earliest };
         if version == self.written_version {

@@ -107,7 +107,12 @@ fn share_blocks(after: &mut Catalog, before: &Catalog) {
     let tables: Vec<Arc<Table>> = after.tables.iter().map(Arc::clone).collect();
     for table in tables {
         let shared = |block: &Arc<BlockFile>| match previous.get(&block.id()) {
-            Some(previous) if previous.entry() == block.entry() => Arc::clone(previous),
+            Some(previous) if previous.entry() == block.entry() && previous.columns() == block.columns() => {
+                Arc::clone(previous)
+            }
+            Some(previous) if previous.entry().header_checksum == block.entry().header_checksum => {
+                Arc::new(previous.with_columns(block.entry().clone(), block.columns().cloned()))
+            }
             _ => Arc::clone(block),
         };
         let blocks = Arc::new(table.blocks.iter().map(shared).collect());
@@ -119,6 +124,6 @@ fn share_blocks(after: &mut Catalog, before: &Catalog) {
 fn removed_blocks(before: &Catalog, after: &Catalog) -> Vec<Arc<BlockFile>> {
     let referenced: HashMap<BlockId, &Arc<BlockFile>> = after.blocks().map(|block| (block.id(), block)).collect();
     let is_removed =
-        |block: &&Arc<BlockFile>| referenced.get(&block.id()).is_none_or(|other| !Arc::ptr_eq(other, block));
+        |block: &&Arc<BlockFile>| referenced.get(&block.id()).is_none_or(|other| !other.shares_file_with(block));
     before.blocks().filter(is_removed).map(Arc::clone).collect()
 }

@@ -434,7 +434,8 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
             before.design == newest.design
         }
         // The change was checked only against the rows that existed then, so the rows must not have changed since.
-        Change::SetConstraints { .. } | Change::SetNullable { .. } => {
+        // The rows with the new type are those that existed then.
+        Change::SetConstraints { .. } | Change::SetNullable { .. } | Change::SetType { .. } => {
             return match before.content_version == newest.content_version {
                 true => Ok(()),
                 false => Err(CommitError::ConstraintsChanged { table: newest.name.clone() }),
@@ -452,6 +453,7 @@ impl TransactionChanges {
     /// Repeats all changes except those of rows. Fails if the design of a table has changed.
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         for change in self.edit.changes() {
+            self.check_views(change, edit.catalog())?;
             if let Some(table) = change.table()
                 && let (Some(before), Some(newest)) = (self.base.table_of(table), edit.catalog().table_of(table))
             {
@@ -460,6 +462,31 @@ impl TransactionChanges {
         }
         self.check_constraints(edit.catalog())?;
         self.edit.changes().iter().try_for_each(|change| edit.apply_and_record(change.clone()))
+    }
+
+    /// Checks that no other transaction has created a view on a column that this one drops or changes, or changed what
+    /// a new view of this one reads.
+    fn check_views(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
+        match change {
+            Change::DropColumn { table, .. } | Change::RenameColumn { table, .. } | Change::SetType { table, .. } => {
+                let Some(before) = self.base.table_of(*table) else { return Ok(()) };
+                match self.base.views_on(&before.name).eq(newest.views_on(&before.name)) {
+                    true => Ok(()),
+                    false => Err(CommitError::ConstraintsChanged { table: before.name.clone() }),
+                }
+            }
+            Change::CreateView { view, .. } => {
+                let schema = |catalog: &Catalog, name: &str| catalog.table(name).map(|table| Arc::clone(&table.schema));
+                let is_same = |name: &String| {
+                    schema(&self.base, name) == schema(newest, name) && self.base.view(name) == newest.view(name)
+                };
+                match view.relations.iter().all(is_same) {
+                    true => Ok(()),
+                    false => Err(CommitError::ViewChanged { view: view.name.clone() }),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the changed tables still have the constraints against which the changes were checked.

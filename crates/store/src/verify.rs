@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use taut_block::{ScanReport, Selection};
-use taut_types::{Column, ColumnIndex};
+use taut_types::ColumnIndex;
 
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
@@ -273,18 +273,15 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
     let damaged = |error| Problem::Block(open.locate_in_file(error));
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
-    let (schema, design) = block.description(&open).map_err(damaged)?;
-    // A block keeps the nullability that its columns had when it was written.
-    let same = |(stored, column): (&Column, &Column)| {
-        (&stored.name, stored.logical_type) == (&column.name, column.logical_type)
-    };
-    if schema.len() != table.schema.len() || !schema.columns().iter().zip(table.schema.columns()).all(same) {
+    let (_, design) = block.description(&open).map_err(damaged)?;
+    // A block keeps the names and the nullability that its columns had when it was written.
+    if !block.has_types(&table.schema) {
         return Err(Problem::Differs { what: "schema" });
     }
     if design.layout.name() != &*file.entry().layout {
         return Err(Problem::Differs { what: "layout" });
     }
-    for column in (0..schema.len()).map(ColumnIndex::from) {
+    for column in (0..table.schema.len()).map(ColumnIndex::from) {
         let statistics = block.statistics(&open, column).map_err(damaged)?;
         if statistics.rows != file.entry().rows {
             return Err(Problem::Differs { what: "number of rows" });

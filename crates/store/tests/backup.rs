@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use common::backups::{LAST, WITH_LOG, WITHOUT_LOG, back_up, never_cancel, restore, restored, rewrite};
 use common::{
-    Contents, append, assert_tidy, change_rows, contents, create_table, design, open, replace_all, schema, write,
+    Contents, append, assert_tidy, change_rows, contents, create_table, design, open, replace_all, schema, view, write,
 };
 use taut_store::backup::{BackupError, BackupLog, BackupOptions, BackupReport, Backups, RestoreOptions};
 use taut_store::disk::{Disk, FileDisk, SimulatedDisk};
@@ -26,7 +26,7 @@ fn a_database_in_every_layout_is_restored_with_its_delta_rows() {
         let store = open(&disk).unwrap();
         store.commit::<_, CommitError>(|edit| edit.create_table("t", schema(), design(layout)).map(drop)).unwrap();
         create_table(&store, "empty").unwrap();
-        store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+        store.commit::<_, CommitError>(|edit| edit.create_view(view("v", "select 1"), false)).unwrap();
         let rows: Vec<i64> = (0..70_000).collect();
         append(&store, "t", vec![write(&store, &rows, layout).unwrap(), write(&store, &[7, 8], layout).unwrap()])
             .unwrap();

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Contents, append, change_rows, contents, create_table, open, write};
+use common::{Contents, append, change_rows, contents, create_table, open, view, write};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, Problem, ReadCounters, ReadError, Store, verify};
 
@@ -33,7 +33,7 @@ fn commit_all(store: &Store) -> Vec<Contents> {
     done();
     append(store, "t", vec![write(store, &[-3], "packed_row").unwrap()]).unwrap();
     done();
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    store.commit::<_, CommitError>(|edit| edit.create_view(view("v", "select 1"), false)).unwrap();
     done();
     change_rows(store, "t", &[7, 8, 9], &[5]).unwrap();
     done();
@@ -351,7 +351,7 @@ fn damage_while_a_store_is_open_is_noticed() {
         let (disk, expected) = (&sample.disk, sample.last());
         let store = open(disk).unwrap();
         // After this commit, each log file has a record that the previous one does not have.
-        store.commit::<_, CommitError>(|edit| edit.create_view("w", "select 2")).unwrap();
+        store.commit::<_, CommitError>(|edit| edit.create_view(view("w", "select 2"), false)).unwrap();
         assert_eq!(contents(&store).unwrap(), *expected);
         assert!(verify(&store).is_empty());
         for (name, bytes, count) in counted(disk) {

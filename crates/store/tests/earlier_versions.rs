@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Contents, append, assert_tidy, change_rows, contents, create_table, open, schema, write};
+use common::{Contents, append, assert_tidy, change_rows, contents, create_table, open, schema, view, write};
 use serde_json::Value;
 use taut_block::checksum;
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
@@ -23,7 +23,7 @@ fn database_of(version: u64) -> (SimulatedDisk, Contents) {
     append(&store, "t", vec![write(&store, &[1, 2, 3], "column").unwrap(), write(&store, &[4], "row").unwrap()])
         .unwrap();
     store.commit::<_, CommitError>(|edit| edit.create_table("u", schema(), common::design("row"))).unwrap();
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    store.commit::<_, CommitError>(|edit| edit.create_view(view("v", "select 1"), false)).unwrap();
     let contents = contents(&store).unwrap();
     drop(store);
     let bytes = disk.files().remove("catalog").unwrap();
@@ -191,13 +191,13 @@ fn catalogs_from_before_constraints_are_read() {
     drop(store);
     let text = String::from_utf8(disk.files().remove("catalog").unwrap()).unwrap();
     assert!(!text.contains("constraints"), "{text}");
-    disk.put("catalog", text.replacen("taut-catalog 11", "taut-catalog 7", 1).as_bytes());
+    disk.put("catalog", text.replacen("taut-catalog 12", "taut-catalog 7", 1).as_bytes());
     let store = open(&disk).unwrap();
     assert!(store.snapshot().table("t").unwrap().constraints.is_empty());
     change_rows(&store, "t", &[5], &[2]).unwrap();
     drop(store);
     assert_eq!(contents(&open(&disk).unwrap()).unwrap(), Contents::from([("t".to_owned(), vec![1, 3, 5])]));
-    assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 11 "));
+    assert!(disk.files().remove("catalog").unwrap().starts_with(b"taut-catalog 12 "));
 }
 
 /// Earlier versions did not close log files, so nothing showed that a later one exists.

@@ -44,10 +44,11 @@ fn expected(version: u64) -> Contents {
         (2, "grouped", all.clone()),
         (2, "empty", vec![]),
         (4, "ranged", all.clone()),
-        (4, "hashed", all),
+        (4, "hashed", all.clone()),
         (7, "late", (1..=10).collect()),
         (8, "accounts", (1..=51).collect()),
         (8, "orders", (1..=81).collect()),
+        (12, "altered", all),
     ];
     tables
         .iter()

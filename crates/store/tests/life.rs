@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{
     append, assert_tidy, contents, create_table, design, drop_table, open, replace_all, rows_of, schema, values_of,
-    write,
+    view, write,
 };
 use taut_block::Sections;
 use taut_store::disk::SimulatedDisk;
@@ -216,7 +216,7 @@ fn a_commit_notices_concurrent_changes() {
     let error =
         commit(&mut |edit| edit.replace_blocks(table.id, &current, std::mem::take(&mut new), RowOrder::SameOrder));
     assert!(matches!(error, CommitError::RowsDiffer { expected: 2, found: 1, .. }), "{error}");
-    assert!(matches!(commit(&mut |edit| edit.create_view("t", "")), CommitError::NameTaken { .. }));
+    assert!(matches!(commit(&mut |edit| edit.create_view(view("t", ""), false)), CommitError::NameTaken { .. }));
     assert!(matches!(commit(&mut |edit| edit.drop_view("v")), CommitError::NoView { .. }));
     let other = Store::in_memory().unwrap();
     let mut new = vec![write(&other, &[1], "column").unwrap()];
@@ -236,7 +236,7 @@ fn tables_are_renamed_and_views_kept() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     let id = store.commit::<_, CommitError>(|edit| edit.create_table("a", schema(), design("row"))).unwrap();
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 'x'")).unwrap();
+    store.commit::<_, CommitError>(|edit| edit.create_view(view("v", "select 'x'"), false)).unwrap();
     store.commit::<_, CommitError>(|edit| edit.rename_table(id, "b")).unwrap();
     drop(store);
     let snapshot = open(&disk).unwrap().snapshot();

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use common::damaged::{damage, names, sample, samples_in_every_end_state, texts};
 use common::{
     all_old_rows, append, assert_tidy, change_rows, contents, create_table, design, open, rows_of, schema, write,
+    write_for,
 };
 use taut_store::disk::{Disk, SimulatedDisk};
 use taut_store::{
     CommitError, Constraints, DatabaseLoss, ForeignKey, OpenError, ReferentialAction, RepairError, RepairReport,
     RowOrder, Store, TableLoss, UniqueKey, repair_on, verify,
 };
-use taut_types::ColumnIndex;
+use taut_types::{Column, ColumnIndex, Datum, LogicalType};
 
 /// Repairs a database and checks that it stays unchanged. Returns the report, the new disk and the new store.
 fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk, Store) {
@@ -319,14 +320,17 @@ fn a_lost_delta_loses_the_delta_rows_and_the_deletions() {
     for kind in ["missing", "flipped", "shorter"] {
         let (disk, store, _) = sample();
         store.checkpoint().unwrap();
-        // Commits after the checkpoint: rows of a lost page, deletions there and in a block, a new table, and a row
-        // relocation.
+        // Commits after the checkpoint: rows of a lost page, deletions there and in a block, a new column, a new table,
+        // and a row relocation.
         change_rows(&store, "t", &[20, 21], &[6]).unwrap();
+        let column = Column::new("c5", LogicalType::BigInt, true);
+        let table = store.snapshot().table("t").unwrap().id;
+        store.commit::<_, CommitError>(|edit| edit.add_column(table, column, Some(Datum::Number(5)))).unwrap();
         change_rows(&store, "t", &[22], &[5]).unwrap();
         create_table(&store, "w").unwrap();
         change_rows(&store, "w", &[30], &[]).unwrap();
         let table = store.snapshot().table("u").unwrap().as_ref().clone();
-        let block = write(&store, &rows_of(&table).unwrap(), "column").unwrap();
+        let block = write_for(&store, &table, &rows_of(&table).unwrap(), "column").unwrap();
         store
             .commit::<_, CommitError>(|edit| {
                 edit.replace_rows(table.id, all_old_rows(&table), vec![block], RowOrder::Sorted)

@@ -25,7 +25,7 @@ class StoredColumn(NamedTuple):
     """A column of a block."""
 
     name: str
-    group_index: int
+    group_index: int | None
     encoding: str
     #: Encoded bytes in the file.
     bytes: int
@@ -133,7 +133,9 @@ def _color(encoding: str) -> str:
 def _bar(block: StoredBlock, scale: float) -> str:
     """Draws a block as a row of rectangles, one per column, with a gap between column groups."""
     parts, x, group = [], 0.0, None
-    for column in sorted(block.columns, key=lambda column: column.group_index):
+    # Columns without a group were added after the block was written, and are not stored in it.
+    stored = (column for column in block.columns if column.group_index is not None)
+    for column in sorted(stored, key=lambda column: column.group_index):
         if group is not None and group != column.group_index:
             x += _GAP
         group = column.group_index

@@ -113,7 +113,8 @@ struct GroupInfo {
 fn sum_groups(columns: &[ColumnInfo]) -> Vec<GroupInfo> {
     let mut per_block: BTreeMap<(&str, u64), GroupInfo> = BTreeMap::new();
     for column in columns {
-        let group = per_block.entry((&column.block, column.group)).or_insert_with(|| GroupInfo {
+        let Some(group) = column.group else { continue };
+        let group = per_block.entry((&column.block, group)).or_insert_with(|| GroupInfo {
             kind: column.group_kind.clone(),
             columns: Vec::new(),
             bytes: 0,

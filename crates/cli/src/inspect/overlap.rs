@@ -86,7 +86,7 @@ mod tests {
             block: block.to_string(),
             name: String::new(),
             sql_type: String::new(),
-            group: 0,
+            group: Some(0),
             group_kind: String::new(),
             encoding: String::new(),
             bytes: 0,

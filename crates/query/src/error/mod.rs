@@ -48,14 +48,14 @@ pub enum QueryError {
         /// Name of the referenced table.
         table: String,
     },
-    /// A relation, index, constraint or prepared statement that already exists.
-    #[error("{kind} {name:?}{} already exists", for_relation(.relation))]
+    /// A relation, column, index, constraint or prepared statement that already exists.
+    #[error("{kind} {name:?}{} already exists", with_relation(*.kind, .relation))]
     Exists {
         /// Kind of object.
         kind: ObjectKind,
         /// Name of the object.
         name: String,
-        /// Name of the table of a constraint.
+        /// Name of the table of a constraint or column.
         relation: Option<String>,
     },
     /// A statement that would drop or rename something on which views or foreign keys depend.
@@ -69,6 +69,22 @@ pub enum QueryError {
         dependencies: Vec<Dependency>,
         /// What the user can do, as a sentence.
         hint: &'static str,
+    },
+    /// A new type of a column to which its values are not converted without `USING`.
+    #[error("column {column:?} cannot be cast automatically to type {logical_type}")]
+    NoAutomaticCast {
+        /// Name of the column.
+        column: String,
+        /// The new type.
+        logical_type: String,
+    },
+    /// A row whose value cannot be converted to a new type of its column.
+    #[error("{cause}")]
+    Retype {
+        /// Values of the row, such as `(id, price)=(7, none)`.
+        row: String,
+        /// Why the value cannot be converted.
+        cause: Box<QueryError>,
     },
     /// A second primary key of a table.
     #[error("multiple primary keys for table {table:?} are not allowed")]
@@ -222,8 +238,9 @@ fn dependents_text(object: &Option<String>) -> String {
     }
 }
 
-fn for_relation(relation: &Option<String>) -> String {
-    relation.as_ref().map(|relation| format!(" for relation {relation:?}")).unwrap_or_default()
+fn with_relation(kind: ObjectKind, relation: &Option<String>) -> String {
+    let preposition = if kind == ObjectKind::Column { "of" } else { "for" };
+    relation.as_ref().map(|relation| format!(" {preposition} relation {relation:?}")).unwrap_or_default()
 }
 
 fn detail_of_commit(error: &CommitError) -> Option<String> {
@@ -277,6 +294,7 @@ impl QueryError {
         match self {
             Self::Sql(error) => error.detail(),
             Self::Constraint(violation) => violation.detail(),
+            Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::Conflict { keys } => Some(keys.clone()),
             Self::Dependents { dependencies, .. } => {
@@ -310,6 +328,9 @@ impl QueryError {
                     .to_owned(),
             ),
             Self::Dependents { hint, .. } => Some((*hint).to_owned()),
+            Self::NoAutomaticCast { column, logical_type } => {
+                Some(format!("You might need to specify \"USING {column}::{logical_type}\"."))
+            }
             Self::Cardinality { .. } => {
                 Some("Ensure that not more than one source row matches any one target row.".to_owned())
             }

@@ -44,7 +44,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 use taut_store::{CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
-use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
+use taut_types::{BlockSize, ColumnIndex, PartitionDesign, Partitioning, Schema, TableDesign};
 
 use crate::runtime::pace::Pace;
 use crate::runtime::progress::ProgressCounter;
@@ -94,12 +94,24 @@ pub enum Target {
         /// Order of the rows after the commit.
         order: RowOrder,
     },
+    /// A table in which new blocks replace all rows, with another type of one column.
+    Retyped {
+        /// The table as the load reads it.
+        table: Arc<Table>,
+        /// Columns of the table after the commit.
+        schema: Arc<Schema>,
+        /// The column with another type.
+        column: ColumnIndex,
+    },
 }
 
 impl Target {
     fn name(&self) -> &str {
         match self {
-            Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { table, .. } => &table.name,
+            Self::Table(table)
+            | Self::Sorted { table, .. }
+            | Self::Moved { table, .. }
+            | Self::Retyped { table, .. } => &table.name,
             Self::NewTable { name, .. } => name,
         }
     }
@@ -107,13 +119,13 @@ impl Target {
     fn schema(&self) -> &Arc<Schema> {
         match self {
             Self::Table(table) | Self::Sorted { table, .. } | Self::Moved { table, .. } => &table.schema,
-            Self::NewTable { schema, .. } => schema,
+            Self::NewTable { schema, .. } | Self::Retyped { schema, .. } => schema,
         }
     }
 
     fn design(&self) -> &Arc<TableDesign> {
         match self {
-            Self::Table(table) | Self::Moved { table, .. } => &table.design,
+            Self::Table(table) | Self::Moved { table, .. } | Self::Retyped { table, .. } => &table.design,
             Self::NewTable { design, .. } | Self::Sorted { design, .. } => design,
         }
     }
@@ -121,7 +133,7 @@ impl Target {
     /// Partitioning of the design, if any, and the partitions for the rows, if they are known.
     fn partitions(&self) -> Option<(PartitionDesign, Option<Arc<Partitioning>>)> {
         let known = match self {
-            Self::Table(table) | Self::Moved { table, .. } => partitioning_of(table),
+            Self::Table(table) | Self::Moved { table, .. } | Self::Retyped { table, .. } => partitioning_of(table),
             Self::NewTable { .. } => None,
             Self::Sorted { partitioning, .. } => partitioning.clone(),
         };
@@ -371,7 +383,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
         Target::Sorted { table: part, .. } | Target::Moved { table: part, .. } => {
             old_rows(part, &part.blocks, true).map_err(external)?
         }
-        Target::Table(_) | Target::NewTable { .. } => OldRows::default(),
+        Target::Table(_) | Target::NewTable { .. } | Target::Retyped { .. } => OldRows::default(),
     };
     if matches!(target, Target::Moved { .. }) {
         old.relocations = old_ids.relocations(&blocks).map_err(external)?.map(Arc::new);
@@ -403,13 +415,24 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
                 edit.replace_rows(part.id, old, blocks, *order)?;
                 Ok(part.id)
             }
+            Target::Retyped { table, schema, column } => {
+                check_constraints(table, edit.catalog())?;
+                edit.truncate(table.id)?;
+                edit.set_type(table.id, *column, schema.column(*column).logical_type)?;
+                edit.append_blocks(table.id, blocks)?;
+                Ok(table.id)
+            }
         })
         .map_err(external)
 }
 
 /// Adds or drops indexes in the new blocks if a `CREATE INDEX` or `DROP INDEX` committed while the blocks were written.
 async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) -> Result<()> {
-    let (Target::Table(table) | Target::Sorted { table, .. } | Target::Moved { table, .. }) = target else {
+    let (Target::Table(table)
+    | Target::Sorted { table, .. }
+    | Target::Moved { table, .. }
+    | Target::Retyped { table, .. }) = target
+    else {
         return Ok(());
     };
     let newest = changes.snapshot().table_of(table.id).map(|table| table.design.indexes.clone());

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
-use datafusion::common::{Result, plan_datafusion_err, plan_err};
+use datafusion::common::{Column, Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use parking_lot::RwLock;
 use taut_sql::{CATALOG, Names, PUBLIC, Statement};
-use taut_store::{Catalog, Store};
+use taut_store::{Catalog, Store, View};
 
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
@@ -79,7 +80,8 @@ impl StatementCatalog {
         session
     }
 
-    async fn view(&self, name: &str, sql: &str) -> Result<Arc<dyn TableProvider>> {
+    async fn view(&self, view: &View) -> Result<Arc<dyn TableProvider>> {
+        let View { name, sql, columns, .. } = view;
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
         }
@@ -93,8 +95,24 @@ impl StatementCatalog {
         let session = session.read().clone();
         let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
         let plan = Box::pin(statement_to_plan(&state, &statement)).await?;
+        let plan = with_columns_of_view(plan, columns)?;
         Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
+}
+
+/// The plan of a view's query with the columns that the view had when it was created, by name. A `*` in the query also
+/// stands for columns that were added to a table since then.
+fn with_columns_of_view(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> {
+    let fields = || plan.schema().fields().iter();
+    if columns.is_empty() || columns.iter().eq(fields().map(|field| field.name())) {
+        return Ok(plan);
+    }
+    let column = |name: &String| match fields().position(|field| field.name() == name) {
+        Some(index) => Ok(Expr::Column(Column::from(plan.schema().qualified_field(index)))),
+        None => plan_err!("column {name:?} does not exist"),
+    };
+    let columns = columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    LogicalPlanBuilder::from(plan).project(columns)?.build()
 }
 
 impl Debug for StatementCatalog {
@@ -159,7 +177,7 @@ impl SchemaProvider for PublicSchema {
             return Ok(Some(Arc::new(if catalog.are_keys_valid { table } else { table.without_keys() })));
         }
         match catalog.snapshot.view(name) {
-            Some(view) => Ok(Some(catalog.view(name, &view.sql).await?)),
+            Some(view) => Ok(Some(catalog.view(view).await?)),
             None => catalog.files.table(name).await,
         }
     }

@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
-use taut_sql::{ConstraintChange, Declared, DeclaredRule};
+use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredRule, SchemaChange};
 use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
@@ -24,7 +24,7 @@ use crate::write::changes::Changes;
 
 /// Relation names in queries of checks. This one holds the rows to check, [`OTHERS`] the rows to compare them with, and
 /// [`PARENT`] the rows of the referenced table.
-const ROWS: &str = "taut rows";
+pub(super) const ROWS: &str = "taut rows";
 const OTHERS: &str = "taut others";
 const PARENT: &str = "taut parent";
 
@@ -52,14 +52,15 @@ impl QuerySession {
         })
     }
 
-    /// Changes the constraints of a table, after checking that its rows obey the new ones.
-    pub(super) async fn alter_constraints(&self, name: &str, changes: &[ConstraintChange]) -> Result<Outcome> {
+    /// Changes the columns and constraints of a table, after checking that its rows obey new constraints.
+    pub(super) async fn alter_schema(&self, name: &str, changes: &[SchemaChange]) -> Result<Outcome> {
         let table = self.table(name)?;
-        let without_nulls = |change: &ConstraintChange| match change {
-            ConstraintChange::Nullable { nullable, .. } => !nullable,
-            ConstraintChange::Add(constraint) => {
+        let without_nulls = |change: &SchemaChange| match change {
+            SchemaChange::Constraint(ConstraintChange::Nullable { nullable, .. }) => !nullable,
+            SchemaChange::Constraint(ConstraintChange::Add(constraint)) => {
                 matches!(constraint.rule, DeclaredRule::Key { is_primary: true, .. })
             }
+            SchemaChange::Column(ColumnChange::Add { column, .. }) => !column.nullable,
             _ => false,
         };
         // Removes deleted rows first, because their nulls would prevent NOT NULL.
@@ -68,43 +69,62 @@ impl QuerySession {
         }
         let _lock = self.lock_for_maintenance(table.id).await;
         let altered = self.in_transaction(async |target: Changes| {
-            let snapshot = target.snapshot();
-            let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
-            let AlteredTable { constraints, columns, notices } = apply_changes(changes, table, &snapshot)?;
-            let before = table.schema.columns().iter().zip(&columns).enumerate();
-            let nullable: Vec<(ColumnIndex, bool)> = before
-                .filter(|(_, (before, after))| before.nullable != after.nullable)
-                .map(|(position, (_, after))| (ColumnIndex::from(position), after.nullable))
-                .collect();
-            for (column, _) in nullable.iter().filter(|(_, nullable)| !nullable) {
-                self.check_no_nulls(&snapshot, table, *column).await?;
+            let mut notices = Vec::new();
+            for change in changes {
+                notices.extend(match change {
+                    SchemaChange::Column(change) => self.change_column(&target, name, change).await?,
+                    SchemaChange::Constraint(change) => {
+                        self.change_constraints(&target, name, std::slice::from_ref(change)).await?
+                    }
+                });
             }
-            self.check_all(&snapshot, table, &constraints).await?;
-            target.commit(|edit| {
-                let mut design = table.design.as_ref().clone();
-                let dropped = |index: &IndexDesign| {
-                    let has_key = |constraints: &Constraints| constraints.keys.iter().any(|key| key.name == index.name);
-                    has_key(&table.constraints) && !has_key(&constraints)
-                };
-                design.indexes.retain(|index| !dropped(index));
-                add_key_indexes(&mut design, &constraints, edit.catalog())?;
-                if design != *table.design {
-                    edit.set_design(table.id, design)?;
-                }
-                // Columns become NOT NULL before a key is added, and nullable only after a key is dropped.
-                let set = |edit: &mut CatalogEdit, wanted: bool| {
-                    let mut columns = nullable.iter().filter(|(_, nullable)| *nullable == wanted);
-                    columns.try_for_each(|(column, nullable)| edit.set_nullable(table.id, *column, *nullable))
-                };
-                set(edit, false)?;
-                set_constraints(edit, table.id, constraints)?;
-                Ok::<_, QueryError>(set(edit, true)?)
-            })?;
-            Ok((table.id, notices))
+            Ok(notices)
         });
-        let (table, notices) = altered.await?;
-        self.rebuild(table, &format!("index {name}"), &[]).await?;
+        let notices = altered.await?;
+        self.rebuild(table.id, &format!("index {name}"), &[]).await?;
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("ALTER TABLE") }))
+    }
+
+    /// Changes the constraints of a table in a transaction. Returns notices.
+    pub(super) async fn change_constraints(
+        &self,
+        target: &Changes,
+        name: &str,
+        changes: &[ConstraintChange],
+    ) -> Result<Vec<String>> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let AlteredTable { constraints, columns, notices } = apply_changes(changes, table, &snapshot)?;
+        let before = table.schema.columns().iter().zip(&columns).enumerate();
+        let nullable: Vec<(ColumnIndex, bool)> = before
+            .filter(|(_, (before, after))| before.nullable != after.nullable)
+            .map(|(position, (_, after))| (ColumnIndex::from(position), after.nullable))
+            .collect();
+        for (column, _) in nullable.iter().filter(|(_, nullable)| !nullable) {
+            self.check_no_nulls(&snapshot, table, *column).await?;
+        }
+        self.check_all(&snapshot, table, &constraints).await?;
+        target.commit(|edit| {
+            let mut design = table.design.as_ref().clone();
+            let dropped = |index: &IndexDesign| {
+                let has_key = |constraints: &Constraints| constraints.keys.iter().any(|key| key.name == index.name);
+                has_key(&table.constraints) && !has_key(&constraints)
+            };
+            design.indexes.retain(|index| !dropped(index));
+            add_key_indexes(&mut design, &constraints, edit.catalog())?;
+            if design != *table.design {
+                edit.set_design(table.id, design)?;
+            }
+            // Columns become NOT NULL before a key is added, and nullable only after a key is dropped.
+            let set = |edit: &mut CatalogEdit, wanted: bool| {
+                let mut columns = nullable.iter().filter(|(_, nullable)| *nullable == wanted);
+                columns.try_for_each(|(column, nullable)| edit.set_nullable(table.id, *column, *nullable))
+            };
+            set(edit, false)?;
+            set_constraints(edit, table.id, constraints)?;
+            Ok::<_, QueryError>(set(edit, true)?)
+        })?;
+        Ok(notices)
     }
 
     async fn check_no_nulls(&self, snapshot: &Arc<Catalog>, table: &Arc<Table>, column: ColumnIndex) -> Result<()> {
@@ -228,7 +248,7 @@ impl QuerySession {
     }
 
     /// Returns the first row of a query over the given versions of tables.
-    async fn first_row(
+    pub(super) async fn first_row(
         &self,
         snapshot: &Arc<Catalog>,
         relations: Vec<(&'static str, Arc<Table>)>,
@@ -316,7 +336,7 @@ fn quoted_names(schema: &Schema, columns: &[ColumnIndex]) -> Vec<String> {
     columns.iter().map(|column| quote_name(&schema.column(*column).name)).collect()
 }
 
-fn quote_name(name: &str) -> String {
+pub(super) fn quote_name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

@@ -8,15 +8,18 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_sql::{PUBLIC, Parameters, Statement, type_name};
+use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
+use taut_store::View;
 
+use super::names::{dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
 use crate::constraints::add_key_indexes;
-use crate::error::{QueryError, Result};
+use crate::error::{Dependency, QueryError, Result};
 use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
 use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
+use crate::write::changes::Changes;
 use crate::write::commit::partitioning_of;
 use crate::write::repartition::{choose_partitioning, complete_partitions, repartition};
 use crate::write::rewrite::rewrite_blocks;
@@ -61,10 +64,6 @@ impl QuerySession {
         columns: &[String],
         sql: &str,
     ) -> Result<Outcome> {
-        let snapshot = self.snapshot();
-        if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
-            return Err(QueryError::relation_exists(name));
-        }
         let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
         let sql = match columns {
             [] => sql.to_owned(),
@@ -73,27 +72,51 @@ impl QuerySession {
                 format!("SELECT * FROM ({sql}) AS {}({})", quote(&name.to_owned()), names.join(", "))
             }
         };
+        self.in_transaction(async |target: Changes| self.define_view(&target, name, or_replace, sql).await).await?;
+        Ok(Outcome::Done(Done::with_tag("CREATE VIEW")))
+    }
+
+    async fn define_view(&self, target: &Changes, name: &str, or_replace: bool, sql: String) -> Result<()> {
+        let snapshot = target.snapshot();
+        if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
+            return Err(QueryError::relation_exists(name));
+        }
+        let (relations, dependents) =
+            (taut_sql::relations_of(&sql)?, dependent_views(&snapshot, ObjectKind::View, [name].into()));
+        let is_dependent = |relation: &String| dependents.iter().any(|(view, _)| view == relation);
+        if relations.iter().any(|relation| relation == name || is_dependent(relation)) {
+            let what = format!("view {name:?}, which would read itself,");
+            return Err(QueryError::unsupported(what, "a view reads tables and other views"));
+        }
         // Refuses a view that cannot be planned now.
+        let mut columns = Vec::new();
         for statement in taut_sql::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
-                    let state = self.state(None);
+                    let state = self.state_on(Arc::clone(&snapshot), None);
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
                     // Refuses parameters: no caller could give them values.
-                    drop(Parameters::default().bind(plan)?);
+                    let plan = Parameters::default().bind(plan)?;
+                    columns = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
                 }
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
-        let exists = snapshot.view(name).is_some();
-        self.changes().commit_last(|edit| {
-            if exists {
-                edit.drop_view(name)?;
+        let view = View { name: name.to_owned(), sql, columns, relations };
+        target.commit(|edit| edit.create_view(view, or_replace))?;
+        let after = target.snapshot();
+        for (dependent, on) in dependents {
+            if self.text_of_view_plan(&after, &dependent).await.is_err() {
+                return Err(QueryError::Dependents {
+                    verb: "replace",
+                    object: Some(view_text(name)),
+                    dependencies: vec![Dependency { dependent: view_text(&dependent), on }],
+                    hint: "Drop the dependent views first, and create them again afterwards.",
+                });
             }
-            edit.create_view(name, &sql)
-        })?;
-        Ok(Outcome::Done(Done::with_tag("CREATE VIEW")))
+        }
+        Ok(())
     }
 
     pub(super) async fn describe(&self, name: &TableReference) -> Result<Outcome> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind};
+use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind, SchemaChange};
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind};
 
@@ -35,7 +35,7 @@ impl QuerySession {
             None if new.is_unique => {
                 let rule = DeclaredRule::UniqueIndex { columns: new.columns.clone() };
                 let change = ConstraintChange::Add(DeclaredConstraint { name: Some(index.name), rule });
-                self.alter_constraints(&new.table, &[change]).await?;
+                self.alter_schema(&new.table, &[SchemaChange::Constraint(change)]).await?;
                 return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));
             }
             None => self.changes().commit(|edit| {
@@ -130,14 +130,19 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
 
-    /// Gives the blocks of a table the indexes of its current design, except for those in `without`.
+    /// Gives the blocks of a table the indexes of its current design, except for those in `without`. Blocks from which
+    /// the transaction in progress has deleted rows may be left as they are, because they cannot be replaced before it
+    /// commits: queries are right without the index, and VACUUM completes it.
     pub(super) async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
         let snapshot = self.snapshot();
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
         let indexes = newest.design.indexes.iter().filter(|index| !without.contains(&index.name));
         let indexes: Vec<IndexDesign> = indexes.cloned().collect();
         let progress = self.progress_counter(operation, Some(newest.rows()));
-        rebuild_indexes(&self.changes(), table, &indexes, self.threads, progress).await
+        match rebuild_indexes(&self.changes(), table, &indexes, self.threads, progress).await {
+            Err(QueryError::Commit(CommitError::OwnRows { .. })) => Ok(()),
+            result => result,
+        }
     }
 
     /// Returns the index of this name, with its table.

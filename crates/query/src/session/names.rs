@@ -44,8 +44,10 @@ impl QuerySession {
         self.changes().commit_last(|edit| {
             drop_foreign_keys(edit, &foreign_keys)?;
             drop_references_between(edit, &tables)?;
-            tables.iter().try_for_each(|table| edit.drop_table(*table))?;
-            views.iter().chain(dependent_views.iter().map(|(view, _)| view)).try_for_each(|view| edit.drop_view(view))
+            // A view is dropped before what it reads.
+            let dropped = dependent_views.iter().map(|(view, _)| view).chain(&views);
+            drop_views(edit, dropped.map(String::as_str).collect())?;
+            tables.iter().try_for_each(|table| edit.drop_table(*table))
         })?;
         Ok(Outcome::Done(Done { notices, ..Done::with_tag(&format!("DROP {}", kind.name().to_uppercase())) }))
     }
@@ -74,7 +76,7 @@ impl QuerySession {
 
 /// The views that read the named tables or views, and the views that read those: each once, with the table or view that
 /// it reads. Named views are left out.
-fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
+pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
         catalog.views().map(|view| (view.name.as_str(), relations_of(&view.sql).unwrap_or_default())).collect();
     let (mut reached, mut views) = (names.clone(), Vec::new());
@@ -90,13 +92,24 @@ fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -
     }
 }
 
-fn view_text(view: &str) -> String {
+pub(super) fn view_text(view: &str) -> String {
     format!("view {view:?}")
 }
 
 /// A foreign key of a table, for messages.
 pub(super) fn foreign_key_text(catalog: &Catalog, table: TableId, key: &ForeignKey) -> String {
     format!("constraint {:?} on table {:?}", key.name, catalog.table_of(table).map_or("", |table| table.name.as_str()))
+}
+
+/// Drops views, each before the views that it reads.
+pub(super) fn drop_views(edit: &mut CatalogEdit, mut views: Vec<&str>) -> std::result::Result<(), CommitError> {
+    while !views.is_empty() {
+        let is_free =
+            |view: &&str| edit.catalog().views().all(|other| !other.relations.iter().any(|name| name == view));
+        let next = views.iter().position(is_free).unwrap_or_default();
+        edit.drop_view(views.swap_remove(next))?;
+    }
+    Ok(())
 }
 
 /// Notices for what `DROP ... CASCADE` drops beside the named objects.

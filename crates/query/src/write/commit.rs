@@ -12,12 +12,14 @@ pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
     table.partitions.as_ref().map(|partitions| Arc::new(partitions.partitioning.clone()))
 }
 
-/// Refuses to commit rows that were checked against constraints that have changed since.
+/// Refuses to commit rows that were made for columns, or checked against constraints, that have changed since.
 ///
 /// # Errors
-/// If the constraints of the table, or the foreign keys that reference it, have changed since it was looked up.
+/// If the columns or the constraints of the table have changed since it was looked up.
 pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::result::Result<(), CommitError> {
-    match catalog.table_of(looked_up.id).is_none_or(|newest| newest.constraints == looked_up.constraints) {
+    let is_same =
+        |newest: &Arc<Table>| newest.constraints == looked_up.constraints && newest.schema == looked_up.schema;
+    match catalog.table_of(looked_up.id).is_none_or(is_same) {
         true => Ok(()),
         false => Err(CommitError::ConstraintsChanged { table: looked_up.name.clone() }),
     }

@@ -73,9 +73,9 @@ pub async fn rebuild_indexes(
     retry_steps(changes, table, design, threads, progress, index_step).await
 }
 
-/// Rewrites the blocks of a table that do not have the design of the table. Such blocks remain after an interrupted
-/// `ALTER TABLE ... SET`, `CREATE INDEX` or `DROP INDEX`. If another statement replaces blocks meanwhile, starts again
-/// with the blocks that are left.
+/// Rewrites the blocks of a table that do not have the design or the columns of the table. Such blocks remain after an
+/// interrupted `ALTER TABLE ... SET`, `CREATE INDEX` or `DROP INDEX`, and after `ADD` and `DROP COLUMN`. If another
+/// statement replaces blocks meanwhile, starts again with the blocks that are left.
 ///
 /// # Errors
 /// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
@@ -205,7 +205,11 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
     let design = &writer.writer.design;
     let differs_only_in_indexes = |block: &Arc<BlockFile>| {
         let indexes = design.indexes.clone();
-        Ok::<_, QueryError>(TableDesign { indexes, ..design_of(block)? } == **design)
+        let open = block.open(&ReadCounters::new())?;
+        let (_, of_block) = open.block().description(&open)?;
+        // A block of other columns than the table is rewritten, so that it stores added columns and no dropped ones.
+        let has_columns = block.columns().is_none();
+        Ok::<_, QueryError>(has_columns && TableDesign { indexes, ..of_block } == **design)
     };
     for block in old {
         if !differs_only_in_indexes(block)? {
@@ -225,12 +229,17 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
     let BlockWriter { changes, design: new_design, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
-        let design = design_of(block)?;
-        if design.indexes != new_design.indexes {
-            // Opened without filling the cache, so that memory does not grow with the table.
-            let open = block.open_once(&ReadCounters::new())?;
-            let image = BlockImage::with_indexes(open.block(), &open, &new_design.indexes)?;
-            new.push(changes.write_block(&image, &design)?);
+        // Opened without filling the cache, so that memory does not grow with the table.
+        let open = block.open_once(&ReadCounters::new())?;
+        let mut wanted = new_design.indexes.clone();
+        // All rows of a block have the same value in a column that it does not store, so zone maps do as well.
+        wanted.retain(|index| open.block().stored_index(index).is_some());
+        // Indexes on dropped columns stay until the block is rewritten for another reason.
+        let indexes = open.block().index_designs(&open)?;
+        if !indexes.iter().flatten().eq(&wanted) {
+            let image = BlockImage::with_indexes(open.block(), &open, &wanted)?;
+            let design = open.block().description(&open)?.1;
+            new.push(changes.write_block(&image, &design)?.with_columns_of(block)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
             // Blocks that are replaced together must be neighbours.
@@ -249,11 +258,6 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
 
 fn total_rows(blocks: &[Arc<BlockFile>]) -> u64 {
     blocks.iter().map(|block| block.entry().rows).sum()
-}
-
-fn design_of(block: &Arc<BlockFile>) -> Result<TableDesign> {
-    let open = block.open(&ReadCounters::new())?;
-    Ok(open.block().description(&open)?.1)
 }
 
 /// Copies the live rows of some blocks to new blocks.

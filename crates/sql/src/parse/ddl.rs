@@ -6,15 +6,16 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_types::IndexKind;
 
-use super::columns::convert_columns;
+use super::columns::{column_changes, convert_columns};
 use super::constraints::{constraint_change, table_constraint};
+use crate::declared::SchemaChange;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::statement::{NewIndex, Statement, TableChange, TableSource};
 
 /// Forms of `ALTER TABLE`, for errors.
-const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD and DROP CONSTRAINT \
-                           and ALTER COLUMN a SET and DROP DEFAULT what its rows must obey, RENAME TO its name";
+const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
+                           ALTER COLUMN its columns, ADD and DROP CONSTRAINT what its rows must obey, RENAME TO its name";
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
@@ -131,20 +132,25 @@ pub(super) fn alter_table(alter: AlterTable) -> Result<Statement> {
     }
     // ONLY matters only for inherited tables, which do not exist here.
     let (name, if_exists) = (local_name(&alter.name)?, alter.if_exists);
+    let mut notices = Vec::new();
     let change = match alter.operations.as_slice() {
         [AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(new) }] => {
             TableChange::Rename(local_name(new)?)
         }
-        _ => table_change(alter.operations)?,
+        _ => table_change(alter.operations, &mut notices)?,
     };
-    Ok(Statement::AlterTable { name, if_exists, change })
+    Ok(Statement::AlterTable { name, if_exists, change, notices })
 }
 
-fn table_change(operations: Vec<AlterTableOperation>) -> Result<TableChange> {
+fn table_change(operations: Vec<AlterTableOperation>, notices: &mut Vec<String>) -> Result<TableChange> {
     let (mut options, mut changes) = (Vec::new(), Vec::new());
     for operation in operations {
         if let Some(change) = constraint_change(&operation)? {
-            changes.push(change);
+            changes.push(SchemaChange::Constraint(change));
+            continue;
+        }
+        if let Some(columns) = column_changes(&operation, notices)? {
+            changes.extend(columns.into_iter().map(SchemaChange::Column));
             continue;
         }
         match operation {
@@ -158,9 +164,9 @@ fn table_change(operations: Vec<AlterTableOperation>) -> Result<TableChange> {
     }
     match (changes.is_empty(), options.is_empty()) {
         (true, _) => Ok(TableChange::Design(options)),
-        (false, true) => Ok(TableChange::Constraints(changes)),
+        (false, true) => Ok(TableChange::Schema(changes)),
         (false, false) => Err(SqlError::unsupported(
-            "a change of the design and of constraints in one statement",
+            "a change of the design and of columns or constraints in one statement",
             "one ALTER TABLE for each is",
         )),
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
-use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
+use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
-use super::{BlockId, Constraints, RowOrder, Table, TableId};
+use super::{BlockId, Constraints, RowOrder, Table, TableId, View};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
@@ -25,7 +25,11 @@ pub(crate) enum Change {
     SetPartitioning { table: TableId, partitioning: Arc<Partitioning> },
     SetConstraints { table: TableId, constraints: Arc<Constraints> },
     SetNullable { table: TableId, column: ColumnIndex, nullable: bool },
-    CreateView { name: String, sql: String },
+    AddColumn { table: TableId, column: Column, value: Option<Datum> },
+    DropColumn { table: TableId, column: ColumnIndex },
+    RenameColumn { table: TableId, column: ColumnIndex, name: String },
+    SetType { table: TableId, column: ColumnIndex, logical_type: LogicalType },
+    CreateView { view: View, replaces: bool },
     DropView { name: String },
     InsertRows { table: TableId, page: ContainerId, first: u32, rows: RecordBatch },
     DeleteRows { table: TableId, container: ContainerId, segment: u16, rows: RoaringBitmap },
@@ -45,6 +49,10 @@ impl Change {
             | Self::SetPartitioning { table, .. }
             | Self::SetConstraints { table, .. }
             | Self::SetNullable { table, .. }
+            | Self::AddColumn { table, .. }
+            | Self::DropColumn { table, .. }
+            | Self::RenameColumn { table, .. }
+            | Self::SetType { table, .. }
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
             Self::CreateView { .. } | Self::DropView { .. } => None,

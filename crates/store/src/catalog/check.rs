@@ -91,6 +91,17 @@ fn check_table(table: &TableFile<'_>, next_block: u64, seen: &mut HashSet<BlockI
     if !is_ascending || !starts_at_zero || !inside || table.runs.is_empty() != table.blocks.is_empty() {
         return Err(format!("runs that cover its {} blocks", table.blocks.len()));
     }
+    for map in &table.column_maps {
+        map.check(&table.schema).map_err(|expected| format!("maps of its columns, with {expected}"))?;
+    }
+    let maps = table.column_maps.len();
+    let expected = if maps == 0 { 0 } else { table.blocks.len() };
+    if table.map_of_blocks.len() != expected || table.map_of_blocks.iter().flatten().any(|index| *index >= maps) {
+        return Err(format!(
+            "one of its {maps} maps of columns, or none, for each of its {} blocks",
+            table.blocks.len()
+        ));
+    }
     table.partitions.as_ref().map_or(Ok(()), |partitions| check_partitions(table, partitions))
 }
 
@@ -230,6 +241,25 @@ mod tests {
             (|table| table["partitions"]["of_blocks"] = json!([0, 4]), "each of its 2 blocks"),
         ] {
             let found = partitions(change).unwrap_err();
+            assert!(found.contains(message), "{found}");
+        }
+        let maps = |maps: serde_json::Value, of_blocks: serde_json::Value| {
+            file(|value| {
+                value["tables"][0]["column_maps"] = maps;
+                value["tables"][0]["map_of_blocks"] = of_blocks;
+            })
+        };
+        let added = |day: i64| json!([[{"added": {"type": "date", "value": {"number": day}}}]]);
+        assert_eq!(maps(added(5), json!([0, null])), Ok(()));
+        for (column_maps, of_blocks, message) in [
+            (added(5), json!([]), "maps of columns, or none, for each"),
+            (added(5), json!([0, 1]), "maps of columns, or none, for each"),
+            (json!([]), json!([null, null]), "maps of columns, or none, for each"),
+            (added(1 << 40), json!([0, null]), "values of their types"),
+            (json!([[{"stored": 0}, {"stored": 1}]]), json!([0, null]), "a source for each column"),
+            (json!([[{"added": {"type": "big_int"}}]]), json!([0, null]), "columns of the types of the table"),
+        ] {
+            let found = maps(column_maps, of_blocks).unwrap_err();
             assert!(found.contains(message), "{found}");
         }
         let index = |columns: &[u32]| {

@@ -124,6 +124,31 @@ impl Constraints {
         lists
     }
 
+    /// The constraints after a column of their table is dropped, with its default. `None` if a key or foreign key uses
+    /// the column.
+    pub(crate) fn without_column(&self, dropped: ColumnIndex) -> Option<Self> {
+        let mut constraints = self.clone();
+        let keys = constraints.keys.iter_mut().flat_map(|key| &mut key.columns);
+        let own_columns = constraints.foreign_keys.iter_mut().flat_map(|key| &mut key.columns);
+        for column in keys.chain(own_columns) {
+            *column = column.after_drop(dropped)?;
+        }
+        let defaults = self.defaults.iter();
+        constraints.defaults =
+            defaults.filter_map(|(column, sql)| Some((column.after_drop(dropped)?, sql.clone()))).collect();
+        Some(constraints)
+    }
+
+    /// The constraints after a column of table `parent` is dropped. `None` if a foreign key references the column.
+    pub(crate) fn without_referenced_column(&self, parent: TableId, dropped: ColumnIndex) -> Option<Self> {
+        let mut constraints = self.clone();
+        let keys = constraints.foreign_keys.iter_mut().filter(|key| key.table == parent);
+        for column in keys.flat_map(|key| &mut key.referenced) {
+            *column = column.after_drop(dropped)?;
+        }
+        Some(constraints)
+    }
+
     /// Checks that the constraints fit a table of a catalog. An error names what was expected.
     pub(crate) fn check(&self, table: TableId, schema: &Schema, catalog: &Catalog) -> Result<(), String> {
         self.check_against_schema(schema)?;

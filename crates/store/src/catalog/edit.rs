@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use taut_types::{ColumnIndex, Partitioning, Schema, TableDesign};
+use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
 use super::check::check_design;
+use super::columns::{add_column, drop_column, rename_column, set_type};
 use super::table_blocks::{append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable};
 use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
@@ -114,7 +115,7 @@ impl CatalogEdit {
     /// Drops a table with all its rows.
     ///
     /// # Errors
-    /// If the table does not exist, or another table has a foreign key to it.
+    /// If the table does not exist, another table has a foreign key to it, or a view reads it.
     pub fn drop_table(&mut self, table: TableId) -> Result<(), CommitError> {
         self.apply_and_record(Change::DropTable { table })
     }
@@ -130,7 +131,7 @@ impl CatalogEdit {
     /// Renames a table.
     ///
     /// # Errors
-    /// If the table does not exist, or the name is taken.
+    /// If the table does not exist, the name is taken, or a view reads the table.
     pub fn rename_table(&mut self, table: TableId, name: &str) -> Result<(), CommitError> {
         self.apply_and_record(Change::RenameTable { table, name: name.to_owned() })
     }
@@ -219,18 +220,62 @@ impl CatalogEdit {
         self.apply_and_record(Change::SetNullable { table, column, nullable })
     }
 
-    /// Creates a view.
+    /// Adds a column after the others. Its value in all existing rows is `value`, or null. No block is rewritten.
     ///
     /// # Errors
-    /// If the name is taken.
-    pub fn create_view(&mut self, name: &str, sql: &str) -> Result<(), CommitError> {
-        self.apply_and_record(Change::CreateView { name: name.to_owned(), sql: sql.to_owned() })
+    /// If
+    /// - the table does not exist, has a column of that name, or has as many columns as a table can have,
+    /// - the value is not of the type of the column, or
+    /// - the column is not nullable, there is no value, and the table has rows, deleted ones included.
+    pub fn add_column(&mut self, table: TableId, column: Column, value: Option<Datum>) -> Result<(), CommitError> {
+        self.apply_and_record(Change::AddColumn { table, column, value })
+    }
+
+    /// Drops a column with its default and its forced encoding. The columns after it get the index before theirs, also
+    /// in foreign keys of other tables. No block is rewritten.
+    ///
+    /// # Errors
+    /// If the table or the column does not exist, it is the only column, or a key, foreign key, index, sort order or
+    /// partitioning uses it. The conditions of checks are not examined.
+    pub fn drop_column(&mut self, table: TableId, column: ColumnIndex) -> Result<(), CommitError> {
+        self.apply_and_record(Change::DropColumn { table, column })
+    }
+
+    /// Renames a column. The conditions of checks are not changed.
+    ///
+    /// # Errors
+    /// If the table or the column does not exist, or the name is taken.
+    pub fn rename_column(&mut self, table: TableId, column: ColumnIndex, name: &str) -> Result<(), CommitError> {
+        self.apply_and_record(Change::RenameColumn { table, column, name: name.to_owned() })
+    }
+
+    /// Sets the type of a column of a table without rows. To change the type of a column with values, one edit
+    /// truncates the table, sets the type, and appends blocks with the converted rows.
+    ///
+    /// # Errors
+    /// If the table or the column does not exist, the table has rows, or the design or a foreign key does not allow the
+    /// type.
+    pub fn set_type(
+        &mut self,
+        table: TableId,
+        column: ColumnIndex,
+        logical_type: LogicalType,
+    ) -> Result<(), CommitError> {
+        self.apply_and_record(Change::SetType { table, column, logical_type })
+    }
+
+    /// Creates a view, or replaces the view of its name if `replaces`.
+    ///
+    /// # Errors
+    /// If the name is taken by something else.
+    pub fn create_view(&mut self, view: View, replaces: bool) -> Result<(), CommitError> {
+        self.apply_and_record(Change::CreateView { view, replaces })
     }
 
     /// Drops a view.
     ///
     /// # Errors
-    /// If there is no view of that name.
+    /// If there is no view of that name, or another view reads it.
     pub fn drop_view(&mut self, name: &str) -> Result<(), CommitError> {
         self.apply_and_record(Change::DropView { name: name.to_owned() })
     }
@@ -312,6 +357,7 @@ impl CatalogEdit {
             }
             Change::DropTable { table } => {
                 let dropped = Arc::clone(self.find(*table)?);
+                self.check_no_view_on(&dropped.name)?;
                 if let Some(child) = dropped.constraints.referenced_by.iter().find(|child| *child != table) {
                     let by = self.catalog.table_of(*child).map(|child| child.name.clone()).unwrap_or_default();
                     return Err(CommitError::Referenced { table: dropped.name.clone(), by });
@@ -347,6 +393,7 @@ impl CatalogEdit {
             Change::RenameTable { table, name } => {
                 self.check_name(name)?;
                 let mut renamed = self.find(*table)?.as_ref().clone();
+                self.check_no_view_on(&renamed.name)?;
                 renamed.name.clone_from(name);
                 self.catalog.tables.insert(Arc::new(renamed));
                 Ok(())
@@ -403,15 +450,41 @@ impl CatalogEdit {
             Change::SetNullable { table, column, nullable } => {
                 self.change_table(*table, |table| set_nullable(table, *column, *nullable))
             }
-            Change::CreateView { name, sql } => {
-                self.check_name(name)?;
-                self.catalog.views.insert_mut(name.clone(), View { name: name.clone(), sql: sql.clone() });
+            Change::AddColumn { table, column, value } => {
+                self.change_table(*table, |table| add_column(table, column, value.as_ref()))
+            }
+            Change::DropColumn { table, column } => {
+                let children = self.children_with_keys_on(*table, *column)?;
+                self.change_table(*table, |table| drop_column(table, *column))?;
+                for (child, constraints) in children {
+                    self.change_table(child, |child| {
+                        child.constraints = Arc::new(constraints);
+                        Ok(())
+                    })?;
+                }
                 Ok(())
             }
-            Change::DropView { name } => match self.catalog.views.remove_mut(name) {
-                true => Ok(()),
-                false => Err(CommitError::NoView { name: name.clone() }),
-            },
+            Change::RenameColumn { table, column, name } => {
+                self.change_table(*table, |table| rename_column(table, *column, name))
+            }
+            Change::SetType { table, column, logical_type } => {
+                let catalog = self.catalog.clone();
+                self.change_table(*table, |table| set_type(table, *column, *logical_type, &catalog))
+            }
+            Change::CreateView { view, replaces } => {
+                if !(*replaces && self.catalog.views.contains_key(&view.name)) {
+                    self.check_name(&view.name)?;
+                }
+                self.catalog.views.insert_mut(view.name.clone(), view.clone());
+                Ok(())
+            }
+            Change::DropView { name } => {
+                self.check_no_view_on(name)?;
+                match self.catalog.views.remove_mut(name) {
+                    true => Ok(()),
+                    false => Err(CommitError::NoView { name: name.clone() }),
+                }
+            }
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {
                 table.content_version += 1;
                 let appended = table.delta.append(&table.schema, (*page, *first), rows);
@@ -430,6 +503,26 @@ impl CatalogEdit {
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// The other tables with foreign keys to a table, and their constraints after a column of that table is dropped.
+    ///
+    /// # Errors
+    /// If the table does not exist, or a foreign key references the column.
+    fn children_with_keys_on(
+        &self,
+        table: TableId,
+        column: ColumnIndex,
+    ) -> Result<Vec<(TableId, Constraints)>, CommitError> {
+        let parent = self.find(table)?;
+        let children = parent.constraints.referenced_by.iter().filter(|child| **child != table);
+        let shifted = |child: &TableId| {
+            let constraints = self.find(*child)?.constraints.without_referenced_column(table, column);
+            let name = || parent.schema.columns().get(column.index()).map(|column| column.name.clone());
+            let in_use = || CommitError::ColumnInUse { table: parent.name.clone(), column: name().unwrap_or_default() };
+            Ok((*child, constraints.ok_or_else(in_use)?))
+        };
+        children.map(shifted).collect()
     }
 
     fn find(&self, table: TableId) -> Result<&Arc<Table>, CommitError> {
@@ -461,6 +554,13 @@ impl CatalogEdit {
             return Err(CommitError::NameTaken { name: name.to_owned() });
         }
         Ok(())
+    }
+
+    fn check_no_view_on(&self, relation: &str) -> Result<(), CommitError> {
+        match self.catalog.views_on(relation).next() {
+            Some(view) => Err(CommitError::ViewDepends { relation: relation.to_owned(), view: view.to_owned() }),
+            None => Ok(()),
+        }
     }
 
     fn check_blocks(&self, blocks: &[NewBlock]) -> Result<(), CommitError> {

@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 11 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 12 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -11,15 +11,16 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use taut_block::ColumnMap;
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
 use super::{BlockEntry, Catalog, Constraints, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 11;
+const VERSION: u64 = 12;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 5] = [2, 4, 7, 8, VERSION];
+pub(crate) const READABLE: [u64; 6] = [2, 4, 7, 8, 11, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const HEADER_LINE_MAX: usize = 96;
@@ -74,6 +75,13 @@ pub(crate) struct TableFile<'a> {
     pub statistics: Cow<'a, [ColumnStatistics]>,
     pub runs: Cow<'a, [usize]>,
     pub blocks: Vec<Cow<'a, BlockEntry>>,
+    /// Different maps of columns of the blocks. Empty before format version 12, and if each block has the columns of
+    /// the table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub column_maps: Vec<Cow<'a, ColumnMap>>,
+    /// For each block, the index of its map, or `None` if it has the columns of the table. Empty if there are no maps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub map_of_blocks: Vec<Option<usize>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Cow<'a, TablePartitions>>,
     /// Empty before format version 8.
@@ -107,6 +115,16 @@ pub(crate) fn to_bytes(
 }
 
 fn table_file(table: &super::Table) -> TableFile<'_> {
+    let mut column_maps: Vec<Cow<'_, ColumnMap>> = Vec::new();
+    let mut index_of = |map: &'_ ColumnMap| {
+        // Blocks with equal maps are mostly neighbours.
+        column_maps.iter().rposition(|other| other.as_ref() == map).unwrap_or_else(|| {
+            column_maps.push(Cow::Owned(map.clone()));
+            column_maps.len() - 1
+        })
+    };
+    let map_of_blocks: Vec<Option<usize>> =
+        table.blocks.iter().map(|block| block.columns().map(|map| index_of(map))).collect();
     TableFile {
         id: table.id,
         name: Cow::Borrowed(&table.name),
@@ -115,6 +133,8 @@ fn table_file(table: &super::Table) -> TableFile<'_> {
         statistics: Cow::Borrowed(table.statistics.as_slice()),
         runs: Cow::Borrowed(table.runs.as_slice()),
         blocks: table.blocks.iter().map(|block| Cow::Borrowed(block.entry())).collect(),
+        map_of_blocks: if column_maps.is_empty() { Vec::new() } else { map_of_blocks },
+        column_maps,
         partitions: table.partitions.as_deref().map(Cow::Borrowed),
         constraints: Cow::Borrowed(&table.constraints),
     }
@@ -185,7 +205,10 @@ mod tests {
 
     fn catalog() -> Catalog {
         let mut catalog = Catalog::empty(7);
-        catalog.views.insert_mut("v".into(), View { name: "v".into(), sql: "select 'é\n'".into() });
+        catalog.views.insert_mut(
+            "v".into(),
+            View { name: "v".into(), sql: "select 'é\n'".into(), columns: vec!["a".into()], relations: vec![] },
+        );
         catalog
     }
 
@@ -224,7 +247,7 @@ mod tests {
     #[test]
     fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 11 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 12 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -246,7 +269,7 @@ mod tests {
     #[test]
     fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 11", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 12", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

@@ -19,11 +19,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use taut_block::rows;
-use taut_types::{ColumnIndex, ColumnStatistics, Partitioning, Schema, TableDesign};
+use taut_block::{ColumnMap, rows};
+use taut_types::{Column, ColumnIndex, ColumnStatistics, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId};
+use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId, View};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -99,9 +99,36 @@ enum ChangeJson<'a> {
         column: ColumnIndex,
         nullable: bool,
     },
+    AddColumn {
+        table: TableId,
+        column: Cow<'a, Column>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<Cow<'a, Datum>>,
+    },
+    DropColumn {
+        table: TableId,
+        column: ColumnIndex,
+    },
+    RenameColumn {
+        table: TableId,
+        column: ColumnIndex,
+        name: Cow<'a, str>,
+    },
+    SetType {
+        table: TableId,
+        column: ColumnIndex,
+        #[serde(rename = "type")]
+        logical_type: LogicalType,
+    },
     CreateView {
         name: Cow<'a, str>,
         sql: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        columns: Cow<'a, [String]>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        relations: Cow<'a, [String]>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaces: bool,
     },
     DropView {
         name: Cow<'a, str>,
@@ -121,7 +148,7 @@ enum ChangeJson<'a> {
     },
 }
 
-/// JSON form of a new block: its entry in the catalog, its statistics and its partition.
+/// JSON form of a new block: its entry in the catalog, its statistics, its partition and its map of columns.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewBlockJson<'a> {
@@ -129,6 +156,8 @@ struct NewBlockJson<'a> {
     statistics: Cow<'a, [ColumnStatistics]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<(Cow<'a, Partitioning>, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    columns: Option<Cow<'a, ColumnMap>>,
 }
 
 impl<'a> NewBlockJson<'a> {
@@ -138,12 +167,14 @@ impl<'a> NewBlockJson<'a> {
             entry: Cow::Borrowed(block.entry()),
             statistics: Cow::Borrowed(&block.statistics),
             partition: partition.map(|(partitioning, number)| (Cow::Borrowed(partitioning.as_ref()), *number)),
+            columns: block.file.columns().map(|map| Cow::Borrowed(map.as_ref())),
         }
     }
 
     fn into_block(self, directory: &Arc<Directory>) -> NewBlock {
         let partition = self.partition.map(|(partitioning, number)| (Arc::new(partitioning.into_owned()), number));
-        let file = Arc::new(BlockFile::new(Arc::clone(directory), self.entry.into_owned()));
+        let map = self.columns.map(|map| Arc::new(map.into_owned()));
+        let file = Arc::new(BlockFile::new(Arc::clone(directory), self.entry.into_owned()).with_map(map));
         NewBlock { file, statistics: self.statistics.into_owned(), partition }
     }
 }
@@ -207,7 +238,25 @@ fn encode_change<'a>(
         Change::SetNullable { table, column, nullable } => {
             ChangeJson::SetNullable { table: *table, column: *column, nullable: *nullable }
         }
-        Change::CreateView { name, sql } => ChangeJson::CreateView { name: name.into(), sql: sql.into() },
+        Change::AddColumn { table, column, value } => ChangeJson::AddColumn {
+            table: *table,
+            column: Cow::Borrowed(column),
+            value: value.as_ref().map(Cow::Borrowed),
+        },
+        Change::DropColumn { table, column } => ChangeJson::DropColumn { table: *table, column: *column },
+        Change::RenameColumn { table, column, name } => {
+            ChangeJson::RenameColumn { table: *table, column: *column, name: name.into() }
+        }
+        Change::SetType { table, column, logical_type } => {
+            ChangeJson::SetType { table: *table, column: *column, logical_type: *logical_type }
+        }
+        Change::CreateView { view: View { name, sql, columns, relations }, replaces } => ChangeJson::CreateView {
+            name: name.into(),
+            sql: sql.into(),
+            columns: columns.into(),
+            relations: relations.into(),
+            replaces: *replaces,
+        },
         Change::DropView { name } => ChangeJson::DropView { name: name.into() },
         Change::InsertRows { table, page, first, rows: batch } => {
             let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
@@ -311,8 +360,18 @@ impl ParsedChange<'_> {
                 Change::SetConstraints { table, constraints: Arc::new(constraints.into_owned()) }
             }
             ChangeJson::SetNullable { table, column, nullable } => Change::SetNullable { table, column, nullable },
-            ChangeJson::CreateView { name, sql } => {
-                Change::CreateView { name: name.into_owned(), sql: sql.into_owned() }
+            ChangeJson::AddColumn { table, column, value } => {
+                Change::AddColumn { table, column: column.into_owned(), value: value.map(Cow::into_owned) }
+            }
+            ChangeJson::DropColumn { table, column } => Change::DropColumn { table, column },
+            ChangeJson::RenameColumn { table, column, name } => {
+                Change::RenameColumn { table, column, name: name.into_owned() }
+            }
+            ChangeJson::SetType { table, column, logical_type } => Change::SetType { table, column, logical_type },
+            ChangeJson::CreateView { name, sql, columns, relations, replaces } => {
+                let (columns, relations) = (columns.into_owned(), relations.into_owned());
+                let view = View { name: name.into_owned(), sql: sql.into_owned(), columns, relations };
+                Change::CreateView { view, replaces }
             }
             ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },
             ChangeJson::InsertRows { table, page, first, .. } => {

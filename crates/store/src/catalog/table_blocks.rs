@@ -160,6 +160,7 @@ pub(super) fn columns_error(table: &str, schema: &Schema, what: String) -> Commi
 fn check_columns(table: &Table, blocks: &[NewBlock]) -> Result<(), CommitError> {
     let has_columns_of_table = |block: &NewBlock| {
         block.statistics.len() == table.schema.len()
+            && block.file.columns().is_none_or(|map| map.check(&table.schema).is_ok())
             && block.statistics.iter().all(|column| column.rows == block.entry().rows)
     };
     match blocks.iter().find(|block| !has_columns_of_table(block)) {

@@ -34,14 +34,14 @@ pub(super) fn salvage_blocks(
         losses: vec![],
         without_loss: vec![],
     };
-    let (mut indexes, mut entries, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut indexes, mut blocks, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
     for (index, file) in table.blocks.iter().enumerate() {
         let error = match check_block_file(file) {
             Ok(()) => {
                 copy_block(damaged, file.entry(), new)?;
                 report.copied_blocks += 1;
                 indexes.push(index);
-                entries.push(file.entry().clone());
+                blocks.push(BlockFile::new(Arc::clone(new), file.entry().clone()).with_map(file.columns().cloned()));
                 continue;
             }
             Err(error) => error.into_damage().map_err(RepairError::Unreadable)?,
@@ -59,7 +59,7 @@ pub(super) fn salvage_blocks(
             new.write_file(&block_name(file.id()), |mut to| image.write_to(&mut to))?;
             report.rewritten_blocks += 1;
             indexes.push(index);
-            entries.push(entry);
+            blocks.push(BlockFile::new(Arc::clone(new), entry));
             rewritten.push(file.id());
         }
     }
@@ -67,8 +67,7 @@ pub(super) fn salvage_blocks(
     let mut salvaged = table.restricted_to(&indexes, usize::MAX);
     // Rewritten blocks do not contain the deleted rows.
     rewritten.into_iter().filter_map(ContainerId::of).for_each(|container| salvaged.delta.forget_block(container));
-    let blocks = entries.into_iter().map(|entry| Arc::new(BlockFile::new(Arc::clone(new), entry)));
-    salvaged.blocks = Arc::new(blocks.collect());
+    salvaged.blocks = Arc::new(blocks.into_iter().map(Arc::new).collect());
     if is_changed || salvaged.statistics.iter().any(|column| column.rows != salvaged.block_rows()) {
         salvaged.statistics = Arc::new(merge_statistics(&salvaged)?);
     }
@@ -114,11 +113,19 @@ impl Salvaged {
         if !block.has_types(&table.schema) {
             return Ok(nothing());
         }
-        let description = block.description(&open).map_err(|error| open.locate_in_file(error));
-        let (schema, design) = match unless_damaged(description)? {
-            Some((schema, design)) => (Arc::new(schema), Arc::new(design)),
-            None => (Arc::clone(&table.schema), Arc::clone(&table.design)),
-        };
+        let locate = |error| open.locate_in_file(error);
+        // A block of other columns than the table is rewritten with those of the table.
+        let (schema, design) = match file.columns() {
+            None => unless_damaged(block.description(&open).map_err(locate))?,
+            Some(_) => {
+                let design = unless_damaged(block.design(&open).map_err(locate))?.flatten();
+                design.map(|design| (table.schema.as_ref().clone(), design))
+            }
+        }
+        .map_or_else(
+            || (Arc::clone(&table.schema), Arc::clone(&table.design)),
+            |(schema, design)| (Arc::new(schema), Arc::new(design)),
+        );
         let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::clone(&design));
         let mut read = Vec::new();
         for segment in 0..block.segments() {

@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 
 use super::{DatabaseLoss, RepairError};
 use crate::catalog::change::Change;
+use crate::catalog::columns::change_rows;
 use crate::catalog::format::CatalogFile;
 use crate::catalog::record;
 use crate::directory::Directory;
@@ -15,7 +16,7 @@ use crate::error::OpenError;
 use crate::files::{BLOCKS, CATALOG, ROOT, file_error, list, parse_block_name};
 use crate::log::{self, Record, TornTail};
 use crate::open::{TornLogEnd, build_catalog, read_catalog, read_delta};
-use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, TableId};
+use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, Table, TableId};
 
 /// The last readable state, and what is lost.
 pub(super) struct History {
@@ -166,13 +167,36 @@ impl Replay {
         if let Change::Truncate { table } | Change::DropTable { table } = &change {
             self.displaced.retain(|(displaced, _)| displaced != table);
         }
+        let before = change.table().and_then(|table| self.edit.catalog().table_of(table)).cloned();
         if self.edit.redo(&change).is_ok() {
+            if let Some(before) = before {
+                self.change_displaced_rows(&before, &change);
+            }
             return;
         }
         match change {
             Change::InsertRows { table, rows, .. } => self.displaced.push((table, rows)),
             Change::ReplaceRows { table, old, new, .. } => self.replace(table, &old, new),
             _ => self.lost_changes += 1,
+        }
+    }
+
+    /// Gives the displaced rows of a table the columns that the table has after a change. Rows that cannot have them
+    /// are counted as one lost change.
+    fn change_displaced_rows(&mut self, before: &Table, change: &Change) {
+        let is_changed = self.edit.catalog().table_of(before.id).is_some_and(|after| after.schema != before.schema);
+        if !is_changed {
+            return;
+        }
+        for (table, rows) in std::mem::take(&mut self.displaced) {
+            if table != before.id {
+                self.displaced.push((table, rows));
+                continue;
+            }
+            match change_rows(&rows, change, &before.schema) {
+                Some(changed) => self.displaced.extend(changed.into_iter().map(|rows| (table, rows))),
+                None => self.lost_changes += 1,
+            }
         }
     }
 

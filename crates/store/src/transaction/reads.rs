@@ -77,8 +77,9 @@ impl ReadSet {
         for (table, reads) in &self.0 {
             let Some(before) = base.table_of(*table) else { continue };
             let is_same = newest.table_of(*table).is_some_and(|newest| {
-                // A plan may depend on constraints.
-                (&newest.name, &newest.constraints) == (&before.name, &before.constraints)
+                // A plan may depend on constraints, and predicates name columns by their indexes.
+                (&newest.name, &newest.constraints, &newest.schema)
+                    == (&before.name, &before.constraints, &before.schema)
                     && (newest.content_version == before.content_version || !reads.may_have_changed(before, newest))
             });
             if !is_same {

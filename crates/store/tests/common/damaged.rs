@@ -2,16 +2,17 @@
 
 use taut_store::disk::SimulatedDisk;
 use taut_store::{CommitError, RepairReport, Store};
+use taut_types::{Column, Datum, LogicalType};
 
-use super::{Contents, append, change_rows, contents, create_table, open, write};
+use super::{Contents, append, change_rows, contents, create_table, open, view, write};
 
 pub fn texts(report: &RepairReport) -> String {
     let of_tables = report.tables.iter().flat_map(|table| table.losses.iter().map(ToString::to_string));
     report.losses.iter().map(ToString::to_string).chain(of_tables).collect::<Vec<_>>().join("\n")
 }
 
-/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Also returns the contents
-/// of the database by version.
+/// Two tables with rows in blocks of both layouts and in the delta, deleted rows, and a view. Columns were added to the
+/// second table, which its blocks do not store. Also returns the contents of the database by version.
 pub fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -26,7 +27,14 @@ pub fn sample() -> (SimulatedDisk, Store, Vec<Contents>) {
         change_rows(&store, name, &[6, 7], &[2]).unwrap();
         done(&store);
     }
-    store.commit::<_, CommitError>(|edit| edit.create_view("v", "select 1")).unwrap();
+    for value in [None, Some(Datum::Number(7))] {
+        let table = store.snapshot().table("u").unwrap().id;
+        let name = if value.is_some() { "c7" } else { "n0" };
+        let column = Column::new(name, LogicalType::BigInt, true);
+        store.commit::<_, CommitError>(|edit| edit.add_column(table, column, value)).unwrap();
+        done(&store);
+    }
+    store.commit::<_, CommitError>(|edit| edit.create_view(view("v", "select 1"), false)).unwrap();
     done(&store);
     change_rows(&store, "t", &[8], &[4, 7]).unwrap();
     done(&store);

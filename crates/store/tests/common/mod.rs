@@ -17,7 +17,7 @@ use taut_block::{BlockBuilder, BlockImage, ScanReport};
 use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{
     BlockId, Catalog, CommitError, ContainerId, NewBlock, OldRows, OpenBlock, OpenError, OpenOptions, ReadCounters,
-    RowId, RowOrder, RowRelocations, RowSet, Store, Synchronous, Table, TableId, Transaction, verify,
+    RowId, RowOrder, RowRelocations, RowSet, Store, Synchronous, Table, TableId, Transaction, View, verify,
 };
 use taut_testkit::Random;
 use taut_types::{Column, ColumnIndex, LogicalType, Predicate, Schema, TableDesign};
@@ -40,9 +40,13 @@ pub fn design(layout: &str) -> TableDesign {
 
 /// Builds a block of rows with a design.
 pub fn image(values: &[i64], design: &TableDesign) -> BlockImage {
-    let schema = Arc::new(schema());
-    let mut builder = BlockBuilder::new(Arc::clone(&schema), Arc::new(design.clone()));
-    builder.push(&batch(values)).unwrap();
+    image_of(&schema(), values, design)
+}
+
+/// Builds a block of rows of a table that may have further columns.
+pub fn image_of(schema: &Schema, values: &[i64], design: &TableDesign) -> BlockImage {
+    let mut builder = BlockBuilder::new(Arc::new(schema.clone()), Arc::new(design.clone()));
+    builder.push(&batch_of(schema, values)).unwrap();
     builder.finish().unwrap()
 }
 
@@ -51,11 +55,17 @@ pub fn write(store: &Store, values: &[i64], layout: &str) -> Result<NewBlock, Fa
     Ok(store.write_block(&image(values, &design), &design)?)
 }
 
+/// Writes a block of rows of a table that may have further columns.
+pub fn write_for(store: &Store, table: &Table, values: &[i64], layout: &str) -> Result<NewBlock, Failure> {
+    let design = TableDesign::from_options([("layout", layout)], &table.schema)?;
+    Ok(store.write_block(&image_of(&table.schema, values, &design), &design)?)
+}
+
 /// Rows of a block in order, including deleted ones.
 pub fn values_of(open: &OpenBlock) -> Result<Vec<i64>, Failure> {
     let mut values = Vec::new();
     for segment in 0..open.block().segments() {
-        values.extend(values_of_segment(open, segment, None)?.into_iter().map(|(_, value)| value));
+        values.extend(values_of_segment(open, segment, None, None)?.into_iter().map(|(_, value)| value));
     }
     Ok(values)
 }
@@ -65,6 +75,7 @@ fn values_of_segment(
     open: &OpenBlock,
     segment: usize,
     deleted: Option<&RoaringBitmap>,
+    schema: Option<&Schema>,
 ) -> Result<Vec<(u32, i64)>, Failure> {
     let mut report = ScanReport::default();
     let mut reader = open.block().open_segment(open, segment);
@@ -72,8 +83,12 @@ fn values_of_segment(
         reader.exclude(deleted);
     }
     let selection = reader.filter(&Predicate::default(), &mut report).map_err(|error| open.locate(error))?;
-    let columns = reader.project(&selection, 0..selection.len(), &[ColumnIndex(0)], &mut report);
+    let all: Vec<ColumnIndex> = (0..open.block().columns()).map(ColumnIndex::from).collect();
+    let columns = reader.project(&selection, 0..selection.len(), &all, &mut report);
     let columns = columns.map_err(|error| open.locate(error))?;
+    if let Some(schema) = schema {
+        check_further_columns(schema, &columns, |_| true)?;
+    }
     Ok(selection.positions().into_iter().zip(columns[0].as_primitive::<Int64Type>().values().iter().copied()).collect())
 }
 
@@ -87,14 +102,17 @@ pub fn rows_with_ids(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
         for segment in 0..open.block().segments() {
             let deleted = deleted.and_then(|deleted| deleted.segment(segment)).map(AsRef::as_ref);
             let with_id = |(row, value)| (RowId::new(container, segment as u16, row as u16), value);
-            rows.extend(values_of_segment(&open, segment, deleted)?.into_iter().map(with_id));
+            rows.extend(values_of_segment(&open, segment, deleted, Some(&table.schema))?.into_iter().map(with_id));
         }
     }
     for page in table.delta.pages() {
-        let column = page.columns(&[0]).remove(0);
-        let values = column.as_primitive::<Int64Type>().values();
+        let columns = page.columns(&(0..table.schema.len()).collect::<Vec<_>>());
+        let values = columns[0].as_primitive::<Int64Type>().values();
         let deleted = table.delta.deleted(page.id()).and_then(|deleted| deleted.segment(0));
         let live = (0..page.rows()).filter(|row| deleted.is_none_or(|deleted| !deleted.contains(*row as u32)));
+        check_further_columns(&table.schema, &columns, |row| {
+            deleted.is_none_or(|deleted| !deleted.contains(row as u32))
+        })?;
         rows.extend(live.map(|row| (RowId::new(page.id(), 0, row as u16), values[row])));
     }
     if rows.len() as u64 != table.rows() {
@@ -110,8 +128,43 @@ pub fn rows_of(table: &Table) -> Result<Vec<i64>, Failure> {
 
 /// Batch of rows to insert.
 pub fn batch(values: &[i64]) -> RecordBatch {
-    let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
-    RecordBatch::try_new(schema().arrow(), vec![column]).unwrap()
+    batch_of(&schema(), values)
+}
+
+/// Batch of rows of a table that may have further columns.
+pub fn batch_of(schema: &Schema, values: &[i64]) -> RecordBatch {
+    let id: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+    let further = schema.columns()[1..].iter().map(|column| {
+        Arc::new(std::iter::repeat_n(further_value(&column.name), values.len()).collect::<Int64Array>()) as ArrayRef
+    });
+    RecordBatch::try_new(schema.arrow(), std::iter::once(id).chain(further).collect()).unwrap()
+}
+
+/// Value of a column after `id` in every row: the number in its name, or null if the name begins with `n`.
+pub fn further_value(name: &str) -> Option<i64> {
+    let number = name.trim_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()?;
+    (!name.starts_with('n')).then_some(number)
+}
+
+/// Checks the columns after `id` in all live rows.
+fn check_further_columns(
+    schema: &Schema,
+    columns: &[ArrayRef],
+    is_live: impl Fn(usize) -> bool,
+) -> Result<(), Failure> {
+    if columns.len() != schema.len() {
+        return Err(format!("{} columns, and {} in the schema", columns.len(), schema.len()).into());
+    }
+    // Tables that were not made by random steps have columns with other names and values.
+    let is_further = |name: &str| name.starts_with(['c', 'n']) && name.contains(|letter: char| letter.is_ascii_digit());
+    for (column, array) in schema.columns().iter().zip(columns).skip(1).filter(|(column, _)| is_further(&column.name)) {
+        let expected = further_value(&column.name);
+        let found = array.as_primitive::<Int64Type>().iter().enumerate();
+        if let Some((row, found)) = found.filter(|(row, _)| is_live(*row)).find(|(_, found)| *found != expected) {
+            return Err(format!("column {:?} is {found:?} in row {row}", column.name).into());
+        }
+    }
+    Ok(())
 }
 
 /// Value of a future that is ready. Panics if it would wait.
@@ -131,7 +184,7 @@ pub fn change_in(transaction: &Transaction, name: &str, inserted: &[i64], delete
     if !rows.is_empty() {
         ready(transaction.delete_rows(table.id, &rows))?;
     }
-    Ok(transaction.insert_rows(table.id, &batch(inserted))?)
+    Ok(transaction.insert_rows(table.id, &batch_of(&table.schema, inserted))?)
 }
 
 /// Inserts and deletes rows in a new transaction.
@@ -165,6 +218,11 @@ pub fn replace_all(store: &Store, name: &str, blocks: Vec<NewBlock>, layout: &st
     })?)
 }
 
+/// A view without recorded columns and relations.
+pub fn view(name: &str, sql: &str) -> View {
+    View { name: name.to_owned(), sql: sql.to_owned(), columns: vec![], relations: vec![] }
+}
+
 pub fn drop_table(store: &Store, name: &str) -> Result<(), Failure> {
     let table = store.snapshot().table(name).ok_or("no such table")?.id;
     Ok(store.commit::<_, CommitError>(|edit| edit.drop_table(table))?)
@@ -175,12 +233,13 @@ pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
     Store::open_on(Arc::new(disk.clone()), options)
 }
 
-/// All blocks and delta pages of a table with one column and no nulls.
+/// All blocks and delta pages of a table.
 pub fn all_old_rows(table: &Table) -> OldRows {
     let blocks = table.blocks.iter().map(|block| block.id()).collect();
     let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
     let left_out = table.delta.all_deleted().map(|(container, rows)| (container, rows.clone())).collect();
-    OldRows { blocks, pages, nulls: vec![0], left_out: Some(left_out), relocations: None }
+    let nulls = table.statistics.iter().map(|column| column.nulls).collect();
+    OldRows { blocks, pages, nulls, left_out: Some(left_out), relocations: None }
 }
 
 /// Relocation of all rows of a table to a new block. The rows have been read and written, but not replaced in the
@@ -201,7 +260,7 @@ impl Relocation {
             rows.swap(random.below(last + 1), last);
         }
         let (rows, values): (Vec<RowId>, Vec<i64>) = rows.into_iter().unzip();
-        let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "packed_row")?] };
+        let new = if values.is_empty() { vec![] } else { vec![write_for(store, table, &values, "packed_row")?] };
         let mut moves = RowRelocations::default();
         new.iter().try_for_each(|block| moves.push(block, rows.iter().copied()))?;
         let old = OldRows { relocations: Some(Arc::new(moves)), ..all_old_rows(table) };
@@ -295,7 +354,7 @@ pub fn fixed_steps() -> Vec<FixedStep> {
                 Ok(store.commit::<_, CommitError>(|edit| {
                     let table = edit.create_table("u", schema(), design("row"))?;
                     edit.append_blocks(table, vec![block])?;
-                    edit.create_view("v", "select 1")
+                    edit.create_view(view("v", "select 1"), false)
                 })?)
             },
             contents(&[("t", all()), ("u", two())]),

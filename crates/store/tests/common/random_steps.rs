@@ -1,12 +1,16 @@
-//! Random steps, which a seed determines: small transactions insert, delete and relocate rows, and indexes are built.
+//! Random steps, which a seed determines: small transactions insert, delete and relocate rows, indexes are built, and
+//! columns are added, dropped and renamed.
 
 use std::sync::Arc;
 
 use taut_store::{CommitError, RowOrder, Store, Synchronous, Table};
 use taut_testkit::Random;
-use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
+use taut_types::{Column, ColumnIndex, Datum, IndexDesign, IndexKind, LogicalType, TableDesign};
 
-use super::{Failure, all_old_rows, append, change_in, create_table, design, image, rows_with_ids, schema, write};
+use super::{
+    Failure, all_old_rows, append, change_in, create_table, design, further_value, image_of, rows_with_ids, schema,
+    write_for,
+};
 
 /// Runs one random step, which `seed`, `number` and the contents of the database determine.
 pub fn random_step(store: &Store, seed: u64, number: u64, synchronous: Synchronous) -> Result<(), Failure> {
@@ -21,12 +25,12 @@ pub fn random_step(store: &Store, seed: u64, number: u64, synchronous: Synchrono
     let some: Vec<i64> = rows.iter().map(|(_, value)| *value).filter(|_| random.below(3) == 0).collect();
     let count = [1, 2, 7, 150, 1_200][random.below(5)];
     let inserted: Vec<i64> = (first..first + count).collect();
-    match random.below(20) {
+    match random.below(23) {
         0..5 => change(store, &table.name, &inserted, &[], synchronous),
         5..8 => change(store, &table.name, &[], &some, synchronous),
         8..11 => change(store, &table.name, &inserted, &some, synchronous),
         11 => {
-            let block = write(store, &inserted, "column")?;
+            let block = write_for(store, table, &inserted, "column")?;
             append(store, &table.name, vec![block])
         }
         12 if tables.len() < 3 => {
@@ -50,7 +54,8 @@ pub fn random_step(store: &Store, seed: u64, number: u64, synchronous: Synchrono
         }
         15..18 => seal(store, table),
         18 => rewrite(store, table),
-        _ => index(store, table),
+        19 => index(store, table),
+        _ => change_columns(store, table, number, &mut random),
     }
 }
 
@@ -66,11 +71,29 @@ fn change(
     Ok(transaction.commit(synchronous)?)
 }
 
+/// Adds, drops or renames a column after `id`.
+fn change_columns(store: &Store, table: &Table, number: u64, random: &mut Random) -> Result<(), Failure> {
+    let further = table.schema.len() - 1;
+    let index = ColumnIndex::from(1 + random.below(further.max(1)));
+    Ok(store.commit::<_, CommitError>(|edit| match random.below(4) {
+        0 if further > 0 => edit.drop_column(table.id, index),
+        1 if further > 0 => {
+            let name = format!("{}r", table.schema.column(index).name);
+            edit.rename_column(table.id, index, &name)
+        }
+        _ => {
+            let name = format!("{}{number}", random.pick(&["c", "n"]));
+            let value = further_value(&name).map(|value| Datum::Number(value.into()));
+            edit.add_column(table.id, Column::new(name, LogicalType::BigInt, true), value)
+        }
+    })?)
+}
+
 /// Replaces all blocks and delta pages of a table by one block with the rows that are not deleted.
 fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
     let old = all_old_rows(table);
     let values: Vec<i64> = rows_with_ids(table)?.into_iter().map(|(_, value)| value).collect();
-    let new = if values.is_empty() { vec![] } else { vec![write(store, &values, "column")?] };
+    let new = if values.is_empty() { vec![] } else { vec![write_for(store, table, &values, "column")?] };
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_rows(table.id, old, new, RowOrder::Sorted))?)
 }
 
@@ -78,7 +101,7 @@ fn seal(store: &Store, table: &Table) -> Result<(), Failure> {
 fn rewrite(store: &Store, table: &Table) -> Result<(), Failure> {
     let Some(block) = table.blocks.first() else { return Ok(()) };
     let open = block.open(&Default::default())?;
-    let new = vec![write(store, &super::values_of(&open)?, "packed_row")?];
+    let new = vec![write_for(store, table, &super::values_of(&open)?, "packed_row")?];
     let old = [block.id()];
     Ok(store.commit::<_, CommitError>(|edit| edit.replace_blocks(table.id, &old, new, RowOrder::SamePositions))?)
 }
@@ -91,7 +114,7 @@ fn index(store: &Store, table: &Table) -> Result<(), Failure> {
     let mut blocks = Vec::new();
     for block in table.blocks.iter() {
         let values = super::values_of(&block.open(&Default::default())?)?;
-        blocks.push((block.id(), store.write_block(&image(&values, &design), &design)?));
+        blocks.push((block.id(), store.write_block(&image_of(&table.schema, &values, &design), &design)?));
     }
     Ok(store.commit::<_, CommitError>(|edit| {
         edit.set_design(table.id, design)?;

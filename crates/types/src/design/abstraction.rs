@@ -55,6 +55,17 @@ impl TableDesign {
         self.sort_by.iter().take(usize::from(levels)).any(|sort| sort.column == column)
     }
 
+    /// Lowers the number of abstraction levels to the number of sort columns, for a design that lost sort columns.
+    pub fn limit_abstraction(&mut self) {
+        let columns = self.sort_by.len();
+        match self.abstraction {
+            Abstraction::Auto if columns == 0 => self.abstraction = Abstraction::default(),
+            // A table has at most 16,384 columns.
+            Abstraction::Levels(levels) => self.abstraction = Abstraction::Levels(levels.min(columns as u16)),
+            _ => {}
+        }
+    }
+
     /// Checks the levels against the sort columns.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, StringBuilder};
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringBuilder};
 use datafusion::common::{DataFusionError, Result};
 use taut_store::{BlockFile, ReadCounters, Table};
 use taut_types::{ColumnIndex, datum_text};
@@ -17,8 +17,12 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("block_id", "Id of the block, in hexadecimal."),
         SystemColumn::text("column_name", "Name of the column."),
         SystemColumn::text("type", "SQL type of the column."),
-        SystemColumn::number("group_index", "Number of its column group in the block."),
-        SystemColumn::text("group_kind", "`column`, `packed_rows` or `slotted_rows`."),
+        SystemColumn::number(
+            "group_index",
+            "Number of its column group in the block. Null if the column was added after the block was written: the \
+             block does not store it, and all its rows have the same value.",
+        ),
+        SystemColumn::text("group_kind", "`column`, `packed_rows` or `slotted_rows`. Null if it has no group."),
         SystemColumn::text("encoding", "Encodings of its segments in order, repeated ones once."),
         SystemColumn::number("bytes", "Stored bytes."),
         SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
@@ -48,8 +52,8 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
     let groups = open.block().groups();
     let names = || table.schema.columns().iter();
     let (mut encodings, mut minima, mut maxima) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
-    let mut measures: [Vec<u64>; 5] = Default::default();
-    let mut kinds = Vec::new();
+    let mut measures: [Vec<u64>; 4] = Default::default();
+    let (mut group_indexes, mut kinds) = (Vec::new(), Vec::new());
     for (position, column) in names().enumerate() {
         let index = ColumnIndex::from(position);
         let statistics = open.block().statistics(&open, index).map_err(external)?;
@@ -59,19 +63,20 @@ fn column_rows(table: &Table, block: &Arc<BlockFile>) -> Result<Vec<ArrayRef>> {
         encodings.append_value(distinct.join(" | "));
         minima.append_option(statistics.min.as_ref().map(|datum| datum_text(datum, column.logical_type)));
         maxima.append_option(statistics.max.as_ref().map(|datum| datum_text(datum, column.logical_type)));
-        let group = groups.iter().position(|group| group.columns.contains(&index)).unwrap_or_default();
-        kinds.push(groups.get(group).map(|group| group.kind.name().to_owned()));
+        let group = groups.iter().position(|group| group.columns.contains(&index));
+        kinds.push(group.map(|group| groups[group].kind.name().to_owned()));
+        group_indexes.push(group.map(|group| group as i64));
         let bytes: u64 = pieces.iter().map(|piece| piece.stored_bytes).sum();
-        let values = [group as u64, bytes, statistics.plain_bytes, statistics.nulls, statistics.distinct_estimate()];
+        let values = [bytes, statistics.plain_bytes, statistics.nulls, statistics.distinct_estimate()];
         measures.iter_mut().zip(values).for_each(|(measure, value)| measure.push(value));
     }
-    let [group_indexes, bytes, plain_bytes, nulls, distinct_estimates] = measures;
+    let [bytes, plain_bytes, nulls, distinct_estimates] = measures;
     Ok(vec![
         texts(names().map(|_| Some(table.name.clone()))),
         texts(names().map(|_| Some(block.id().to_string()))),
         texts(names().map(|column| Some(column.name.clone()))),
         texts(names().map(|column| Some(column.logical_type.sql_name()))),
-        numbers(group_indexes),
+        Arc::new(Int64Array::from(group_indexes)),
         texts(kinds),
         Arc::new(encodings.finish()),
         numbers(bytes),

@@ -38,9 +38,9 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
     for block in table.blocks.iter().filter(|_| !indexes.is_empty()) {
         let open = block.open(&ReadCounters::new()).map_err(|error| DataFusionError::External(Box::new(error)))?;
         let external = |error| DataFusionError::External(Box::new(error));
-        let found = open.block().description(&open).map_err(external)?.1.indexes;
+        let found = open.block().index_designs(&open).map_err(external)?;
         for (index, (blocks, bytes)) in indexes.iter().zip(&mut built) {
-            if let Some(position) = found.iter().position(|found| found == index) {
+            if let Some(position) = found.iter().position(|found| found.as_ref() == Some(index)) {
                 *blocks += 1;
                 *bytes += open.block().index_bytes(position);
             }

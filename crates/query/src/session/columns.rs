@@ -1,0 +1,441 @@
+//! `ALTER TABLE ... ADD`, `DROP`, `RENAME` and `ALTER COLUMN ... TYPE`.
+//!
+//! To add, drop or rename a column changes the catalog alone: blocks keep the columns that they have. A new type
+//! rewrites the rows of the table, in the same transaction.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::LogicalPlanBuilder;
+use datafusion::logical_expr::dml::InsertOp;
+use taut_sql::{ColumnChange, ConstraintChange, Declared, ObjectKind, Statement, names_column, rename_column};
+use taut_store::{Catalog, Constraints, ForeignKey, Table, TableId, Transaction};
+use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at};
+
+use super::constraints::{ROWS, quote_name, set_constraints};
+use super::keys::format_key;
+use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
+use super::{QuerySession, start_write, sum_counts};
+use crate::constraints::{DefaultValues, default_expression};
+use crate::error::{Dependency, QueryError, Result, Violation};
+use crate::exec::insert::{Target, TargetTable};
+use crate::exec::reads::withdraw_reads;
+use crate::exec::scan::TautTable;
+use crate::plan::statement_to_plan;
+use crate::write::changes::Changes;
+
+/// What uses a column, other than its default and its forced encoding.
+struct Dependents {
+    /// The design of the table without the sort order, partitions and indexes that use the column.
+    design: TableDesign,
+    /// The constraints of the table without those that use the column.
+    constraints: Constraints,
+    /// Foreign keys of other tables to a key that uses the column.
+    foreign_keys: Vec<(TableId, ForeignKey)>,
+    views: Vec<String>,
+    dependencies: Vec<Dependency>,
+}
+
+impl QuerySession {
+    /// Changes a column in a transaction. Returns notices.
+    pub(super) async fn change_column(
+        &self,
+        target: &Changes,
+        name: &str,
+        change: &ColumnChange,
+    ) -> Result<Vec<String>> {
+        match change {
+            ColumnChange::Add { column, declared, if_not_exists } => {
+                self.add_column(target, name, column, declared, *if_not_exists).await
+            }
+            ColumnChange::Drop { column, if_exists, cascade } => {
+                self.drop_column(target, name, column, (*if_exists, *cascade)).await
+            }
+            ColumnChange::Rename { column, name: new_name } => {
+                self.rename_column(target, name, column, new_name).await?;
+                Ok(Vec::new())
+            }
+            ColumnChange::SetType { column, logical_type, using } => {
+                let using = using.as_ref().map(ToString::to_string);
+                self.set_column_type(target, name, column, *logical_type, using.as_deref()).await?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn add_column(
+        &self,
+        target: &Changes,
+        name: &str,
+        column: &Column,
+        declared: &Declared,
+        if_not_exists: bool,
+    ) -> Result<Vec<String>> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        if table.schema.index_of(&column.name).is_some() {
+            if if_not_exists {
+                return Ok(vec![format!("column {:?} of relation {name:?} already exists, skipping", column.name)]);
+            }
+            return Err(column_exists(name, &column.name));
+        }
+        let default = declared.defaults.first().map(|(_, default)| default.to_string());
+        let value = match &default {
+            Some(default) if table.rows() > 0 => self.value_of_default(default, column)?,
+            _ => None,
+        };
+        if !column.nullable && value.is_none() && table.rows() > 0 {
+            return Err(Violation::Nulls { table: name.to_owned(), column: column.name.clone() }.into());
+        }
+        target.commit(|edit| edit.add_column(table.id, column.clone(), value))?;
+        // A column of the same name in another table, without the name of its table, is ambiguous from now on.
+        let after = target.snapshot();
+        for (view, _) in dependent_views(&after, ObjectKind::Table, [name].into()) {
+            if let Err(error) = self.text_of_view_plan(&after, &view).await {
+                return Err(QueryError::unsupported(
+                    format!(
+                        "column {:?} of table {name:?}, with which view {view:?} is no longer valid ({error}),",
+                        column.name
+                    ),
+                    "drop the view first, and create it again with the names of tables before those of columns",
+                ));
+            }
+        }
+        let default = declared.defaults.iter().map(|(column, value)| ConstraintChange::Default {
+            column: column.clone(),
+            value: Some(Box::new(value.clone())),
+        });
+        let constraints = declared.constraints.iter().cloned().map(ConstraintChange::Add);
+        self.change_constraints(target, name, &default.chain(constraints).collect::<Vec<_>>()).await
+    }
+
+    /// The value of a default for the rows that exist when its column is added.
+    fn value_of_default(&self, default: &str, column: &Column) -> Result<Option<Datum>> {
+        let expression = default_expression(default, column.logical_type)?;
+        if expression.is_volatile() {
+            return Err(QueryError::unsupported(
+                format!("ADD COLUMN with DEFAULT {default}, which differs from row to row,"),
+                "add the column without a default, UPDATE the rows, and then ALTER COLUMN ... SET DEFAULT",
+            ));
+        }
+        let settings = self.state(None).config_options().clone();
+        let array = DefaultValues::at_current_time(&settings).evaluate(expression, 1)?;
+        Ok(datum_at(&array, column.logical_type, 0))
+    }
+
+    async fn drop_column(
+        &self,
+        target: &Changes,
+        name: &str,
+        column: &str,
+        (if_exists, cascade): (bool, bool),
+    ) -> Result<Vec<String>> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let Some(index) = table.schema.index_of(column) else {
+            return match if_exists {
+                true => Ok(vec![format!("column {column:?} of relation {name:?} does not exist, skipping")]),
+                false => Err(QueryError::no_column(name, column)),
+            };
+        };
+        let dependents = self.dependents_of_column(target, table, index).await?;
+        if !cascade && !dependents.dependencies.is_empty() {
+            return Err(QueryError::Dependents {
+                verb: "drop",
+                object: Some(column_text(table, column)),
+                dependencies: dependents.dependencies,
+                hint: "Use DROP ... CASCADE to drop the dependent objects too.",
+            });
+        }
+        let Dependents { design, constraints, foreign_keys, views, dependencies } = dependents;
+        target.commit(|edit| {
+            drop_views(edit, views.iter().map(String::as_str).collect())?;
+            let foreign_keys: Vec<_> = foreign_keys.iter().map(|(child, key)| (*child, key)).collect();
+            drop_foreign_keys(edit, &foreign_keys)?;
+            if constraints != *table.constraints {
+                set_constraints(edit, table.id, constraints)?;
+            }
+            if design != *table.design {
+                edit.set_design(table.id, design)?;
+            }
+            Ok::<_, QueryError>(edit.drop_column(table.id, index)?)
+        })?;
+        Ok(dependencies.iter().map(|dependency| format!("drop cascades to {}", dependency.dependent)).collect())
+    }
+
+    async fn rename_column(&self, target: &Changes, name: &str, column: &str, new_name: &str) -> Result<()> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+        if table.schema.index_of(new_name).is_some() {
+            return Err(column_exists(name, new_name));
+        }
+        // The text of a view names the column.
+        let views = self.views_on_column(target, table, index).await?;
+        if !views.is_empty() {
+            return Err(QueryError::Dependents {
+                verb: "rename",
+                object: Some(column_text(table, column)),
+                dependencies: views_on(views, table, column),
+                hint: "Drop the views first, and create them with the new name of the column.",
+            });
+        }
+        let mut constraints = table.constraints.as_ref().clone();
+        for check in &mut constraints.checks {
+            if names_column(&check.condition, column)? {
+                check.condition = rename_column(&check.condition, column, new_name)?;
+            }
+        }
+        target.commit(|edit| {
+            edit.rename_column(table.id, index, new_name)?;
+            if constraints == *table.constraints { Ok(()) } else { edit.set_constraints(table.id, constraints) }
+        })?;
+        Ok(())
+    }
+
+    async fn set_column_type(
+        &self,
+        target: &Changes,
+        name: &str,
+        column: &str,
+        logical_type: LogicalType,
+        using: Option<&str>,
+    ) -> Result<()> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+        let old_type = table.schema.column(index).logical_type;
+        if old_type == logical_type && using.is_none() {
+            return Ok(());
+        }
+        if using.is_none() && !is_assignable(old_type, logical_type) {
+            return Err(QueryError::NoAutomaticCast {
+                column: column.to_owned(),
+                logical_type: logical_type.sql_name(),
+            });
+        }
+        let dependents = self.dependents_of_column(target, table, index).await?;
+        let is_group = |dependency: &Dependency| dependency.dependent.starts_with("option groups");
+        let dependencies: Vec<_> =
+            dependents.dependencies.into_iter().filter(|dependency| !is_group(dependency)).collect();
+        if !dependencies.is_empty() {
+            return Err(QueryError::Dependents {
+                verb: "alter the type of",
+                object: Some(column_text(table, column)),
+                dependencies,
+                hint: "Drop the dependent objects first, and create them again afterwards.",
+            });
+        }
+        if let Some(default) = table.constraints.defaults.get(&index) {
+            default_expression(default, logical_type)?;
+        }
+        let mut columns = table.schema.columns().to_vec();
+        columns[index.index()].logical_type = logical_type;
+        let schema = Arc::new(Schema::new(columns)?);
+        // Refuses a forced encoding that the new type does not allow.
+        table.design.with_options(std::iter::empty::<(&str, &str)>(), &schema)?;
+        let value = using.map_or_else(|| quote_name(column), |using| format!("({using})"));
+        let names = table.schema.columns().iter().enumerate().map(|(position, column)| {
+            let quoted = quote_name(&column.name);
+            match ColumnIndex::from(position) == index {
+                true => format!("CAST({value} AS {}) AS {quoted}", logical_type.sql_name()),
+                false => quoted,
+            }
+        });
+        let from = format!("FROM \"{ROWS}\" AS {}", quote_name(name));
+        let sql = format!("SELECT {} {from}", names.collect::<Vec<_>>().join(", "));
+        match self.rewrite_with_type(target, table, schema, index, &sql).await {
+            Err(cause) if cause.sqlstate().starts_with("22") => {
+                let is_invalid = format!("TRY_CAST({value} AS {}) IS NULL", logical_type.sql_name());
+                let failing = format!("SELECT * {from} WHERE {value} IS NOT NULL AND {is_invalid} LIMIT 1");
+                // The search fails if the value itself cannot be computed. The cause is then reported without the row.
+                match self.first_row(&snapshot, vec![(ROWS, Arc::clone(table))], &failing).await {
+                    Ok(Some(row)) => {
+                        let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+                        let row = format_key(table, &all, row.columns(), 0)?;
+                        Err(QueryError::Retype { row, cause: Box::new(cause) })
+                    }
+                    _ => Err(cause),
+                }
+            }
+            result => result,
+        }
+    }
+
+    /// Replaces all rows of a table by the rows of a query, in which one column has another type.
+    async fn rewrite_with_type(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        schema: Arc<Schema>,
+        column: ColumnIndex,
+        sql: &str,
+    ) -> Result<()> {
+        let mut catalog = self.catalog(target.snapshot(), None);
+        let rows = TautTable::new(Arc::clone(self.store()), Arc::clone(table), None).without_keys();
+        catalog.relations.push((ROWS, Arc::new(rows) as Arc<dyn TableProvider>));
+        let mut state = catalog.state(self.context.state());
+        state.config_mut().set_extension(Arc::new(target.clone()));
+        let rows = match taut_sql::parse(sql)?.as_slice() {
+            [Statement::Engine { statement, .. }] => statement_to_plan(&state, statement).await?,
+            _ => return Err(QueryError::unsupported("this USING expression", "an expression over the row is")),
+        };
+        let retyped = Target::Retyped { table: Arc::clone(table), schema, column };
+        let source = provider_as_source(Arc::new(TargetTable { store: Arc::clone(self.store()), target: retyped }));
+        let name = TableReference::bare(table.name.as_str());
+        let plan = LogicalPlanBuilder::insert_into(rows, name, source, InsertOp::Append)?.build()?;
+        let progress = self.progress_counter(&format!("rewrite {}", table.name), Some(table.rows()));
+        sum_counts(start_write(state, plan, progress).await?).await?;
+        Ok(())
+    }
+
+    /// What uses a column.
+    async fn dependents_of_column(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        column: ColumnIndex,
+    ) -> Result<Dependents> {
+        let snapshot = target.snapshot();
+        let name = table.schema.column(column).name.as_str();
+        let views = self.views_on_column(target, table, column).await?;
+        let mut dependencies = views_on(views.clone(), table, name);
+        let mut depends = |dependent: String| {
+            dependencies.push(Dependency { dependent, on: column_text(table, name) });
+        };
+        let constraint_text = |constraint: &str| format!("constraint {constraint:?} on table {:?}", table.name);
+        let mut constraints = table.constraints.as_ref().clone();
+        let uses = |columns: &[ColumnIndex]| columns.contains(&column);
+        let keys = constraints.keys.iter().filter(|key| uses(&key.columns));
+        for key in keys {
+            depends(if key.is_index { format!("index {:?}", key.name) } else { constraint_text(&key.name) });
+        }
+        for key in constraints.foreign_keys.iter().filter(|key| uses(&key.columns)) {
+            depends(constraint_text(&key.name));
+        }
+        let mut checks = Vec::new();
+        for check in &table.constraints.checks {
+            if names_column(&check.condition, name)? {
+                depends(constraint_text(&check.name));
+                checks.push(check.name.as_str());
+            }
+        }
+        let references = |key: &&ForeignKey| key.table == table.id && uses(&key.referenced);
+        let mut foreign_keys = Vec::new();
+        for child in snapshot.tables() {
+            for key in child.constraints.foreign_keys.iter().filter(references) {
+                let is_listed = child.id == table.id && uses(&key.columns);
+                if !is_listed {
+                    depends(foreign_key_text(&snapshot, child.id, key));
+                }
+                if child.id != table.id {
+                    foreign_keys.push((child.id, key.clone()));
+                }
+            }
+        }
+        constraints.keys.retain(|key| !uses(&key.columns));
+        constraints.foreign_keys.retain(|key| !uses(&key.columns) && !references(&key));
+        constraints.checks.retain(|check| !checks.contains(&check.name.as_str()));
+        let mut design = table.design.as_ref().clone();
+        let is_of_key = |index: &str| table.constraints.keys.iter().any(|key| key.name == index);
+        for index in design.indexes.iter().filter(|index| uses(&index.columns) && !is_of_key(&index.name)) {
+            depends(format!("index {:?}", index.name));
+        }
+        let is_dropped_key = |index: &str| is_of_key(index) && !constraints.keys.iter().any(|key| key.name == index);
+        design.indexes.retain(|index| !uses(&index.columns) && !is_dropped_key(&index.name));
+        if let Some(position) = design.sort_by.iter().position(|sort| sort.column == column) {
+            depends(format!("option sort_by of table {:?}", table.name));
+            design.sort_by.truncate(position);
+            design.limit_abstraction();
+        }
+        if design.partition_by.is_some_and(|partition_by| partition_by.column == column) {
+            depends(format!("option partition_by of table {:?}", table.name));
+            design.partition_by = None;
+        }
+        if let Layout::Groups(groups) = &design.layout
+            && groups.iter().any(|group| group.len() > 1 && uses(group))
+        {
+            depends(format!("option groups of table {:?}", table.name));
+        }
+        let views = views.into_iter().map(|(view, _)| view).collect();
+        Ok(Dependents { design, constraints, foreign_keys, views, dependencies })
+    }
+
+    /// The views that use a column of a table, each with the table or view that it reads: views that cannot be planned,
+    /// or have another plan, once the column has another name.
+    async fn views_on_column(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        column: ColumnIndex,
+    ) -> Result<Vec<(String, String)>> {
+        let before = target.snapshot();
+        let views = dependent_views(&before, ObjectKind::Table, [table.name.as_str()].into());
+        let Some(transaction) = target.transaction().filter(|_| !views.is_empty()) else { return Ok(Vec::new()) };
+        let after = with_column_renamed(transaction, table.id, column)?;
+        let mut found = Vec::new();
+        for (view, on) in views {
+            let (before, after) =
+                (self.text_of_view_plan(&before, &view).await, self.text_of_view_plan(&after, &view).await);
+            if before.ok() != after.ok() {
+                found.push((view, on));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The plan of the query of a view, as text.
+    pub(super) async fn text_of_view_plan(&self, snapshot: &Arc<Catalog>, view: &str) -> Result<String> {
+        let state = self.catalog(Arc::clone(snapshot), None).state(self.context.state());
+        let plan = state.create_logical_plan(&format!("SELECT * FROM {}", quote_name(view))).await;
+        withdraw_reads(&state);
+        Ok(plan?.display_indent().to_string())
+    }
+}
+
+/// The database of a transaction in which a column has a name that no statement can have.
+fn with_column_renamed(transaction: &Transaction, table: TableId, column: ColumnIndex) -> Result<Arc<Catalog>> {
+    let state = transaction.savepoint_state();
+    let renamed = transaction.change(|edit| edit.rename_column(table, column, "\0"));
+    let snapshot = transaction.snapshot();
+    transaction.restore(state);
+    renamed?;
+    Ok(snapshot)
+}
+
+fn column_text(table: &Table, column: &str) -> String {
+    format!("column {column:?} of table {:?}", table.name)
+}
+
+fn views_on(views: Vec<(String, String)>, table: &Table, column: &str) -> Vec<Dependency> {
+    let is_table = |on: &str| on == format!("{} {:?}", ObjectKind::Table, table.name);
+    let dependency = |(view, on): (String, String)| {
+        let on = if is_table(&on) { column_text(table, column) } else { on };
+        Dependency { dependent: view_text(&view), on }
+    };
+    views.into_iter().map(dependency).collect()
+}
+
+fn column_exists(table: &str, column: &str) -> QueryError {
+    QueryError::Exists { kind: ObjectKind::Column, name: column.to_owned(), relation: Some(table.to_owned()) }
+}
+
+/// Whether a column can take values of another type without `USING`: PostgreSQL's assignment casts.
+fn is_assignable(from: LogicalType, to: LogicalType) -> bool {
+    let is_number = |logical: LogicalType| {
+        matches!(
+            logical,
+            LogicalType::SmallInt
+                | LogicalType::Integer
+                | LogicalType::BigInt
+                | LogicalType::Decimal { .. }
+                | LogicalType::Real
+                | LogicalType::Double
+        )
+    };
+    let is_time =
+        |logical: LogicalType| matches!(logical, LogicalType::Date | LogicalType::Timestamp | LogicalType::TimestampTz);
+    from == to || to == LogicalType::Varchar || (is_number(from) && is_number(to)) || (is_time(from) && is_time(to))
+}

@@ -1,0 +1,60 @@
+//! The columns that an expression over one table names, such as the condition of a check.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{Expr, Ident, visit_expressions_mut};
+
+use crate::error::Result;
+use crate::identifiers::normalize;
+use crate::parse::parse_expression;
+
+/// Whether an expression over the columns of one table names a column.
+///
+/// # Errors
+/// If the text is not an expression.
+pub fn names_column(expression: &str, column: &str) -> Result<bool> {
+    let mut is_named = false;
+    visit_names(&mut parse_expression(expression)?, |name| is_named |= normalize(name) == column);
+    Ok(is_named)
+}
+
+/// An expression over the columns of one table, after one of them is renamed.
+///
+/// # Errors
+/// If the text is not an expression.
+pub fn rename_column(expression: &str, column: &str, new_name: &str) -> Result<String> {
+    let mut expression = parse_expression(expression)?;
+    visit_names(&mut expression, |name| {
+        if normalize(name) == column {
+            *name = Ident::with_quote('"', new_name);
+        }
+    });
+    Ok(expression.to_string())
+}
+
+/// Calls `visit` with the name of each column, without the name of its table.
+fn visit_names(expression: &mut Expr, mut visit: impl FnMut(&mut Ident)) {
+    let _: ControlFlow<()> = visit_expressions_mut(expression, |part| {
+        match part {
+            Expr::Identifier(name) => visit(name),
+            Expr::CompoundIdentifier(names) => names.last_mut().into_iter().for_each(&mut visit),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_and_renamed_in_any_spelling() {
+        let check = "A + t.a > 0 AND \"A\" <> 'a' AND abs(a) < length(b)";
+        assert!(names_column(check, "a").unwrap() && names_column(check, "A").unwrap());
+        assert!(!names_column(check, "t").unwrap() && !names_column(check, "abs").unwrap());
+        let renamed = "\"new name\" + t.\"new name\" > 0 AND \"A\" <> 'a' AND abs(\"new name\") < length(b)";
+        assert_eq!(rename_column(check, "a", "new name").unwrap(), renamed);
+    }
+}
