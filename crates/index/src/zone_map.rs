@@ -242,10 +242,10 @@ impl ZoneMap {
             return (0, &self.zones);
         }
         let is_below = |zone: &Zone| match &zone.bounds {
-            Some((_, Some(max))) => predicate.condition.is_beyond(max),
+            Some((_, Some(max))) => predicate.condition.is_above(max),
             _ => false,
         };
-        let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| predicate.condition.is_before(min));
+        let is_above = |zone: &Zone| zone.bounds.as_ref().is_some_and(|(min, _)| predicate.condition.is_below(min));
         let first = self.zones.partition_point(is_below);
         let count = self.zones[first..].partition_point(|zone| !is_above(zone));
         (self.zone_start(first), &self.zones[first..first + count])

@@ -125,7 +125,7 @@ impl DatumPredicate {
     }
 
     /// Whether all values that pass are greater than `datum`. Both must be numbers, or both bytes.
-    pub fn is_beyond(&self, datum: &Datum) -> bool {
+    pub fn is_above(&self, datum: &Datum) -> bool {
         match (self, datum) {
             (Self::Range { low, .. }, Datum::Number(number)) => low > number,
             (Self::OneOf(numbers), Datum::Number(number)) => numbers.first().is_none_or(|first| first > number),
@@ -136,7 +136,7 @@ impl DatumPredicate {
     }
 
     /// Whether all values that pass are less than `datum`. Both must be numbers, or both bytes.
-    pub fn is_before(&self, datum: &Datum) -> bool {
+    pub fn is_below(&self, datum: &Datum) -> bool {
         match (self, datum) {
             (Self::Range { high, .. }, Datum::Number(number)) => high < number,
             (Self::OneOf(numbers), Datum::Number(number)) => numbers.last().is_none_or(|last| last < number),

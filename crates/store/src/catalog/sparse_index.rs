@@ -127,10 +127,10 @@ impl Table {
     fn search_run(&self, run: Range<usize>, predicate: &DatumPredicate, direction: Direction) -> Range<usize> {
         let blocks = &self.blocks[run.clone()];
         let is_below = |block: &Arc<BlockFile>| {
-            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_beyond(&sort_bounds.max))
+            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_above(&sort_bounds.max))
         };
         let is_above = |block: &Arc<BlockFile>| {
-            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_before(&sort_bounds.min))
+            block.entry().sort_bounds.as_ref().is_some_and(|sort_bounds| predicate.is_below(&sort_bounds.min))
         };
         let (low, high) = match direction {
             Direction::Ascending => {
