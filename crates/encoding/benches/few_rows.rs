@@ -48,7 +48,7 @@ fn main() {
         let segments: Vec<_> =
             chunks.into_iter().map(|chunk| (chunk.extremes(Extreme::Greatest).unwrap(), chunk)).collect();
         println!("\n{bits} bits: extremes are made in {build_time:.1} µs a segment\n");
-        println!("| one row of | rows looked at | scan, µs | by extremes, µs | left rows one by one, µs |");
+        println!("| one row of | rows read | scan, µs | by extremes, µs | selected rows one by one, µs |");
         println!("|--:|--:|--:|--:|--:|");
         for share in [10_000, 3000, 1000, 500, 300, 250, 200, 100, 60, 40, 30, 20, 10] {
             let low = (1_i128 << bits) - (1 << bits) / share;

@@ -408,20 +408,26 @@ impl Chunk {
         }
     }
 
-    /// Clears the rows of a range whose dictionary entry has a false flag in `entries`. Null rows stay if and only if
-    /// `null_passes`.
+    /// Clears the rows of a range whose dictionary entry has a false flag in `entry_passes`. Null rows stay if and only
+    /// if `null_passes`.
     ///
     /// # Panics
     /// If the chunk has no dictionary and is not constant, the range is not within its rows, or the selection has
     /// another length.
-    pub fn filter_codes(&self, entries: &BooleanBuffer, null_passes: bool, rows: Range<usize>, selection: &mut Bitmap) {
+    pub fn filter_codes(
+        &self,
+        entry_passes: &BooleanBuffer,
+        null_passes: bool,
+        rows: Range<usize>,
+        selection: &mut Bitmap,
+    ) {
         self.check_selection(&rows, selection);
         let unfiltered = (null_passes && self.nulls > 0).then(|| selection.clone());
         match self.codes() {
-            Some(codes) => codes.filter_flags(entries.iter(), rows.clone(), selection),
+            Some(codes) => codes.filter_flags(entry_passes.iter(), rows.clone(), selection),
             None => {
                 assert!(self.encoding == Encoding::Constant, "the chunk has a dictionary");
-                if !entries.iter().next().unwrap_or(false) {
+                if !entry_passes.iter().next().unwrap_or(false) {
                     selection.clear_range(rows.clone());
                 }
             }

@@ -76,8 +76,8 @@ fn extremes_and_single_rows_agree_with_the_model() {
                     rows_read += rows_read_by_call;
                 }
                 // Extremes whose length does not fit the chunk must be those of another chunk. They are not used.
-                let extremes_of_another = (extreme, &extremes.slice(2));
-                assert!(chunk.find_by_extremes(&predicate, extremes_of_another, 0..rows).is_none());
+                let extremes_of_another_length = (extreme, &extremes.slice(2));
+                assert!(chunk.find_by_extremes(&predicate, extremes_of_another_length, 0..rows).is_none());
             }
         }
     }

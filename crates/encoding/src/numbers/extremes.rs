@@ -40,15 +40,15 @@ const KEY_BITS: usize = 16;
 const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
 /// Minimum number of groups for each candidate: a group whose most extreme number may pass. If the share of candidates
 /// is greater, a scan of all numbers is as fast.
-const ROWS_PER_CANDIDATE_MIN: usize = 5;
+const GROUPS_PER_CANDIDATE_MIN: usize = 5;
 /// Minimum number of groups for each group that must be read. If the share of these is greater, a scan of all numbers
 /// is as fast.
-/// Measured, like [`ROWS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
-const ROWS_PER_UNDECIDED_MIN: usize = 14;
+/// Measured, like [`GROUPS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
+const GROUPS_PER_UNDECIDED_MIN: usize = 14;
 /// Maximum keys of a chunk: one for each group of 16 numbers. Numbers of up to 32 bits have fewer, longer groups.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
 /// Maximum lanes of a group. Numbers wider than a key have lanes of at least 32 bits.
-const ROW_LANES_MAX: usize = VECTOR_ROWS / 32;
+const GROUP_LANES_MAX: usize = VECTOR_ROWS / 32;
 
 /// End of the value range of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,21 +97,21 @@ impl Packed {
 
     fn build_extremes<L: Lane>(&self, extreme: Extreme) -> Buffer {
         let (vectors, width) = (self.vector_count(), self.width());
-        let rows = vectors * L::BITS;
+        let groups = vectors * L::BITS;
         let (mut keys, mut seconds, mut indexes) =
-            (Vec::with_capacity(2 * rows), Vec::with_capacity(rows), Vec::with_capacity(rows));
+            (Vec::with_capacity(2 * groups), Vec::with_capacity(groups), Vec::with_capacity(groups));
         let mut lanes = [L::default(); VECTOR_ROWS];
         for vector in 0..vectors {
             self.unpack_vector_lanes(vector, &mut lanes);
             let (lanes, keys, seconds, indexes) = (&lanes, &mut keys, &mut seconds, &mut indexes);
             with_wide_vectors(move || {
-                for row in lanes.chunks_exact(L::LANES) {
-                    let mut without_first = [L::default(); ROW_LANES_MAX];
+                for group in lanes.chunks_exact(L::LANES) {
+                    let mut without_first = [L::default(); GROUP_LANES_MAX];
                     let without_first = &mut without_first[..L::LANES];
-                    without_first.copy_from_slice(row);
-                    let first = extreme.select(row);
+                    without_first.copy_from_slice(group);
+                    let first = extreme.select(group);
                     // `first` is one of the lanes, so it has a position.
-                    let index = row.iter().position(|lane| *lane == first).unwrap_or(0);
+                    let index = group.iter().position(|lane| *lane == first).unwrap_or(0);
                     without_first[index] = match extreme {
                         Extreme::Least => L::MAX,
                         Extreme::Greatest => L::default(),
@@ -123,7 +123,7 @@ impl Packed {
             });
         }
         keys.append(&mut seconds);
-        let mut parts = MutableBuffer::with_capacity(rows * EXTREME_BYTES);
+        let mut parts = MutableBuffer::with_capacity(groups * EXTREME_BYTES);
         parts.extend_from_slice(&keys);
         parts.extend_from_slice(&indexes);
         parts.into()
@@ -179,7 +179,7 @@ impl Packed {
             bits.copy_from_slice(&mask_of_bytes(&bytes));
         }
         let count = bits.iter().map(|word| word.count_ones() as usize).sum::<usize>();
-        if count * ROWS_PER_CANDIDATE_MIN > keys.len() {
+        if count * GROUPS_PER_CANDIDATE_MIN > keys.len() {
             return None;
         }
         // A key equal to the key of a bound proves nothing, unless the bound is the end of the domain.
@@ -207,7 +207,7 @@ impl Packed {
                 undecided += 1;
             }
         }
-        (undecided * ROWS_PER_UNDECIDED_MIN <= keys.len()).then_some((candidates, undecided))
+        (undecided * GROUPS_PER_UNDECIDED_MIN <= keys.len()).then_some((candidates, undecided))
     }
 
     /// Rows of a range whose number is between the bounds. Only the candidates are checked.
@@ -224,7 +224,7 @@ impl Packed {
                     Candidate::Undecided(candidate) => candidate,
                 };
                 let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::LANES);
-                let mut bytes = [0; ROW_LANES_MAX];
+                let mut bytes = [0; GROUP_LANES_MAX];
                 let bytes = &mut bytes[..L::LANES];
                 unpack_row(width, self.vector::<L>(vector), row_of::<L>(first), bytes, |lane| {
                     u8::from(lane.minus(low) <= span)

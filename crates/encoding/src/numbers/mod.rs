@@ -55,7 +55,7 @@ const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
 /// than reading them one by one. This is the maximum for AVX-512, which compacts a register of 64 bytes at a time. For
 /// AVX2, which compacts at most eight values at a time, it is two thirds of this, and values of 8 bytes gain nothing.
 /// Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
-const ROWS_PER_SELECTED_BYTE_MAX: usize = 24;
+const DECODED_BYTES_PER_SELECTED_MAX: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
 #[derive(Clone, Debug)]
@@ -323,12 +323,12 @@ impl Numbers {
             Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => false,
             Self::Marked(_) => false,
         };
-        let (bytes_max, rows_per_selected_byte_max) = match InstructionSet::current() {
+        let (bytes_max, decoded_bytes_per_selected_max) = match InstructionSet::current() {
             InstructionSet::Portable => return false,
-            InstructionSet::Avx2 => (4, ROWS_PER_SELECTED_BYTE_MAX * 2 / 3),
-            InstructionSet::Avx512 => (8, ROWS_PER_SELECTED_BYTE_MAX),
+            InstructionSet::Avx2 => (4, DECODED_BYTES_PER_SELECTED_MAX * 2 / 3),
+            InstructionSet::Avx512 => (8, DECODED_BYTES_PER_SELECTED_MAX),
         };
-        is_decoded_fast && value_bytes <= bytes_max && selected * rows_per_selected_byte_max >= rows * value_bytes
+        is_decoded_fast && value_bytes <= bytes_max && selected * decoded_bytes_per_selected_max >= rows * value_bytes
     }
 
     /// Appends the numbers of the selected rows. `selected` is the number of selected rows. Decodes all rows, some at a
