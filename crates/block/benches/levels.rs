@@ -185,7 +185,7 @@ fn main() {
         let stride = rows / BLOCKS;
         let parts: Vec<&[Row]> =
             (0..BLOCKS).map(|part| &all[part * stride..rows.min(part * stride + BLOCK_ROWS)]).collect();
-        println!("\n{table}, {BLOCKS} blocks of {rows} rows");
+        println!("\n{table}, {BLOCKS} blocks from {rows} rows");
         println!(
             "| layout | abstraction | bytes a row | build | scan all, c1 to c4, c8, count c4 in half, c8 in half, all \
              where both | a row by position, new reader, same reader | levels |"

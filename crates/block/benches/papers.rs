@@ -253,17 +253,17 @@ fn main() {
     println!("  all columns                   {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all));
     println!("  c2                            {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all[1..2]));
     println!("  last column                   {:>7.2}", scan(&statistics.scanned, &Predicate::default(), &all[last..]));
-    let below = |column: ColumnIndex, low, high| Predicate {
+    let in_range = |column: ColumnIndex, low, high| Predicate {
         column_predicates: vec![ColumnPredicate::new(column, DatumPredicate::Range { low, high })],
         row_predicates: vec![],
     };
     println!(
-        "  that where the one before is 1{:>7.2}",
-        scan(&statistics.scanned, &below(all[last - 1], 1, 1), &all[last..])
+        "  last column where c(n-1) = 1  {:>7.2}",
+        scan(&statistics.scanned, &in_range(all[last - 1], 1, 1), &all[last..])
     );
     println!(
         "  all columns where that > 1000 {:>7.2}",
-        scan(&statistics.scanned, &below(all[last], 1001, 1 << 30), &all)
+        scan(&statistics.scanned, &in_range(all[last], 1001, 1 << 30), &all)
     );
     println!("whole row by position, new reader: {:.2} us", look_up(&statistics.scanned));
 }

@@ -64,7 +64,7 @@ pub enum BlockError {
         expected: &'static str,
     },
     /// A row predicate failed on a value.
-    #[error("a test of rows failed: {0}")]
+    #[error("a row predicate failed: {0}")]
     Predicate(#[from] ArrowError),
 }
 

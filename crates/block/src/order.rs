@@ -11,7 +11,7 @@ use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 /// Cost of a predicate on text or bytes, relative to a predicate on numbers.
 const BYTES_COST: f64 = 4.0;
 /// Cost of comparing one number, in bytes: reading this many bytes takes as long.
-const NUMBER_BYTES: f64 = 1.0;
+const COMPARISON_BYTES: f64 = 1.0;
 
 /// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
 const OBSERVED_ROWS_MIN: f64 = 4096.0;
@@ -71,7 +71,7 @@ pub(crate) fn rank(predicate: &ColumnPredicate, share: f64, row_bytes: f64) -> f
         DatumPredicate::BytesRange { .. } | DatumPredicate::BytesOneOf(_) => BYTES_COST,
         DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => 1.0,
     };
-    (share - 1.0) / (cost * (NUMBER_BYTES + row_bytes))
+    (share - 1.0) / (cost * (COMPARISON_BYTES + row_bytes))
 }
 
 /// Estimated share of rows that pass a column predicate, from the bounds of zones. Assumes that numbers are spread

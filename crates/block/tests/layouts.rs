@@ -29,7 +29,7 @@ const LARGE_TABLE_PREDICATES: usize = 24;
 /// A table with more rows is large.
 const LARGE_ROWS: usize = 5_000;
 /// The cases of a table are divided into this number of parts. Each design is tested with one part.
-const CASES_PER_TESTED_CASE: usize = 3;
+const CASE_PARTS: usize = 3;
 
 /// A predicate and the rows that pass it.
 struct Case {
@@ -354,7 +354,7 @@ fn every_layout_agrees_with_the_model() {
         for (name, design) in designs(&table.schema) {
             // Rotates the cases, so that each design is tested with other cases than the design before it.
             cases.rotate_left(1);
-            let share = cases.len().div_ceil(CASES_PER_TESTED_CASE);
+            let share = cases.len().div_ceil(CASE_PARTS);
             check_design(&table, &model, &cases[..share], &name, &design);
             cases.rotate_left(share);
         }
