@@ -66,8 +66,8 @@ fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> 
         (Err(OpenError::Locked { .. }), _) => Store::open(database, read_only)?,
         (opened, _) => opened?,
     };
-    if let Some(torn_end) = &store.recovery().torn_end {
-        print_stderr(format!("note: {torn_end}"));
+    if let Some(torn_tail) = &store.recovery().torn_tail {
+        print_stderr(format!("note: {torn_tail}"));
     }
     Ok(store)
 }

@@ -14,8 +14,8 @@ pub fn run(arguments: &RepairArguments, mut output: Output) -> Result<(), Failur
     let result = taut_store::repair(&arguments.database, &arguments.new_database);
     spinner.finish_and_clear();
     let report = result?;
-    if let Some(torn_end) = &report.torn_end {
-        output.write_line(format!("note: {torn_end}"))?;
+    if let Some(torn_tail) = &report.torn_tail {
+        output.write_line(format!("note: {torn_tail}"))?;
     }
     if report.retained_log {
         let (old, new) = (arguments.database.display(), arguments.new_database.display());

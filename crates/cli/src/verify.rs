@@ -31,8 +31,8 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     spinner.finish_and_clear();
     // Damage of the last group of commits that was synced together cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
-    if let Some(torn_end) = &store.recovery().torn_end {
-        output.write_line(format!("note: {torn_end}"))?;
+    if let Some(torn_tail) = &store.recovery().torn_tail {
+        output.write_line(format!("note: {torn_tail}"))?;
     }
     print_damages(found, &mut output)?;
     let snapshot = store.snapshot();

@@ -39,7 +39,7 @@ pub(crate) fn parse<T: DeserializeOwned>((magic, version): (&str, u64), bytes: &
             }
         });
     }
-    serde_json::from_slice(json).map_err(|error| format!("content that makes sense: {error}"))
+    serde_json::from_slice(json).map_err(|error| format!("valid content: {error}"))
 }
 
 fn first_line(magic: &str, version: u64, json: &[u8]) -> String {

@@ -203,7 +203,7 @@ pub enum CommitError {
         name: String,
     },
     /// The table was dropped, or never existed.
-    #[error("there is no table with number {}; it was dropped meanwhile", table.0)]
+    #[error("there is no table with number {}; it was dropped, or never existed", table.0)]
     NoTable {
         /// The table.
         table: TableId,

@@ -60,7 +60,7 @@ pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, Transac
 pub use find::KeySearch;
 pub use keys::key_hashes;
 pub use locks::KeyMode;
-pub use open::{MissingBlock, OpenOptions, Recovery, TornLogEnd};
+pub use open::{MissingBlock, OpenOptions, Recovery, TornLogTail};
 pub use relocations::RowRelocations;
 pub use repair::{DamagedBlock, DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};

@@ -67,7 +67,7 @@ pub struct Recovery {
     /// Bytes of log that were read.
     pub bytes: u64,
     /// A damaged end of the log, which was ignored.
-    pub torn_end: Option<TornLogEnd>,
+    pub torn_tail: Option<TornLogTail>,
     /// Block files that the catalog references and that do not exist. Reads of their tables fail if they need these
     /// files. All other tables can be used.
     pub missing_blocks: Vec<MissingBlock>,
@@ -88,7 +88,7 @@ enum LogStart {
 
 /// An incomplete end of the log: a commit that a crash interrupted, or that was damaged later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TornLogEnd {
+pub struct TornLogTail {
     /// Path of the log file.
     pub path: PathBuf,
     /// Offset at which its last complete commit ends.
@@ -113,7 +113,7 @@ impl Display for MissingBlock {
     }
 }
 
-impl Display for TornLogEnd {
+impl Display for TornLogTail {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { path, at, bytes } = self;
         write!(
@@ -130,7 +130,7 @@ impl Recovery {
         Self {
             commits: 0,
             bytes: 0,
-            torn_end: None,
+            torn_tail: None,
             missing_blocks: Vec::new(),
             last_time: None,
             log_start: LogStart::NoLog,
@@ -237,12 +237,12 @@ pub(crate) fn replay(
         read += record.payload.len() as u64;
         Ok::<(), OpenError>(())
     })?;
-    let torn_end = end.torn_tail.clone().map(|TornTail { path, at, bytes, .. }| TornLogEnd { path, at, bytes });
+    let torn_tail = end.torn_tail.clone().map(|TornTail { path, at, bytes, .. }| TornLogTail { path, at, bytes });
     let catalog = edit.into_catalog();
     let recovery = Recovery {
         commits,
         bytes: read,
-        torn_end,
+        torn_tail,
         missing_blocks: Vec::new(),
         last_time,
         log_start: LogStart::After(end),

@@ -124,7 +124,7 @@ fn load_once(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, ReadPosit
     recovery.last_time = recovery.last_time.or(Some(reading_began));
     if directory.reader().is_some_and(Reader::is_registered) {
         // The tail may be a record that a writer is writing now.
-        recovery.torn_end = None;
+        recovery.torn_tail = None;
     }
     let durable_version = recovery.end().map_or(catalog.version, |end| end.durable_sequence());
     Ok((catalog, recovery, ReadPosition { catalog: checksum(&bytes), log, durable_version }))

@@ -30,7 +30,7 @@ use crate::error::{CommitError, FileError, OpenError, ReadError};
 use crate::files::{BLOCKS, LOCK, RETAINED, ROOT, file_error};
 use crate::incomplete::{self, NotStarted, TargetPath};
 use crate::log::{FIRST_LOG, Log};
-use crate::open::{TornLogEnd, create_blocks_directory};
+use crate::open::{TornLogTail, create_blocks_directory};
 use crate::{Cache, Catalog};
 
 use blocks::salvage_blocks;
@@ -45,7 +45,7 @@ pub struct RepairReport {
     /// All tables of the new database, ordered by name.
     pub tables: Vec<RepairedTable>,
     /// An incomplete end of the log, as a crash leaves it. It does not count as a loss.
-    pub torn_end: Option<TornLogEnd>,
+    pub torn_tail: Option<TornLogTail>,
     /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database,
     /// with its own backup directory. The points in time since the last backup are only in the damaged one.
     pub retained_log: bool,
@@ -283,7 +283,7 @@ pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport,
         from.lock_without_writing(LOCK).map_err(|source| OpenError::from(file_error(&*from, "lock", ROOT, source)))?;
     let lock = lock.ok_or_else(|| OpenError::Locked { path: from.path(ROOT), holder: from.lock_holder(LOCK) })?;
     let damaged = Arc::new(Directory::new(Arc::clone(&from), lock, Cache::new(0)));
-    let History { catalog, mut losses, torn_end, is_mixed } = read_history(&damaged)?;
+    let History { catalog, mut losses, torn_tail, is_mixed } = read_history(&damaged)?;
 
     let lock = incomplete::begin(&*to).map_err(|error| match error {
         NotStarted::Exists => RepairError::Exists { path: to.path(ROOT) },
@@ -295,7 +295,7 @@ pub fn repair_on(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Result<RepairReport,
         write_database(&damaged, catalog, &new, deletions_are_lost).inspect_err(|_| incomplete::abandon(&*to))?;
     losses.sort_by_key(|loss| matches!(loss, DatabaseLoss::Changes { .. }));
     let retained_log = from.open(RETAINED).is_ok();
-    Ok(RepairReport { losses, tables, torn_end, retained_log })
+    Ok(RepairReport { losses, tables, torn_tail, retained_log })
 }
 
 /// Writes the new database. Returns the reports on its tables.

@@ -69,7 +69,7 @@ fn killed() -> Sample {
 
 /// Opens a disk with a damaged file and reads everything. The damage must be detected.
 ///
-/// Damage of the last log file may look like the end that a crash leaves. It is then reported as a torn end, and the
+/// Damage of the last log file may look like the end that a crash leaves. It is then reported as a torn tail, and the
 /// state is an earlier one. A flipped bit loses at most the last commit, because later records show that the earlier
 /// ones exist. A truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
 fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
@@ -88,14 +88,14 @@ fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &s
     if let Ok(found) = &found {
         assert_eq!(*found, sample.states[version], "{context}: wrong rows");
     }
-    if is_last_log(&sample.disk, name) && (version < last || store.recovery().torn_end.is_some()) {
+    if is_last_log(&sample.disk, name) && (version < last || store.recovery().torn_tail.is_some()) {
         let (whole, found_bytes) = (&sample.disk.files()[name], &damaged[name]);
         let is_shorter = found_bytes.len() < whole.len();
         assert!(is_shorter || version + 1 >= last, "{context}: version {version} of {last}");
         let ends_whole = is_shorter && whole[found_bytes.len()..].starts_with(RECORD_MAGIC);
         let path = disk.path(name);
-        let is_reported = store.recovery().torn_end.as_ref().is_some_and(|end| end.path == path && end.bytes > 0);
-        assert!(is_reported != ends_whole, "{context}: torn end reported: {is_reported}, whole records: {ends_whole}");
+        let is_reported = store.recovery().torn_tail.as_ref().is_some_and(|end| end.path == path && end.bytes > 0);
+        assert!(is_reported != ends_whole, "{context}: torn tail reported: {is_reported}, whole records: {ends_whole}");
         assert!(found.is_ok(), "{context}");
         return;
     }
@@ -171,10 +171,10 @@ fn a_flipped_bit_in_any_byte_is_noticed() {
                 }
                 let store = open(&damaged).unwrap();
                 assert_eq!(contents(&store).unwrap(), *sample.last(), "{context}");
-                let torn_end =
-                    store.recovery().torn_end.clone().map(|end| (end.path, end.at as usize, end.bytes as usize));
+                let torn_tail =
+                    store.recovery().torn_tail.clone().map(|end| (end.path, end.at as usize, end.bytes as usize));
                 let is_last = is_last_log(&sample.disk, &name);
-                assert_eq!(torn_end, is_last.then(|| (damaged.path(&name), count, at - count + 1)), "{context}");
+                assert_eq!(torn_tail, is_last.then(|| (damaged.path(&name), count, at - count + 1)), "{context}");
             }
         }
     }
@@ -208,7 +208,7 @@ fn a_truncated_or_extended_file_is_noticed() {
                 damaged.put(&name, &bytes);
                 let store = open(&damaged).unwrap();
                 assert_eq!(contents(&store).unwrap(), *sample.last(), "{name} of {length} bytes");
-                assert_eq!(store.recovery().torn_end, None, "{name} of {length} bytes");
+                assert_eq!(store.recovery().torn_tail, None, "{name} of {length} bytes");
                 assert!(verify(&store).is_empty(), "{name} of {length} bytes");
             }
         }

@@ -89,7 +89,7 @@ fn a_reader_removes_repairs_and_upgrades_nothing() {
     let before = killed.files();
     let reader = read(&killed).unwrap();
     assert_eq!(check(&reader, "opened"), 5);
-    assert!(reader.recovery().torn_end.is_none());
+    assert!(reader.recovery().torn_tail.is_none());
     reader.refresh().unwrap();
     assert_eq!(verify(&reader).len(), 0);
     let mut with_reader = killed.files();
@@ -100,7 +100,7 @@ fn a_reader_removes_repairs_and_upgrades_nothing() {
     drop(reader);
     assert_eq!(killed.files(), before);
     let writer = open(&killed).unwrap();
-    assert!(writer.recovery().torn_end.is_some());
+    assert!(writer.recovery().torn_tail.is_some());
     assert_eq!(check(&writer, "repaired"), 5);
     assert_tidy(&writer, &killed, "repaired");
 }

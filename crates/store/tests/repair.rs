@@ -29,7 +29,7 @@ fn repaired(disk: &SimulatedDisk, context: &str) -> (RepairReport, SimulatedDisk
     let lost = to.after_power_loss(1);
     let store = open(&lost).unwrap_or_else(|error| panic!("{context}, repaired: {error}"));
     assert_tidy(&store, &lost, context);
-    assert_eq!(store.recovery().torn_end, None, "{context}");
+    assert_eq!(store.recovery().torn_tail, None, "{context}");
     let tables = store.snapshot();
     let found: Vec<(String, u64)> = tables.tables().map(|table| (table.name.clone(), table.rows())).collect();
     let reported: Vec<(String, u64)> = report.tables.iter().map(|table| (table.name.clone(), table.rows)).collect();
@@ -518,7 +518,7 @@ fn random_damage_of_several_files_is_survived() {
         }
         match report.is_complete() {
             true => {
-                // A torn end of the log contains no complete commit, so it does not count as a loss.
+                // A torn tail of the log contains no complete commit, so it does not count as a loss.
                 let version = store.snapshot().version() as usize;
                 assert_eq!(found, states[version], "{context}");
                 whole += 1;

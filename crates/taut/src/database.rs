@@ -268,7 +268,7 @@ impl Database {
     pub fn recovery_notice(&self) -> Option<String> {
         const MISSING_MAX: usize = 3;
         let recovery = self.store.recovery();
-        let mut notices: Vec<String> = recovery.torn_end.iter().map(ToString::to_string).collect();
+        let mut notices: Vec<String> = recovery.torn_tail.iter().map(ToString::to_string).collect();
         notices.extend(recovery.missing_blocks.iter().take(MISSING_MAX).map(ToString::to_string));
         if let Some(more @ 1..) = recovery.missing_blocks.len().checked_sub(MISSING_MAX) {
             notices.push(format!("{more} more block files are missing"));

@@ -71,7 +71,7 @@ pub(super) fn read_commits(
     }
     let mut header = [0; HEADER_BYTES as usize];
     if bytes < HEADER_BYTES {
-        return Err(damaged("a head".to_owned()));
+        return Err(damaged("a header".to_owned()));
     }
     file.read_at(0, &mut header).map_err(failed("read"))?;
     if header != *[MAGIC, database.to_le_bytes()].as_flattened() {

@@ -129,13 +129,15 @@ pub enum BackupError {
     #[error("at least one backup must be kept")]
     KeepsNone,
     /// The database is open read-only, so the retention of its log can neither begin nor end.
-    #[error("a database that is open for reading only cannot be backed up with its log")]
+    #[error(
+        "a database that is open for reading only can neither be backed up with its log nor end the retention of its log"
+    )]
     ReadOnly,
     /// The caller cancelled the operation.
-    #[error("the backup was cancelled")]
+    #[error("the operation was cancelled")]
     Cancelled,
     /// A manifest or a catalog cannot be encoded as JSON.
-    #[error("a manifest cannot be encoded: {0}")]
+    #[error("a manifest or a catalog cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
     /// The log of the database, or the new database, cannot be written.
     #[error(transparent)]

@@ -68,18 +68,17 @@ impl OpenPage {
     ///
     /// # Panics
     /// If the page does not have one of the rows.
-    pub fn rows_at(&self, ordinals: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
-        let columns = self.columns.lock();
-        let types = columns.schema.fields();
-        let column =
-            |ordinal: &usize| gather_rows(columns.builders[*ordinal].as_ref(), types[*ordinal].data_type(), rows);
-        ordinals.iter().map(column).collect()
+    pub fn rows_at(&self, columns: &[usize], rows: &[u32]) -> Vec<ArrayRef> {
+        let stored = self.columns.lock();
+        let types = stored.schema.fields();
+        let gather = |column: &usize| gather_rows(stored.builders[*column].as_ref(), types[*column].data_type(), rows);
+        columns.iter().map(gather).collect()
     }
 
     /// The first `rows` rows of the given columns, by column index.
-    pub fn columns(&self, ordinals: &[usize], rows: usize) -> Vec<ArrayRef> {
-        let columns = self.columns.lock();
-        ordinals.iter().map(|ordinal| columns.builders[*ordinal].finish_cloned().slice(0, rows)).collect()
+    pub fn columns(&self, columns: &[usize], rows: usize) -> Vec<ArrayRef> {
+        let stored = self.columns.lock();
+        columns.iter().map(|column| stored.builders[*column].finish_cloned().slice(0, rows)).collect()
     }
 }
 

@@ -48,10 +48,10 @@ struct KeyColumn<'a> {
 impl KeyColumn<'_> {
     fn is_nan(&self, row: usize) -> bool {
         let Some(numbers) = range_without_nan(self.logical_type) else { return false };
-        self.key(row).and_then(|key| key.number()).is_some_and(|number| !numbers.contains(&number))
+        self.datum(row).and_then(|datum| datum.number()).is_some_and(|number| !numbers.contains(&number))
     }
 
-    fn key(&self, row: usize) -> Option<Datum> {
+    fn datum(&self, row: usize) -> Option<Datum> {
         datum_at(self.array, self.logical_type, row)
     }
 
@@ -73,19 +73,19 @@ impl KeyColumn<'_> {
                 return None;
             }
         }
-        let keys = rows.iter().filter_map(|row| self.key(*row));
+        let datums = rows.iter().filter_map(|row| self.datum(*row));
         let is_listed = rows.len() <= self.listed_max && (rows.len() > 1 || self.logical_type.is_bytes());
         match is_listed {
-            true => Some(ColumnPredicate::one_of(self.column, self.logical_type, keys)),
-            false => Some(ColumnPredicate::new(self.column, self.bounds(keys)?)),
+            true => Some(ColumnPredicate::one_of(self.column, self.logical_type, datums)),
+            false => Some(ColumnPredicate::new(self.column, self.bounds(datums)?)),
         }
     }
 
-    fn bounds(&self, mut keys: impl Iterator<Item = Datum>) -> Option<DatumPredicate> {
-        let first = keys.next()?;
-        let bounds = keys.fold((first.clone(), first), |(min, max), key| match () {
-            () if key < min => (key, max),
-            () if key > max => (min, key),
+    fn bounds(&self, mut datums: impl Iterator<Item = Datum>) -> Option<DatumPredicate> {
+        let first = datums.next()?;
+        let bounds = datums.fold((first.clone(), first), |(min, max), datum| match () {
+            () if datum < min => (datum, max),
+            () if datum > max => (min, datum),
             () => (min, max),
         });
         Some(match bounds {

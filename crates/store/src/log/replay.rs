@@ -337,7 +337,8 @@ impl<'a> RecordCursor<'a> {
             return Err(self.file.corrupt(self.at, expected));
         }
         if record.durable > self.at as u64 {
-            let expected = format!("a record before which at most that much was durable, found {}", record.durable);
+            let expected =
+                format!("a record with at most {} durable bytes before it, found {}", self.at, record.durable);
             return Err(self.file.corrupt(self.at, expected));
         }
         (self.at, self.sequence) = (self.at + RECORD_BYTES + record.payload.len(), sequence);

@@ -15,14 +15,14 @@ use crate::disk::read_whole;
 use crate::error::OpenError;
 use crate::files::{BLOCKS, CATALOG, ROOT, file_error, list, parse_block_name};
 use crate::log::{self, Record, TornTail};
-use crate::open::{TornLogEnd, build_catalog, read_catalog, read_delta};
+use crate::open::{TornLogTail, build_catalog, read_catalog, read_delta};
 use crate::{BlockId, Catalog, CatalogEdit, NewBlock, OldRows, Table, TableId};
 
 /// The last readable state, and what is lost.
 pub(super) struct History {
     pub catalog: Catalog,
     pub losses: Vec<DatabaseLoss>,
-    pub torn_end: Option<TornLogEnd>,
+    pub torn_tail: Option<TornLogTail>,
     /// Whether the tables may come from different commits.
     pub is_mixed: bool,
 }
@@ -35,7 +35,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     damaged.reserve_ids_below((file.next_block, file.next_table));
     let (first, delta, version) = (file.log, file.delta, file.version);
     let catalog = build_catalog(file, damaged);
-    let Some(first) = first else { return Ok(History { catalog, losses, torn_end: None, is_mixed: false }) };
+    let Some(first) = first else { return Ok(History { catalog, losses, torn_tail: None, is_mixed: false }) };
 
     let (disk, database) = (&*damaged.disk, catalog.database);
     let mut replay = Replay::new(&catalog, damaged)?;
@@ -47,9 +47,9 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
         losses.push(DatabaseLoss::Delta { error });
     }
     let end = log::replay(disk, database, first, Some(version), &mut |record| replay.apply_record(&record));
-    let mut torn_end = None;
+    let mut torn_tail = None;
     match end {
-        Ok(end) => torn_end = end.torn_tail.map(|TornTail { path, at, bytes, .. }| TornLogEnd { path, at, bytes }),
+        Ok(end) => torn_tail = end.torn_tail.map(|TornTail { path, at, bytes, .. }| TornLogTail { path, at, bytes }),
         Err(error) => {
             let error = error.into_damage().map_err(RepairError::Unreadable)?;
             let salvaged = replay.edit.catalog().version;
@@ -65,7 +65,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     let is_mixed = replay.is_mixed;
     let lost_changes = replay.insert_displaced_rows();
     losses.extend((lost_changes > 0).then_some(DatabaseLoss::Changes { count: lost_changes }));
-    Ok(History { catalog: replay.edit.into_catalog(), losses, torn_end, is_mixed })
+    Ok(History { catalog: replay.edit.into_catalog(), losses, torn_tail, is_mixed })
 }
 
 /// The catalog. If it cannot be read, the newest other catalog that can: a file that was not renamed yet, or a copy

@@ -113,14 +113,14 @@ fn values_written_by_several_threads_stay_distinct() {
 #[test]
 fn a_preview_contains_own_and_concurrent_changes() {
     let (store, table) = new_store(&[1, 2, 3]);
-    let names: Vec<RowId> =
+    let row_ids: Vec<RowId> =
         rows_with_ids(store.snapshot().table("t").unwrap()).unwrap().into_iter().map(|(row, _)| row).collect();
     let (mine, other) = (store.begin(), store.begin());
-    ready(other.delete_rows(table, &[names[2]].into_iter().collect())).unwrap();
+    ready(other.delete_rows(table, &[row_ids[2]].into_iter().collect())).unwrap();
     other.insert_rows(table, &batch(&[5])).unwrap();
     other.commit(Synchronous::Off).unwrap();
     mine.insert_rows(table, &batch(&[4])).unwrap();
-    ready(mine.delete_rows(table, &[names[0]].into_iter().collect())).unwrap();
+    ready(mine.delete_rows(table, &[row_ids[0]].into_iter().collect())).unwrap();
     let found =
         |version: &Catalog| (1..=5).filter(|value| !find(version, table, *value).is_empty()).collect::<Vec<_>>();
     assert_eq!(found(&mine.snapshot()), [2, 3, 4]);
@@ -128,8 +128,8 @@ fn a_preview_contains_own_and_concurrent_changes() {
     let now = |value: &i64| !mine.find_keys(table, &[0], &key(*value)).unwrap().is_empty();
     assert_eq!((1..=5).filter(now).collect::<Vec<_>>(), [2, 4, 5]);
     // A transaction does not wait for its own rows, nor for rows that no transaction changes.
-    assert!(!ready(mine.wait_for_row(table, names[0])).unwrap());
-    assert!(!ready(store.begin().wait_for_row(table, names[1])).unwrap());
+    assert!(!ready(mine.wait_for_row(table, row_ids[0])).unwrap());
+    assert!(!ready(store.begin().wait_for_row(table, row_ids[1])).unwrap());
 }
 
 #[test]
