@@ -58,7 +58,7 @@ impl VisitorMut for Desugar {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-        recursion::check(query)?;
+        recursion::rewrite(query)?;
         clauses::order_by_positions(query);
         refused::check_order(query)?;
         expression_names::name_in_with(query);

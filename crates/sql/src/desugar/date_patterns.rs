@@ -83,8 +83,8 @@ const PARTS: [(&str, bool, Option<&str>); 58] = [
 pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
     let Some(name) = name(function) else { return ControlFlow::Continue(()) };
-    let is_date = matches!(name.as_str(), "to_char" | "to_date" | "to_timestamp");
-    let Some(pattern) = second_argument(function).filter(|_| is_date) else { return ControlFlow::Continue(()) };
+    let takes_pattern = matches!(name.as_str(), "to_char" | "to_date" | "to_timestamp");
+    let Some(pattern) = second_argument(function).filter(|_| takes_pattern) else { return ControlFlow::Continue(()) };
     let Expr::Value(literal) = pattern else {
         return ControlFlow::Break(not_a_literal(&name));
     };
@@ -99,7 +99,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     }
     // Names of months and days in capitals or with padding differ only in what is written. Functions that read a text
     // accept all of them.
-    match translated(text, name != "to_char") {
+    match to_strftime(text, name != "to_char") {
         Ok(translated) => *text = translated,
         Err(part) => {
             return ControlFlow::Break(SqlError::unsupported(
@@ -150,11 +150,11 @@ fn second_argument(function: &mut Function) -> Option<&mut Expr> {
     }
 }
 
-/// The pattern for `strftime`. `is_read` is whether the function reads a text, rather than writing one.
+/// The pattern for `strftime`. `parses_text` is whether the function reads a text, rather than writing one.
 ///
 /// # Errors
 /// If a part has no counterpart, or a double quote has no partner. The error is the part, or the text from the quote.
-fn translated(pattern: &str, is_read: bool) -> Result<String, String> {
+fn to_strftime(pattern: &str, parses_text: bool) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
@@ -172,8 +172,8 @@ fn translated(pattern: &str, is_read: bool) -> Result<String, String> {
         match PARTS.iter().find(is_part) {
             Some((part, _, counterpart)) => {
                 let name = match part.to_ascii_uppercase().as_str() {
-                    "MONTH" | "MON" if is_read => Some("%B"),
-                    "DAY" | "DY" if is_read => Some("%A"),
+                    "MONTH" | "MON" if parses_text => Some("%B"),
+                    "DAY" | "DY" if parses_text => Some("%A"),
                     _ => *counterpart,
                 };
                 result.push_str(name.ok_or_else(|| rest[..part.len()].to_owned())?);
@@ -209,13 +209,13 @@ mod tests {
             ("YYYY\"T\"HH24", "%YT%H"),
             ("IYYY-\"W\"IW Q", "%G-W%V %q"),
         ] {
-            assert_eq!(translated(pattern, false).as_deref(), Ok(expected), "{pattern}");
+            assert_eq!(to_strftime(pattern, false).as_deref(), Ok(expected), "{pattern}");
         }
-        assert_eq!(translated("DD MON YYYY", true).as_deref(), Ok("%d %B %Y"));
+        assert_eq!(to_strftime("DD MON YYYY", true).as_deref(), Ok("%d %B %Y"));
         for (pattern, part) in
             [("DD MON YYYY", "MON"), ("DDth", "th"), ("J", "J"), ("HH24 TZ", "TZ"), ("DD RM", "RM"), ("Month", "Month")]
         {
-            assert_eq!(translated(pattern, false), Err(part.to_owned()), "{pattern}");
+            assert_eq!(to_strftime(pattern, false), Err(part.to_owned()), "{pattern}");
         }
     }
 }

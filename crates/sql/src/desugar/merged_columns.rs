@@ -60,7 +60,7 @@ pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
             *table = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
             ControlFlow::Continue(())
         }
-        None if table_with_joins.joins.iter().any(|join| merges(&join.join_operator)) => {
+        None if table_with_joins.joins.iter().any(|join| merges_nullable_columns(&join.join_operator)) => {
             unsupported("RIGHT or FULL JOIN USING in parentheses", "ON is")
         }
         None => ControlFlow::Continue(()),
@@ -68,7 +68,7 @@ pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
 }
 
 /// Whether a join merges columns whose left value can be missing.
-fn merges(join: &JoinOperator) -> bool {
+fn merges_nullable_columns(join: &JoinOperator) -> bool {
     match join {
         JoinOperator::Right(constraint)
         | JoinOperator::RightOuter(constraint)
@@ -94,9 +94,9 @@ fn is_using(join: &JoinOperator) -> bool {
 fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let joins = || select.from.iter().flat_map(|from| &from.joins).map(|join| &join.join_operator);
     let has_options = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options != WildcardAdditionalOptions::default());
-    let needs_merge = joins().any(merges);
-    let can_merge = joins().any(is_using) && !select.projection.iter().any(has_options);
-    if !needs_merge && !can_merge {
+    let must_rewrite = joins().any(merges_nullable_columns);
+    let may_rewrite = joins().any(is_using) && !select.projection.iter().any(has_options);
+    if !must_rewrite && !may_rewrite {
         return ControlFlow::Continue(None);
     }
     let mut merged = Merged::default();
@@ -104,7 +104,7 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     match from.iter_mut().try_for_each(|from| merged.add(from)) {
         ControlFlow::Continue(()) => select.from = from,
         // Left to the planner, which takes the left column: an inner or a left join has it in each row.
-        ControlFlow::Break(_) if !needs_merge => return ControlFlow::Continue(None),
+        ControlFlow::Break(_) if !must_rewrite => return ControlFlow::Continue(None),
         ControlFlow::Break(error) => return ControlFlow::Break(error),
     }
     let items = std::mem::take(&mut select.projection);

@@ -13,7 +13,7 @@ use crate::identifiers::normalize;
 use crate::syntax;
 
 /// Refuses the clauses after a union that reads its own result. Makes each other union with clauses a subquery.
-pub(super) fn check(query: &mut Query) -> ControlFlow<SqlError> {
+pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return ControlFlow::Continue(()) };
     let is_union = |table: &&mut Cte| matches!(*table.query.body, SetExpr::SetOperation { .. });
     for table in with.cte_tables.iter_mut().filter(is_union) {

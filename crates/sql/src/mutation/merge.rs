@@ -140,10 +140,10 @@ impl Merge {
         }
         let constraint = JoinConstraint::On(self.on.clone());
         let operator = match join {
-            Join::Matches => JoinOperator::Inner(constraint),
-            Join::Sources => JoinOperator::Left(constraint),
-            Join::Targets => JoinOperator::Right(constraint),
-            Join::Both => JoinOperator::FullOuter(constraint),
+            Join::Inner => JoinOperator::Inner(constraint),
+            Join::AllSources => JoinOperator::Left(constraint),
+            Join::AllTargets => JoinOperator::Right(constraint),
+            Join::Full => JoinOperator::FullOuter(constraint),
         };
         let from = with_join(source, operator, target.relation());
         let query = select(projection, vec![from], self.selection(join, conditions));
@@ -156,10 +156,10 @@ impl Merge {
 
     fn join(&self) -> Join {
         match (self.has_clause(When::NotMatched), self.has_clause(When::NotMatchedBySource)) {
-            (false, false) => Join::Matches,
-            (true, false) => Join::Sources,
-            (false, true) => Join::Targets,
-            (true, true) => Join::Both,
+            (false, false) => Join::Inner,
+            (true, false) => Join::AllSources,
+            (false, true) => Join::AllTargets,
+            (true, true) => Join::Full,
         }
     }
 
@@ -169,7 +169,7 @@ impl Merge {
         let name = relation_name(&self.source);
         let relation = name.as_deref().unwrap_or(SOURCE);
         let marker = column(relation, SOURCE);
-        if matches!(join, Join::Matches | Join::Sources) {
+        if matches!(join, Join::Inner | Join::AllSources) {
             return Ok((self.source.clone(), marker));
         }
         if matches!(self.source, TableFactor::NestedJoin { alias: None, .. }) {
@@ -192,9 +192,9 @@ impl Merge {
         columns: &[TargetColumn<'_>],
         marker: &Expr,
     ) -> Option<Expr> {
-        let has_target = (clause.when == When::Matched && matches!(join, Join::Sources | Join::Both))
+        let has_target = (clause.when == When::Matched && matches!(join, Join::AllSources | Join::Full))
             .then(|| is_not_null(target.row_id()));
-        let has_source = (clause.when == When::Matched && matches!(join, Join::Targets | Join::Both))
+        let has_source = (clause.when == When::Matched && matches!(join, Join::AllTargets | Join::Full))
             .then(|| is_not_null(marker.clone()));
         let is_unmatched = match clause.when {
             When::Matched => None,
@@ -266,8 +266,8 @@ impl Merge {
             |when| self.clauses.iter().any(|clause| clause.when == when && clause.predicate.is_none());
         let is_in_join = |when| match when {
             When::Matched => true,
-            When::NotMatched => matches!(join, Join::Sources | Join::Both),
-            When::NotMatchedBySource => matches!(join, Join::Targets | Join::Both),
+            When::NotMatched => matches!(join, Join::AllSources | Join::Full),
+            When::NotMatchedBySource => matches!(join, Join::AllTargets | Join::Full),
         };
         let all = [When::Matched, When::NotMatched, When::NotMatchedBySource];
         let all_change_rows = self.clauses.iter().all(|clause| clause.action() != Action::Nothing);
@@ -287,12 +287,12 @@ impl Merge {
 /// Rows that the join of source and target must keep.
 #[derive(Clone, Copy)]
 enum Join {
-    Matches,
+    Inner,
     /// All rows of the source.
-    Sources,
+    AllSources,
     /// All rows of the target.
-    Targets,
-    Both,
+    AllTargets,
+    Full,
 }
 
 /// Value of the first clause whose condition holds. The query keeps only rows for which some condition holds, so the
