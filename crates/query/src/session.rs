@@ -182,7 +182,7 @@ impl QuerySession {
     ///
     /// True for statements with a cached plan, for transaction control, and for short statements that insert listed
     /// values.
-    pub fn is_short(&self, statement: &Statement) -> bool {
+    pub fn is_quick(&self, statement: &Statement) -> bool {
         match statement {
             _ if statement.class() == StatementClass::TransactionControl => true,
             Statement::Engine { statement, is_long: false, .. } if inserts_values(statement) => true,

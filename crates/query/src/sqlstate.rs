@@ -43,7 +43,7 @@ impl QueryError {
             Self::Transaction { sqlstate, .. } => sqlstate,
             Self::Dependents { .. } => "2BP01",
             Self::Cardinality { .. } => "21000",
-            Self::Conflict { .. } => "42P10",
+            Self::NoConflictKey { .. } => "42P10",
             Self::Deadlock => "40P01",
             Self::Write(_) => "58030",
             Self::Read(_) | Self::Block(_) => "XX001",

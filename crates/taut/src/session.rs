@@ -108,7 +108,7 @@ impl Session {
             return Ok(Outcome::Rows(Rows::from_batches(schema, batches)));
         }
         let needs_large_stack = self.query.needs_large_stack(statement);
-        let outcome = match self.query.is_short(statement) {
+        let outcome = match self.query.is_quick(statement) {
             true => self.block_on(needs_large_stack, &mut watch, self.query.run(statement, parameters))?,
             false => self.run_on_other_thread(statement, parameters, &mut watch)?,
         };

@@ -176,7 +176,7 @@ pub enum QueryError {
     },
     /// An `ON CONFLICT` whose columns or constraint are no key of the table.
     #[error("there is no unique or exclusion constraint matching the ON CONFLICT specification")]
-    Conflict {
+    NoConflictKey {
         /// Keys of the table, as a sentence.
         keys: String,
     },
@@ -296,7 +296,7 @@ impl QueryError {
             Self::Constraint(violation) => violation.detail(),
             Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
-            Self::Conflict { keys } => Some(keys.clone()),
+            Self::NoConflictKey { keys } => Some(keys.clone()),
             Self::Dependents { dependencies, .. } => {
                 let lines =
                     dependencies.iter().map(|Dependency { dependent, on }| format!("{dependent} depends on {on}"));

@@ -61,7 +61,7 @@ use super::zeros::unsigned_zero;
 /// Adds to a session state: division and rounding of decimals, exact sums and averages, `min`, `max`, and aggregates
 /// over sliding frames.
 pub fn with_exact_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
-    state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalDivision));
+    state.expr_planners().get_or_insert_default().push(Arc::new(division::DecimalOperators));
     let sums = [average::average(), sum::sum()].map(sliding::sliding);
     let functions = sums.into_iter().chain(extrema::extrema()).chain(sliding::sliding_functions()).map(Arc::new);
     state.aggregate_functions().get_or_insert_default().extend(functions);

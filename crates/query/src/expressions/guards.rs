@@ -86,7 +86,7 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
             continue;
         }
         // The engine can join by such a part only in its original form.
-        if is_join_condition(&part) {
+        if must_keep_form(&part) {
             parts.push(part);
             continue;
         }
@@ -104,7 +104,7 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
 
 /// Whether a condition must keep its form: it equates values of different tables, has a subquery or an outer column, or
 /// is volatile.
-fn is_join_condition(condition: &Expr) -> bool {
+fn must_keep_form(condition: &Expr) -> bool {
     if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
         let (left, right) = (tables(left), tables(right));
         if !left.is_empty() && !right.is_empty() && left.iter().all(|table| !right.contains(table)) {

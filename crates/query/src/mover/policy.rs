@@ -248,13 +248,13 @@ fn is_small(table: &Table, index: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn part(bytes: u64) -> MergeInput {
+    fn input(bytes: u64) -> MergeInput {
         MergeInput { blocks: 0..0, rows: bytes, bytes }
     }
 
     fn count(sizes: &[u64]) -> Option<usize> {
         let options = MoverOptions { compaction_rows: 1_000, compaction_bytes: 1_000, ..MoverOptions::default() };
-        mergeable_count(&sizes.iter().copied().map(part).collect::<Vec<_>>(), &options)
+        mergeable_count(&sizes.iter().copied().map(input).collect::<Vec<_>>(), &options)
     }
 
     #[test]
@@ -274,12 +274,12 @@ mod tests {
         let (mut runs, mut written, mut most): (Vec<MergeInput>, u64, usize) = (Vec::new(), 0, 0);
         const LOADS: u64 = 20_000;
         for load in 0..LOADS {
-            runs.push(part(50 + load * 7 % 100));
+            runs.push(input(50 + load * 7 % 100));
             runs.sort_by_key(|run| run.bytes);
             while let Some(count) = mergeable_count(&runs, &options) {
                 let merged: u64 = runs.drain(..count).map(|run| run.bytes).sum();
                 written += merged;
-                runs.push(part(merged));
+                runs.push(input(merged));
                 runs.sort_by_key(|run| run.bytes);
             }
             most = most.max(runs.len());

@@ -23,7 +23,7 @@ use taut_types::ColumnIndex;
 use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
 use super::returned_rows::ReturnedRows;
-use super::transactions::is_conflict;
+use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::insert::{InsertExec, fits_in_delta, with_table_order};
@@ -96,7 +96,7 @@ impl QuerySession {
             attempts += 1;
             match self.try_to_mutate(request).await {
                 done if attempts == ATTEMPTS_MAX => return done,
-                Err(error) if is_conflict(&error) && self.prepare_retry()? => {}
+                Err(error) if is_row_conflict(&error) && self.prepare_retry()? => {}
                 // The failed transaction no longer holds any locks.
                 Err(QueryError::Deadlock) if self.transaction().is_none() => {}
                 Err(QueryError::Constraint(violation)) if request.mutation.conflict().is_some() => {
@@ -518,7 +518,7 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
             format!("The keys of table {:?} are {}.", table.name, key_descriptions().collect::<Vec<_>>().join(" and "))
         }
     };
-    Ok(vec![found.ok_or(QueryError::Conflict { keys: keys_of_table })?])
+    Ok(vec![found.ok_or(QueryError::NoConflictKey { keys: keys_of_table })?])
 }
 
 /// Names of the columns of some keys.

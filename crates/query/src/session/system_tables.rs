@@ -80,7 +80,7 @@ enum ColumnKind {
     Number,
     Double,
     Boolean,
-    Moment,
+    Timestamp,
 }
 
 impl ColumnKind {
@@ -90,7 +90,7 @@ impl ColumnKind {
             Self::Number => DataType::Int64,
             Self::Double => DataType::Float64,
             Self::Boolean => DataType::Boolean,
-            Self::Moment => DataType::Timestamp(TimeUnit::Microsecond, Some(ZONE.into())),
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some(ZONE.into())),
         }
     }
 }
@@ -113,7 +113,7 @@ impl SystemColumn {
     }
 
     const fn timestamp(name: &'static str, description: &'static str) -> Self {
-        Self { name, kind: ColumnKind::Moment, description }
+        Self { name, kind: ColumnKind::Timestamp, description }
     }
 
     /// SQL type of the column.
@@ -123,7 +123,7 @@ impl SystemColumn {
             ColumnKind::Number => "bigint",
             ColumnKind::Double => "double precision",
             ColumnKind::Boolean => "boolean",
-            ColumnKind::Moment => "timestamp with time zone",
+            ColumnKind::Timestamp => "timestamp with time zone",
         }
     }
 }

@@ -45,9 +45,9 @@ static DIVIDE: LazyLock<ScalarUDF> =
 /// The functions return other types than the engine's operators, so the planner itself plans them, before type
 /// coercion.
 #[derive(Debug)]
-pub struct DecimalDivision;
+pub struct DecimalOperators;
 
-impl ExprPlanner for DecimalDivision {
+impl ExprPlanner for DecimalOperators {
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         if !matches!(raw.op, BinaryOperator::Divide | BinaryOperator::Multiply) {
             return Ok(PlannerResult::Original(raw));

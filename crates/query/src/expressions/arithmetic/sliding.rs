@@ -162,7 +162,7 @@ struct SlidingAccumulator {
     /// Arguments of the rows that are not in `leaving` yet, in batches.
     entering: VecDeque<Vec<ArrayRef>>,
     /// Partial result of the rows of `entering`.
-    entered: Box<dyn Accumulator>,
+    entering_result: Box<dyn Accumulator>,
 }
 
 impl SlidingAccumulator {
@@ -178,8 +178,8 @@ impl SlidingAccumulator {
             exprs: args.exprs.to_vec(),
             expr_fields: args.expr_fields.to_vec(),
         };
-        let entered = factory.accumulator()?;
-        Ok(Self { factory, leaving: Vec::new(), entering: VecDeque::new(), entered })
+        let entering_result = factory.accumulator()?;
+        Ok(Self { factory, leaving: Vec::new(), entering: VecDeque::new(), entering_result })
     }
 
     /// Drops the first `rows` of `entering` and moves the others to `leaving`, which must be empty.
@@ -201,7 +201,7 @@ impl SlidingAccumulator {
                 self.leaving.push(state_of(suffix.as_mut())?);
             }
         }
-        self.entered = self.factory.accumulator()?;
+        self.entering_result = self.factory.accumulator()?;
         Ok(())
     }
 }
@@ -211,7 +211,7 @@ impl Accumulator for SlidingAccumulator {
         if values[0].is_empty() {
             return Ok(());
         }
-        self.entered.update_batch(values)?;
+        self.entering_result.update_batch(values)?;
         self.entering.push_back(values.to_vec());
         Ok(())
     }
@@ -233,11 +233,11 @@ impl Accumulator for SlidingAccumulator {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Some(left) = self.leaving.last() else { return self.entered.evaluate() };
+        let Some(left) = self.leaving.last() else { return self.entering_result.evaluate() };
         let mut frame = self.factory.accumulator()?;
         frame.merge_batch(left)?;
         if !self.entering.is_empty() {
-            frame.merge_batch(&state_of(self.entered.as_mut())?)?;
+            frame.merge_batch(&state_of(self.entering_result.as_mut())?)?;
         }
         frame.evaluate()
     }
@@ -253,7 +253,7 @@ impl Accumulator for SlidingAccumulator {
     fn size(&self) -> usize {
         let arrays = self.leaving.iter().chain(&self.entering).flatten();
         size_of_val(self)
-            + self.entered.size()
+            + self.entering_result.size()
             + arrays.map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum::<usize>()
     }
 }

@@ -53,7 +53,7 @@ struct DatePart {
 
 /// A field that is computed here. The engine lacks it, or returns another type, or another value for an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum DateField {
     Microseconds,
     Milliseconds,
     Seconds,
@@ -69,7 +69,7 @@ enum Part {
     Epoch,
 }
 
-impl Part {
+impl DateField {
     fn parse(name: &str) -> Option<Self> {
         Some(match name.trim_matches(['\'', '"']).to_ascii_lowercase().as_str() {
             "microsecond" | "microseconds" | "usec" | "usecs" | "us" => Self::Microseconds,
@@ -176,13 +176,13 @@ impl DatePart {
     ///
     /// # Errors
     /// If an interval, or a date in `EXTRACT`, does not have the field.
-    fn part(&self, name: &str, data_type: &DataType) -> Result<Option<Part>> {
-        use Part::{Hour, Microseconds, Milliseconds, Minute, Seconds};
-        match (Part::parse(name), data_type) {
+    fn computed_field(&self, name: &str, data_type: &DataType) -> Result<Option<DateField>> {
+        use DateField::{Hour, Microseconds, Milliseconds, Minute, Seconds};
+        match (DateField::parse(name), data_type) {
             (Some(Microseconds | Milliseconds | Seconds | Minute | Hour), DataType::Date32) if self.is_extract => {
                 plan_err!("unit \"{}\" not supported for type date", name.to_lowercase())
             }
-            (Some(part), _) => Ok(Some(part)),
+            (Some(field), _) => Ok(Some(field)),
             (None, DataType::Interval(_) | DataType::Duration(_)) => {
                 plan_err!("unit \"{}\" not supported for type interval", name.to_lowercase())
             }
@@ -210,7 +210,7 @@ impl DatePart {
         self.engine.invoke_with_args(args)?.into_array(values.len())
     }
 
-    fn field(&self, part: Part, values: &ArrayRef) -> Result<ArrayRef> {
+    fn field(&self, field: DateField, values: &ArrayRef) -> Result<ArrayRef> {
         let intervals = match values.data_type() {
             DataType::Duration(_) => Some(days_and_times(values)?),
             DataType::Interval(_) => Some(cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?),
@@ -218,23 +218,23 @@ impl DatePart {
         };
         if let Some(intervals) = intervals {
             let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
-            return match part.result_type() {
+            return match field.result_type() {
                 DataType::Float64 => Ok(Arc::new(intervals.unary::<_, _>(seconds) as Float64Array)),
                 DataType::Int32 => {
-                    let integer = |interval| part.of_interval(interval) as i32;
+                    let integer = |interval| field.of_interval(interval) as i32;
                     Ok(Arc::new(intervals.unary::<_, Int32Type>(integer)))
                 }
-                _ => part.of_micros(intervals.unary(|interval| part.of_interval(interval))),
+                _ => field.of_micros(intervals.unary(|interval| field.of_interval(interval))),
             };
         }
-        let values = self.engine_field(part.engine_name(), values)?;
-        match part {
-            Part::Microseconds | Part::Milliseconds | Part::Seconds => {
-                part.of_micros(cast(&values, &DataType::Int64)?.as_primitive().clone())
+        let values = self.engine_field(field.engine_name(), values)?;
+        match field {
+            DateField::Microseconds | DateField::Milliseconds | DateField::Seconds => {
+                field.of_micros(cast(&values, &DataType::Int64)?.as_primitive().clone())
             }
-            Part::Year | Part::Decade | Part::Century | Part::Millennium => {
+            DateField::Year | DateField::Decade | DateField::Century | DateField::Millennium => {
                 let years: &Int32Array = values.as_primitive();
-                Ok(Arc::new(years.unary::<_, Int32Type>(|year| part.of_year(year))))
+                Ok(Arc::new(years.unary::<_, Int32Type>(|year| field.of_year(year))))
             }
             _ => Ok(values),
         }
@@ -274,8 +274,10 @@ impl ScalarUDFImpl for DatePart {
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let name = args.scalar_arguments.first().copied().flatten().and_then(|name| name.try_as_str().flatten());
         let name = name.ok_or_else(|| plan_datafusion_err!("the field of date_part must be a constant text"))?;
-        match (self.part(name, args.arg_fields[1].data_type())?, args.arg_fields) {
-            (Some(part), [_, value]) => Ok(Arc::new(Field::new(self.name(), part.result_type(), value.is_nullable()))),
+        match (self.computed_field(name, args.arg_fields[1].data_type())?, args.arg_fields) {
+            (Some(field), [_, value]) => {
+                Ok(Arc::new(Field::new(self.name(), field.result_type(), value.is_nullable())))
+            }
             _ => self.engine.return_field_from_args(args),
         }
     }
@@ -284,15 +286,15 @@ impl ScalarUDFImpl for DatePart {
         let [ColumnarValue::Scalar(name), value] = args.args.as_slice() else {
             return self.engine.invoke_with_args(args);
         };
-        let part = match name.try_as_str().flatten() {
-            Some(name) => self.part(name, &value.data_type())?,
+        let field = match name.try_as_str().flatten() {
+            Some(name) => self.computed_field(name, &value.data_type())?,
             None => None,
         };
-        let Some(part) = part else { return self.engine.invoke_with_args(args) };
+        let Some(field) = field else { return self.engine.invoke_with_args(args) };
         match value {
-            ColumnarValue::Array(values) => Ok(ColumnarValue::Array(self.field(part, values)?)),
+            ColumnarValue::Array(values) => Ok(ColumnarValue::Array(self.field(field, values)?)),
             ColumnarValue::Scalar(value) => {
-                let fields = self.field(part, &value.to_array()?)?;
+                let fields = self.field(field, &value.to_array()?)?;
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&fields, 0)?))
             }
         }
@@ -314,9 +316,9 @@ mod tests {
     #[test]
     fn years_have_no_zero() {
         // The arguments count as the engine does: year 0 is the year before 1.
-        let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| Part::Century.of_year(year));
+        let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| DateField::Century.of_year(year));
         assert_eq!(centuries, [21, 20, 1, -1, -1, -2]);
-        let decades = [2019, 9, 0, -9, -10].map(|year| Part::Decade.of_year(year));
+        let decades = [2019, 9, 0, -9, -10].map(|year| DateField::Decade.of_year(year));
         assert_eq!(decades, [201, 0, 0, -1, -1]);
     }
 
@@ -324,7 +326,8 @@ mod tests {
     fn fields_of_negative_intervals_are_negative() {
         // -2 years -1 month, -3 days, -01:01:01.5. The seconds are in microseconds.
         let interval = IntervalMonthDayNano::new(-25, -3, -3_661_500_000_000);
-        let fields = [Part::Year, Part::Month, Part::Day, Part::Hour, Part::Minute, Part::Seconds];
-        assert_eq!(fields.map(|part| part.of_interval(interval)), [-2, -1, -3, -1, -1, -1_500_000]);
+        let fields =
+            [DateField::Year, DateField::Month, DateField::Day, DateField::Hour, DateField::Minute, DateField::Seconds];
+        assert_eq!(fields.map(|field| field.of_interval(interval)), [-2, -1, -3, -1, -1, -1_500_000]);
     }
 }

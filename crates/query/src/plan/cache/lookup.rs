@@ -247,7 +247,7 @@ impl Lookup {
         for (_, row) in found {
             pages.entry(row.container()).or_default().push(row.row().into());
         }
-        Ok(Some(pages.into_iter().filter_map(|(unit, rows)| Some((table.delta.page(unit)?, rows))).collect()))
+        Ok(Some(pages.into_iter().filter_map(|(container, rows)| Some((table.delta.page(container)?, rows))).collect()))
     }
 
     /// Adds the matching rows of one segment or page. Returns false if the lookup must give up.

@@ -19,8 +19,12 @@ use crate::exec::scan::literal_datum;
 const UNKNOWN_SELECTIVITY: f64 = 0.25;
 /// Share of rows that pass a `LIKE` pattern.
 const LIKE_SELECTIVITY: f64 = 0.05;
+/// Share of rows that pass an equality of other operands than a column and a literal.
+const EQUALITY_SELECTIVITY: f64 = 0.05;
 /// Share of rows that pass an inequality of two columns.
 const INEQUALITY_SELECTIVITY: f64 = 1.0 / 3.0;
+/// Share of nulls in an expression without statistics.
+const NULL_SHARE: f64 = 0.1;
 /// Minimum share of rows between two bounds.
 const RANGE_MIN: f64 = 0.001;
 /// Share of groups that pass a condition on an aggregate. Such conditions usually select exceptional groups.
@@ -300,8 +304,7 @@ fn binary_share<'a>(binary: &BinaryExpr, statistics_of: &dyn Fn(&Column) -> Opti
         (Some(column), Some(literal)) => (column, binary.op, literal),
         _ => match (literal_of(&binary.left), column_of(&binary.right), binary.op.swap()) {
             (Some(literal), Some(column), Some(operator)) => (column, operator, literal),
-            // An equality of two columns, or of something that is neither a column nor a literal: a guess.
-            _ if binary.op == Operator::Eq => return 0.05,
+            _ if binary.op == Operator::Eq => return EQUALITY_SELECTIVITY,
             _ => return INEQUALITY_SELECTIVITY,
         },
     };
@@ -334,8 +337,7 @@ fn literal_of(expression: &Expr) -> Option<&ScalarValue> {
 fn null_share<'a>(expression: &Expr, statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     match column_of(expression).and_then(statistics_of) {
         Some((_, statistics)) => statistics.nulls as f64 / (statistics.rows as f64).max(1.0),
-        // Without statistics, a guess.
-        None => 0.1,
+        None => NULL_SHARE,
     }
 }
 
@@ -345,7 +347,7 @@ fn equality_selectivity((_, statistics): KnownColumn<'_>) -> f64 {
 
 /// Share of values below a literal, by its position between the minimum and the maximum.
 fn fraction_below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarValue) -> f64 {
-    let index = |key: &Datum| match (key, logical_type) {
+    let as_number = |key: &Datum| match (key, logical_type) {
         (Datum::Number(number), LogicalType::Double) => f64_from_ordered(*number as i64),
         (Datum::Number(number), LogicalType::Real) => f64::from(f32_from_ordered(*number as i32)),
         (Datum::Number(number), _) => *number as f64,
@@ -353,7 +355,7 @@ fn fraction_below((logical_type, statistics): KnownColumn<'_>, literal: &ScalarV
     };
     match (literal_datum(literal, logical_type).flatten(), &statistics.min, &statistics.max) {
         (Some(key), Some(min), Some(max)) => {
-            let (low, high, at) = (index(min), index(max), index(&key));
+            let (low, high, at) = (as_number(min), as_number(max), as_number(&key));
             let share = if high > low { (at - low) / (high - low) } else { f64::from(u8::from(at >= low)) };
             if share.is_finite() { share.clamp(0.0, 1.0) } else { UNKNOWN_SELECTIVITY }
         }

@@ -90,7 +90,7 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         };
         let is_join = match inner {
             Expr::Exists(inner) => {
-                !selects_values(&inner.subquery.subquery) && is_predicate_for_engine(&inner.subquery, schema)
+                !selects_expressions(&inner.subquery.subquery) && is_predicate_for_engine(&inner.subquery, schema)
             }
             // The engine's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => {
@@ -131,7 +131,7 @@ fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
                     three_valued_in(part, is_found, schema, exists_condition).map(Transformed::yes)
                 }
                 Expr::Exists(part) if is_predicate_for_engine(&part.subquery, schema) => {
-                    let subquery = match selects_values(&part.subquery.subquery) {
+                    let subquery = match selects_expressions(&part.subquery.subquery) {
                         true => flattened(&part.subquery.subquery)?,
                         false => None,
                     };
@@ -152,7 +152,7 @@ fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 fn rewrite_subquery(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match part {
         Expr::Exists(Exists { subquery, negated }) => {
-            let is_found = match has_one_row(&subquery.subquery) {
+            let is_found = match always_has_rows(&subquery.subquery) {
                 true => lit(true),
                 false => count_condition(subquery_rows(&subquery)?, &subquery, &[])?,
             };
@@ -227,7 +227,7 @@ fn selects_columns(plan: &LogicalPlan) -> bool {
 }
 
 /// Whether a query selects something else than columns and literals.
-fn selects_values(plan: &LogicalPlan) -> bool {
+fn selects_expressions(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {
             projection.expr.iter().any(|value| !matches!(value, Expr::Column(_) | Expr::Literal(..)))
@@ -305,7 +305,7 @@ fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]
 /// nullability from the column alone, also after simplification.
 fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
-    if has_one_row(plan) || !subquery.outer_ref_columns.is_empty() {
+    if always_has_rows(plan) || !subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     }
     let rows = subquery_rows(&subquery)?;
@@ -316,10 +316,10 @@ fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
 }
 
 /// Whether a plan always has at least one row.
-fn has_one_row(plan: &LogicalPlan) -> bool {
+fn always_has_rows(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Projection(projection) => has_one_row(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => has_one_row(&alias.input),
+        LogicalPlan::Projection(projection) => always_has_rows(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => always_has_rows(&alias.input),
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
         LogicalPlan::Values(values) => !values.values.is_empty(),

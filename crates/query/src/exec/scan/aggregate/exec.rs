@@ -13,12 +13,12 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Phy
 
 use super::super::morsels::WorkQueue;
 use super::super::source::{ScanSource, scan_source};
-use super::keys::TABLE_INDEXES_MAX;
+use super::keys::SHARED_INDEXES_MAX;
 use super::plan::{AggregatePlan, ReplaceableAggregate, find_replaceable, groups_estimate};
 use super::stream::{self, PartitionWork};
 
 /// Maximum estimated groups. With more, the engine aggregates.
-const GROUPS_MAX: f64 = (TABLE_INDEXES_MAX / 8) as f64;
+const GROUPS_MAX: f64 = (SHARED_INDEXES_MAX / 8) as f64;
 /// Number of groups up to which the scan aggregates, however few rows a group has.
 const GROUPS_ALWAYS: f64 = 4096.0;
 /// Minimum average rows per group for which looking up each group once per segment pays off.

@@ -27,7 +27,7 @@ use super::sums::Groups;
 /// built anew for each.
 const SEGMENT_INDEXES_MAX: usize = 1 << 17;
 /// Maximum number of indexes of the array that segments share, with four bytes each.
-pub const TABLE_INDEXES_MAX: usize = 1 << 21;
+pub const SHARED_INDEXES_MAX: usize = 1 << 21;
 /// Entry of an index that has no group yet.
 const NO_GROUP: u32 = u32::MAX;
 /// Minimum average rows of a run. Shorter runs are read as rows.
@@ -81,7 +81,7 @@ pub enum SegmentKeys {
     /// There are no keys, and one group.
     None,
     /// By an index into the array of the segment, or into the one that segments share.
-    Indexed { mappings: Vec<KeyMapping>, uses_table_index: bool },
+    Indexed { mappings: Vec<KeyMapping>, uses_shared_array: bool },
     /// By their values.
     Hashed,
 }
@@ -112,27 +112,27 @@ pub struct PartitionGroups {
     values: Box<dyn GroupValues>,
     /// Group of each index in the current segment.
     segment_groups: Vec<u32>,
-    /// Group of each index in all segments. Empty without `table_mappings`.
-    table_groups: Vec<u32>,
-    table_mappings: Option<Vec<KeyMapping>>,
+    /// Group of each index in all segments. Empty without `shared_mappings`.
+    shared_groups: Vec<u32>,
+    shared_mappings: Option<Vec<KeyMapping>>,
     scratch: Vec<usize>,
 }
 
 impl PartitionGroups {
-    /// Starts without groups. `table_mappings` are the conversions of the keys that segments share, if there are any.
+    /// Starts without groups. `shared_mappings` are the conversions of the keys that segments share, if there are any.
     /// Rows of a segment whose numbers are outside of these ranges are looked up by hash.
-    pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, table_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
+    pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, shared_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
-        let (segment_groups, table_groups) = (Vec::new(), Vec::new());
-        let mut keys = Self { columns, values, segment_groups, table_groups, table_mappings, scratch: Vec::new() };
-        keys.clear_table();
+        let (segment_groups, shared_groups) = (Vec::new(), Vec::new());
+        let mut keys = Self { columns, values, segment_groups, shared_groups, shared_mappings, scratch: Vec::new() };
+        keys.clear_shared_groups();
         Ok(keys)
     }
 
-    fn clear_table(&mut self) {
-        self.table_groups.clear();
-        if let Some(mappings) = &self.table_mappings {
-            self.table_groups.resize(mappings.iter().map(|mapping| mapping.count()).product(), NO_GROUP);
+    fn clear_shared_groups(&mut self) {
+        self.shared_groups.clear();
+        if let Some(mappings) = &self.shared_mappings {
+            self.shared_groups.resize(mappings.iter().map(|mapping| mapping.count()).product(), NO_GROUP);
         }
     }
 
@@ -143,7 +143,7 @@ impl PartitionGroups {
 
     /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        self.values.size() + (self.segment_groups.capacity() + self.table_groups.capacity()) * size_of::<u32>()
+        self.values.size() + (self.segment_groups.capacity() + self.shared_groups.capacity()) * size_of::<u32>()
     }
 
     /// Returns the values of all groups, and starts again without groups.
@@ -155,7 +155,7 @@ impl PartitionGroups {
         // With several columns, the hashes of emitted groups are still stored and would lead to groups that no longer
         // exist.
         self.values.clear_shrink(0);
-        self.clear_table();
+        self.clear_shared_groups();
         Ok(arrays)
     }
 
@@ -164,7 +164,7 @@ impl PartitionGroups {
         if self.columns.is_empty() {
             return Ok(SegmentKeys::None);
         }
-        if let Some(mappings) = &self.table_mappings
+        if let Some(mappings) = &self.shared_mappings
             && !self.has_key_runs(reader)?
         {
             for (column, mapping) in self.columns.iter().zip(mappings) {
@@ -172,7 +172,7 @@ impl PartitionGroups {
                     return Ok(SegmentKeys::Hashed);
                 }
             }
-            return Ok(SegmentKeys::Indexed { mappings: mappings.clone(), uses_table_index: true });
+            return Ok(SegmentKeys::Indexed { mappings: mappings.clone(), uses_shared_array: true });
         }
         let (mut mappings, mut indexes) = (Vec::with_capacity(self.columns.len()), 1_usize);
         for column in &self.columns {
@@ -192,7 +192,7 @@ impl PartitionGroups {
         }
         self.segment_groups.clear();
         self.segment_groups.resize(indexes, NO_GROUP);
-        Ok(SegmentKeys::Indexed { mappings, uses_table_index: false })
+        Ok(SegmentKeys::Indexed { mappings, uses_shared_array: false })
     }
 
     /// Whether all keys are stored in runs, with few enough codes that the runs can be long.
@@ -226,13 +226,13 @@ impl PartitionGroups {
                 groups.is_in_runs = true;
                 groups.runs.push((0, rows.len()));
             }
-            SegmentKeys::Indexed { mappings, uses_table_index } => {
+            SegmentKeys::Indexed { mappings, uses_shared_array } => {
                 if self.find_runs(mappings, reader, (selection, rows.clone()), groups)? {
                     groups.is_in_runs = true;
                 } else {
                     self.compute_indexes(mappings, reader, (selection, rows.clone()), groups)?;
                 }
-                self.replace_indexes(*uses_table_index, reader, (selection, rows), groups, report)?;
+                self.replace_indexes(*uses_shared_array, reader, (selection, rows), groups, report)?;
             }
             SegmentKeys::Hashed => {
                 let arrays = reader.project(selection, rows, &self.columns, report)?;
@@ -310,7 +310,7 @@ impl PartitionGroups {
     /// Replaces indexes by groups. Creates new groups as needed.
     fn replace_indexes(
         &mut self,
-        uses_table_index: bool,
+        uses_shared_array: bool,
         reader: &mut SegmentReader<'_>,
         (selection, rows): (&Selection, std::ops::Range<usize>),
         groups: &mut BatchGroups,
@@ -319,7 +319,7 @@ impl PartitionGroups {
         // First rows of new groups, and their indexes.
         let (mut positions, mut new) = (Vec::new(), Vec::new());
         let mut row = rows.start;
-        let table = if uses_table_index { &mut self.table_groups } else { &mut self.segment_groups };
+        let table = if uses_shared_array { &mut self.shared_groups } else { &mut self.segment_groups };
         let mut note_index = |index: u32, row: usize| {
             let group = &mut table[index as usize];
             if *group == NO_GROUP {

@@ -63,7 +63,7 @@ pub struct Summary {
 #[derive(Debug, Default)]
 struct ArgumentState {
     /// Whether the scan, and not the engine, counts, sums or compares the argument for some function.
-    is_counted: bool,
+    is_computed_by_scan: bool,
     sums: Option<Sums>,
     least: Option<Extremes>,
     greatest: Option<Extremes>,
@@ -96,13 +96,13 @@ impl States {
         for function in &plan.functions {
             match function {
                 Function::CountRows | Function::ExtremeText { .. } | Function::Engine { .. } => {}
-                Function::Count { input } => inputs[*input].is_counted = true,
+                Function::Count { input } => inputs[*input].is_computed_by_scan = true,
                 Function::Sum { input, .. } | Function::Average { input, .. } => {
-                    (inputs[*input].is_counted, inputs[*input].sums) = (true, Some(Sums::default()));
+                    (inputs[*input].is_computed_by_scan, inputs[*input].sums) = (true, Some(Sums::default()));
                 }
                 Function::Extreme { input, is_greatest, .. } => {
                     let state = &mut inputs[*input];
-                    state.is_counted = true;
+                    state.is_computed_by_scan = true;
                     let side = if *is_greatest { &mut state.greatest } else { &mut state.least };
                     *side = Some(Extremes::new(*is_greatest));
                 }
@@ -131,7 +131,7 @@ impl States {
             Groups::Runs(runs) => runs.iter().for_each(|(group, rows)| self.rows.add(*group as usize, *rows as i64)),
         }
         for (state, values) in self.inputs.iter_mut().zip(values) {
-            if state.is_counted {
+            if state.is_computed_by_scan {
                 state.update(groups, group_count, values)?;
             }
         }
@@ -192,7 +192,7 @@ impl States {
         // A segment has at most 65,536 rows.
         self.rows.add(0, rows as i64);
         for (state, summary) in self.inputs.iter_mut().zip(summaries) {
-            if state.is_counted {
+            if state.is_computed_by_scan {
                 state.add_summary(summary);
             }
         }

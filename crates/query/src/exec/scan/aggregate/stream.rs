@@ -23,7 +23,7 @@ use super::super::driver::{Candidate, CandidateRows, Conditions, ScanDriver, Sca
 use super::super::metrics::ScanMetrics;
 use super::super::morsels::WorkQueue;
 use super::super::source::ScanSource;
-use super::keys::{AggregateError, KeyMapping, PartitionGroups, TABLE_INDEXES_MAX};
+use super::keys::{AggregateError, KeyMapping, PartitionGroups, SHARED_INDEXES_MAX};
 use super::plan::AggregatePlan;
 use super::segment::{Destination, SegmentCounts, aggregate, should_subtract};
 use super::states::States;
@@ -73,7 +73,7 @@ struct GroupTable {
 
 impl GroupTable {
     fn new(plan: Arc<AggregatePlan>, source: &ScanSource, context: &TaskContext) -> Result<Self> {
-        let mappings = table_mappings(&plan.keys, source);
+        let mappings = shared_mappings(&plan.keys, source);
         let keys = PartitionGroups::new(plan.keys.clone(), Arc::clone(&plan.key_schema), mappings)?;
         let reservation = MemoryConsumer::new("TautAggregate").with_can_spill(true).register(context.memory_pool());
         let (states, deleted) = (States::new(Arc::clone(&plan))?, States::new(Arc::clone(&plan))?);
@@ -112,7 +112,7 @@ impl GroupTable {
 
 /// Conversion of keys to indexes that all segments share. Returns `None` unless all keys are numbers in small ranges,
 /// and the table has enough rows for these ranges.
-fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMapping>> {
+fn shared_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMapping>> {
     let (mut mappings, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
         let known = source.table().stored().statistics.get(column.index())?;
@@ -127,7 +127,7 @@ fn table_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMa
     }
     // An array with an entry for each index does not pay off for few rows.
     let rows = usize::try_from(source.table().rows()).unwrap_or(usize::MAX);
-    (indexes <= TABLE_INDEXES_MAX.min(rows.saturating_mul(4)) && !mappings.is_empty()).then_some(mappings)
+    (indexes <= SHARED_INDEXES_MAX.min(rows.saturating_mul(4)) && !mappings.is_empty()).then_some(mappings)
 }
 
 /// A segment before any row is excluded.
