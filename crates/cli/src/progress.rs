@@ -85,10 +85,10 @@ impl ProgressState {
 
 /// Returns a bar if the total is known, else a spinner.
 fn new_bar(rows_total: Option<u64>) -> ProgressBar {
-    const WITH_END: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
-    const WITHOUT_END: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
+    const WITH_TOTAL: &str = "{spinner} {msg} [{bar:30}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
+    const WITHOUT_TOTAL: &str = "{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}";
     let bar = rows_total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-    let template = if rows_total.is_some() { WITH_END } else { WITHOUT_END };
+    let template = if rows_total.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }

@@ -22,7 +22,10 @@ fn csv_json_and_parquet_give_the_same_table() {
         let difference =
             format!("select count(*) as n from (select * from from_csv except select * from {table}) as d");
         assert_eq!(csv(&database, &format!("select count(*) as n from {table}")), "n\n3\n", "{name}");
-        assert_eq!(csv(&database, "select id, name, price from from_csv").lines().nth(1), Some("1,\"a,a\","));
+        assert_eq!(
+            csv(&database, &format!("select id, name, price from {table} order by id")).lines().nth(1),
+            Some("1,\"a,a\",")
+        );
         // JSON has no dates: the column `day` of `from_json` is text.
         if name == "t.parquet" {
             assert_eq!(csv(&database, &difference), "n\n0\n");

@@ -81,7 +81,7 @@ impl<'a> Ranges<'a> {
 mod tests {
     use super::*;
 
-    fn depth(sql_type: &str, bounds: &[(&str, Option<&str>)]) -> f64 {
+    fn blocks_per_value(sql_type: &str, bounds: &[(&str, Option<&str>)]) -> f64 {
         let part = |(block, (min, max)): (usize, &(&str, Option<&str>))| ColumnInfo {
             block: block.to_string(),
             name: String::new(),
@@ -101,15 +101,15 @@ mod tests {
 
     #[test]
     fn a_value_in_disjoint_or_adjacent_ranges_is_in_one_block() {
-        assert_eq!(depth("bigint", &[("1", Some("9")), ("10", Some("99")), ("100", Some("200"))]), 1.0);
-        assert_eq!(depth("bigint", &[("1", Some("9")), ("9", Some("20")), ("20", Some("200"))]), 1.0);
-        assert_eq!(depth("varchar", &[("a", Some("b")), ("c", Some("d"))]), 1.0);
+        assert_eq!(blocks_per_value("bigint", &[("1", Some("9")), ("10", Some("99")), ("100", Some("200"))]), 1.0);
+        assert_eq!(blocks_per_value("bigint", &[("1", Some("9")), ("9", Some("20")), ("20", Some("200"))]), 1.0);
+        assert_eq!(blocks_per_value("varchar", &[("a", Some("b")), ("c", Some("d"))]), 1.0);
     }
 
     #[test]
     fn overlapping_ranges_are_counted() {
-        assert_eq!(depth("date", &[("1992-01-01", Some("1998-12-01")); 4]), 4.0);
-        assert_eq!(depth("integer", &[("1", Some("99")), ("2", Some("98")), ("0", Some("100"))]), 3.0);
-        assert_eq!(depth("varchar", &[("a", None), ("b", None)]), 2.0);
+        assert_eq!(blocks_per_value("date", &[("1992-01-01", Some("1998-12-01")); 4]), 4.0);
+        assert_eq!(blocks_per_value("integer", &[("1", Some("99")), ("2", Some("98")), ("0", Some("100"))]), 3.0);
+        assert_eq!(blocks_per_value("varchar", &[("a", None), ("b", None)]), 2.0);
     }
 }
