@@ -15,16 +15,16 @@ create_exception!(
 );
 create_exception!(taut, InterfaceError, Error, "This package was used in a way it cannot serve.");
 create_exception!(taut, DatabaseError, Error, "The database refused or failed.");
-create_exception!(taut, DataError, DatabaseError, "A value is not what it has to be.");
+create_exception!(taut, DataError, DatabaseError, "A value is invalid, out of range or of the wrong type.");
 create_exception!(
     taut,
     OperationalError,
     DatabaseError,
-    "The machine, the files, another process, an interrupt or a time limit."
+    "A failure outside of the statement: of the machine or its files, a conflict, an interrupt or a time limit."
 );
-create_exception!(taut, IntegrityError, DatabaseError, "A constraint of a table.");
-create_exception!(taut, InternalError, DatabaseError, "A fault of Taut, or damage to a database.");
-create_exception!(taut, ProgrammingError, DatabaseError, "A statement that is wrong.");
+create_exception!(taut, IntegrityError, DatabaseError, "A statement violates a constraint.");
+create_exception!(taut, InternalError, DatabaseError, "A bug in Taut, or a damaged database.");
+create_exception!(taut, ProgrammingError, DatabaseError, "A statement or its parameters are wrong.");
 create_exception!(taut, NotSupportedError, DatabaseError, "A statement that is not supported.");
 
 /// Converts an error to its exception, with the attributes `sqlstate`, `message`, `detail`, `hint` and `position`.

@@ -34,7 +34,7 @@ PROGRAM = os.environ.get("TAUT")
 OWNERS = ["one", "two", "three"]
 ACCOUNTS = 5
 BALANCE = 1_000
-ROWS_MANY = 3_000
+BULK_ROWS = 3_000
 #: Share of rounds in which the process is killed while it may still be opening the database.
 OPENING_SHARE = 0.2
 
@@ -129,7 +129,7 @@ class Owner:
         return f"DELETE FROM {table} WHERE {of_row} {key}", [table, key, None]
 
     def insert_many(self):
-        keys = [next(self.numbers) for _ in range(ROWS_MANY)]
+        keys = [next(self.numbers) for _ in range(BULK_ROWS)]
         query = f"SELECT '{self.name}', i, i * 2 FROM generate_series({keys[0]}, {keys[-1]}) AS g(i)"
         self.commit([f"INSERT INTO numbers {query}"], [["numbers", key, key * 2] for key in keys])
         # Deletes them, so that the list of found rows stays short.
