@@ -132,11 +132,11 @@ def text(facts):
         f"{facts['repetitions']} repetitions of {facts['seconds']:g} s, in turns; ± is half the range from the least to the "
         "greatest. `make bench-transactions`.",
         "With `full`, commits survive a crash of the machine; with `normal`, a kill of the process; with `off`, only a regular close "
-        "of the database. SQLite has a write-ahead log, and its `normal` promises what Taut's does. Tables have a primary key in `single`, `sessions` "
+        "of the database. SQLite has a write-ahead log, and its `normal` is as durable as Taut's. Tables have a primary key in `single`, `sessions` "
         "and `upsert`. SQLite and DuckDB run prepared statements; Taut's are texts with parameters.",
         *(["## Failures", "\n".join(failures)] if failures else []),
         "## Lost",
-        f"Taut's best layout beside the best rival with the same promise; {len(lost)} of {len(found)} figures are lost, the worst first. "
+        f"Taut's best layout beside the best rival with the same durability; {len(lost)} of {len(found)} figures are lost, the worst first. "
         "A ratio is Taut's time or bytes divided by the rival's, and for rates the rival's divided by Taut's.",
         summary(lost),
         *(part_text(facts, part) for part in facts["parts"]),

@@ -159,5 +159,5 @@ pub fn predicates(column: u32, logical: LogicalType) -> Vec<ColumnPredicate> {
 pub fn check_array(array: &ArrayRef, logical: LogicalType, rows: usize) {
     assert_eq!(array.data_type(), &logical.arrow());
     assert_eq!(array.len(), rows);
-    array.to_data().validate_full().expect("storage handed out an array that Arrow may not see");
+    array.to_data().validate_full().expect("an array from storage is not valid Arrow data");
 }

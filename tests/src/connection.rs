@@ -164,7 +164,7 @@ impl Connection {
             for _ in 0..2 {
                 session.execute("ROLLBACK TO SAVEPOINT \"before the change\"")?;
                 let again = self.read(session.run(statement)?)?;
-                let (before, after) = (shown(&first), shown(&again));
+                let (before, after) = (sorted_text(&first), sorted_text(&again));
                 if before != after {
                     return Err(RunError::Differs { first: before, again: after });
                 }
@@ -216,7 +216,7 @@ impl sqllogictest::DB for Connection {
 }
 
 /// Text of a result, independent of the order of its rows.
-fn shown(output: &DBOutput<Kind>) -> String {
+fn sorted_text(output: &DBOutput<Kind>) -> String {
     match output {
         DBOutput::Rows { types, rows } => {
             let mut rows = rows.clone();

@@ -53,7 +53,7 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("sort", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003"),
     ("first rows", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003 LIMIT 10"),
     ("window", "SELECT max(w) FROM (SELECT sum(a.i) OVER (PARTITION BY a.k ORDER BY b.i) AS w FROM s a, s b) x"),
-    ("window over rows as they come", "SELECT max(w) FROM (SELECT row_number() OVER () AS w FROM s a, s b) x"),
+    ("window without partition or order", "SELECT max(w) FROM (SELECT row_number() OVER () AS w FROM s a, s b) x"),
     ("aggregate without groups", "SELECT sum(a.i * b.i % 7) FROM s a, s b"),
     ("few groups", "SELECT a.k, sum(b.i) FROM s a, s b GROUP BY a.k"),
     ("many groups", "SELECT a.i * 200000 + b.i AS g, count(*) FROM s a, s b GROUP BY g"),
@@ -284,9 +284,9 @@ fn a_time_limit_does_not_count_the_time_between_reads_of_rows() {
 fn wait_until_idle(what: &str) {
     let began = Instant::now();
     loop {
-        let before = computed();
+        let before = cpu_time();
         std::thread::sleep(Duration::from_millis(40));
-        if computed().saturating_sub(before) <= 1 {
+        if cpu_time().saturating_sub(before) <= 1 {
             return;
         }
         assert!(began.elapsed() < NEVER, "{what}: threads go on computing");
@@ -295,13 +295,13 @@ fn wait_until_idle(what: &str) {
 
 /// CPU time of this process, in hundredths of a second.
 #[cfg(target_os = "linux")]
-fn computed() -> u64 {
+fn cpu_time() -> u64 {
     let status = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = status.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn computed() -> u64 {
+fn cpu_time() -> u64 {
     0
 }
