@@ -21,6 +21,7 @@ mod merged_stream;
 mod names;
 mod prepared;
 mod queries;
+mod replace_table;
 mod returned_rows;
 mod settings;
 mod staged_file;
@@ -332,7 +333,12 @@ impl QuerySession {
         match statement {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
-            Statement::CreateTable { name, if_not_exists, source, options, notices } => {
+            Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices } => {
+                if *or_replace && snapshot.table(name).is_some() {
+                    let mut done = self.replace_table(name, source, options, parameters).await?;
+                    done.notices.extend(notices.iter().cloned());
+                    return Ok(Outcome::Done(done));
+                }
                 let is_taken = snapshot.table(name).is_some() || snapshot.view(name).is_some();
                 if is_taken && *if_not_exists {
                     let notice = format!("relation {name:?} already exists, skipping");

@@ -319,7 +319,7 @@ mod tests {
             ("drop index i on t", "DROP INDEX name"),
             ("create index i on t (lower(a))", "lower(a)"),
             ("create index i on t (a) where a > 1", "part of the rows"),
-            ("alter table t add column b int", "SET (name = 'value'"),
+            ("alter table t enable row level security", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
             ("create table taut.t (a int)", "schema public"),
         ];

@@ -27,6 +27,8 @@ pub enum Statement {
         name: String,
         /// Whether an existing table is kept without an error.
         if_not_exists: bool,
+        /// Whether an existing table is replaced.
+        or_replace: bool,
         /// Source of the columns.
         source: TableSource,
         /// Options of the design, in order.
@@ -317,6 +319,13 @@ pub enum TableSource {
         columns: Vec<Column>,
         /// Constraints and defaults of the table.
         declared: Declared,
+    },
+    /// The columns of another table, without its rows and constraints except for `NOT NULL`.
+    Like {
+        /// Name of the other table.
+        table: String,
+        /// Whether the defaults of its columns are copied too.
+        with_defaults: bool,
     },
     /// The columns of a query, whose rows fill the table.
     Query(Box<Query>),

@@ -1,5 +1,5 @@
-//! Columns of a table that are added, dropped and renamed: what snapshots, other transactions and readers see of it, and
-//! which files stay.
+//! Columns of a table that are added, dropped and renamed: what snapshots, other transactions and readers see of it,
+//! and which files stay.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;

@@ -6,10 +6,6 @@
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use datafusion::common::TableReference;
-use datafusion::datasource::provider_as_source;
-use datafusion::logical_expr::LogicalPlanBuilder;
-use datafusion::logical_expr::dml::InsertOp;
 use taut_sql::{ColumnChange, ConstraintChange, Declared, ObjectKind, Statement, names_column, rename_column};
 use taut_store::{Catalog, Constraints, ForeignKey, Table, TableId, Transaction};
 use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at};
@@ -20,7 +16,7 @@ use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_t
 use super::{QuerySession, start_write, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
-use crate::exec::insert::{Target, TargetTable};
+use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
 use crate::exec::scan::TautTable;
 use crate::plan::statement_to_plan;
@@ -283,9 +279,7 @@ impl QuerySession {
             _ => return Err(QueryError::unsupported("this USING expression", "an expression over the row is")),
         };
         let retyped = Target::Retyped { table: Arc::clone(table), schema, column };
-        let source = provider_as_source(Arc::new(TargetTable { store: Arc::clone(self.store()), target: retyped }));
-        let name = TableReference::bare(table.name.as_str());
-        let plan = LogicalPlanBuilder::insert_into(rows, name, source, InsertOp::Append)?.build()?;
+        let plan = self.insert_plan(&table.name, retyped, rows)?;
         let progress = self.progress_counter(&format!("rewrite {}", table.name), Some(table.rows()));
         sum_counts(start_write(state, plan, progress).await?).await?;
         Ok(())

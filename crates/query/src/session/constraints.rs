@@ -31,25 +31,23 @@ const PARENT: &str = "taut parent";
 impl QuerySession {
     /// Creates a table with its constraints and defaults.
     pub(super) fn define_table(
-        &self,
+        edit: &mut CatalogEdit,
         name: &str,
         schema: &Schema,
         mut design: TableDesign,
         declaration: &Declared,
     ) -> Result<()> {
-        self.changes().commit_last(|edit| {
-            let table = edit.create_table(name, schema.clone(), design.clone())?;
-            let constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
-            if constraints.is_empty() {
-                return Ok::<_, QueryError>(());
-            }
-            let before = design.indexes.len();
-            add_key_indexes(&mut design, &constraints, edit.catalog())?;
-            if design.indexes.len() > before {
-                edit.set_design(table, design)?;
-            }
-            Ok(set_constraints(edit, table, constraints)?)
-        })
+        let table = edit.create_table(name, schema.clone(), design.clone())?;
+        let constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
+        if constraints.is_empty() {
+            return Ok(());
+        }
+        let before = design.indexes.len();
+        add_key_indexes(&mut design, &constraints, edit.catalog())?;
+        if design.indexes.len() > before {
+            edit.set_design(table, design)?;
+        }
+        Ok(set_constraints(edit, table, constraints)?)
     }
 
     /// Changes the columns and constraints of a table, after checking that its rows obey new constraints.

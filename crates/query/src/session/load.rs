@@ -10,9 +10,9 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::Statement as Ast;
-use taut_sql::{FileFormat, Parameters, TableSource};
-use taut_store::Table;
+use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
+use taut_sql::{Declared, FileFormat, Parameters, TableSource, parse_expression};
+use taut_store::{Catalog, Table};
 use taut_types::{Schema, TableDesign, TableOption};
 
 use super::{Done, QuerySession, option_pairs, start_write, sum_counts};
@@ -123,23 +123,60 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Done> {
         match source {
-            TableSource::Columns { columns, declared } => {
-                let schema = Schema::new(columns.clone())?;
-                let design = TableDesign::from_options(option_pairs(options), &schema)?;
-                self.define_table(name, &schema, design, declared)?;
+            TableSource::Query(query) => self.create_table_as(&self.changes(), name, query, options, parameters).await,
+            TableSource::Columns { .. } | TableSource::Like { .. } => {
+                let (schema, design, declared) = self.declared_table(&self.snapshot(), source, options)?;
+                self.changes().commit_last(|edit| Self::define_table(edit, name, &schema, design, &declared))?;
                 Ok(Done::with_tag("CREATE TABLE"))
             }
-            TableSource::Query(query) => {
-                let statement = Ast::Query(query.clone());
-                let plan =
-                    statement_to_plan(&self.state(None), &EngineStatement::Statement(Box::new(statement))).await?;
-                let plan = parameters.bind(plan)?;
-                let mut options = options.to_vec();
-                let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
-                let rows = self.fill_new_table(name, plan, &options).await?;
-                Ok(Done { rows: Some(rows), notices, ..Done::with_tag("CREATE TABLE") })
-            }
         }
+    }
+
+    /// Creates a table with the columns and the rows of a query.
+    pub(super) async fn create_table_as(
+        &self,
+        target: &Changes,
+        name: &str,
+        query: &Query,
+        options: &[(String, String)],
+        parameters: &Parameters,
+    ) -> Result<Done> {
+        let statement = Ast::Query(Box::new(query.clone()));
+        let mut state = self.state_on(target.snapshot(), None);
+        state.config_mut().set_extension(Arc::new(target.clone()));
+        let plan = statement_to_plan(&state, &EngineStatement::Statement(Box::new(statement))).await?;
+        let plan = parameters.bind(plan)?;
+        let mut options = options.to_vec();
+        let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
+        let target = new_table(name, &plan, &options)?;
+        let progress = self.progress_counter(&format!("load {name}"), None);
+        let rows = sum_counts(start_write(state, self.insert_plan(name, target, plan)?, progress).await?).await?;
+        Ok(Done { rows: Some(rows), notices, ..Done::with_tag("CREATE TABLE") })
+    }
+
+    /// Columns, design, constraints and defaults of a table that a statement declares, or that is like another one.
+    pub(super) fn declared_table(
+        &self,
+        snapshot: &Catalog,
+        source: &TableSource,
+        options: &[(String, String)],
+    ) -> Result<(Schema, TableDesign, Declared)> {
+        let (columns, declared) = match source {
+            TableSource::Columns { columns, declared } => (columns.clone(), declared.clone()),
+            TableSource::Like { table, with_defaults } => {
+                let like = snapshot.table(table).ok_or_else(|| QueryError::no_relation(table))?;
+                let mut declared = Declared::default();
+                for (column, default) in like.constraints.defaults.iter().filter(|_| *with_defaults) {
+                    let name = like.schema.column(*column).name.clone();
+                    declared.defaults.push((name, parse_expression(default)?));
+                }
+                (like.schema.columns().to_vec(), declared)
+            }
+            TableSource::Query(_) => (Vec::new(), Declared::default()),
+        };
+        let schema = Schema::new(columns)?;
+        let design = TableDesign::from_options(option_pairs(options), &schema)?;
+        Ok((schema, design, declared))
     }
 
     /// Creates a table with the columns of a plan and fills it with its rows. All columns are nullable.
@@ -149,10 +186,15 @@ impl QuerySession {
         rows: LogicalPlan,
         options: &[(String, String)],
     ) -> Result<u64> {
-        let schema = schema_of(&rows)?;
-        let design = TableDesign::from_options(option_pairs(options), &schema)?;
-        let target = Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) };
+        let target = new_table(name, &rows, options)?;
         self.fill(name, target, rows, None).await
+    }
+
+    /// Plan that writes the rows of another plan to a target.
+    pub(super) fn insert_plan(&self, name: &str, target: Target, rows: LogicalPlan) -> Result<LogicalPlan> {
+        let provider = TargetTable { store: Arc::clone(self.store()), target };
+        let source = provider_as_source(Arc::new(provider));
+        Ok(LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?)
     }
 
     pub(super) async fn fill(
@@ -167,10 +209,7 @@ impl QuerySession {
             Target::Table(table) if !table.constraints.lookup_columns().is_empty() => Some(Arc::clone(table)),
             _ => None,
         };
-        let provider = TargetTable { store: Arc::clone(self.store()), target };
-        let source = provider_as_source(Arc::new(provider));
-        let plan =
-            LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?;
+        let plan = self.insert_plan(name, target, rows)?;
         let Some(table) = keyed_table else {
             return sum_counts(start_write(self.state(None), plan, progress).await?).await;
         };
@@ -217,6 +256,13 @@ impl QuerySession {
 }
 
 /// Schema of a table for the rows of a plan. All columns are nullable.
+/// A new table with the columns of a plan, which are all nullable.
+fn new_table(name: &str, rows: &LogicalPlan, options: &[(String, String)]) -> Result<Target> {
+    let schema = schema_of(rows)?;
+    let design = TableDesign::from_options(option_pairs(options), &schema)?;
+    Ok(Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) })
+}
+
 fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
     let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
     let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });

@@ -1,8 +1,9 @@
 //! Statements that create, change, empty and drop tables and indexes.
 
 use datafusion_sql::sqlparser::ast::{
-    AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableOptions, Expr, IndexColumn,
-    IndexType, ObjectName, OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
+    AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
+    CreateTableLikeKind, CreateTableOptions, Expr, IndexColumn, IndexType, ObjectName, OrderByExpr,
+    RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -20,10 +21,10 @@ const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the d
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
         (create.temporary, "a temporary table"),
-        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.or_replace && create.if_not_exists, "CREATE OR REPLACE TABLE IF NOT EXISTS"),
         (create.external, "an external table"),
         (create.partition_by.is_some(), "PARTITION BY"),
-        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE ... LIKE"),
+        (create.clone.is_some(), "CREATE TABLE ... CLONE"),
         (create.inherits.is_some(), "INHERITS"),
         (create.on_commit.is_some(), "ON COMMIT"),
     ];
@@ -38,7 +39,14 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         }
     };
     let mut notices = Vec::new();
+    let like = create.like.map(|like| match like {
+        CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like) => like,
+    });
     let source = match (create.query, create.columns.is_empty()) {
+        (None, true) if let Some(like) = like => TableSource::Like {
+            table: local_name(&like.name)?,
+            with_defaults: matches!(like.defaults, Some(CreateTableLikeDefaults::Including)),
+        },
         (Some(query), true) => TableSource::Query(query),
         (Some(_), false) => {
             return Err(SqlError::unsupported("a list of columns before AS", "name the columns in the query"));
@@ -55,7 +63,8 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         }
     };
     let name = local_name(&create.name)?;
-    Ok(Statement::CreateTable { name, if_not_exists: create.if_not_exists, source, options, notices })
+    let (if_not_exists, or_replace) = (create.if_not_exists, create.or_replace);
+    Ok(Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices })
 }
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {

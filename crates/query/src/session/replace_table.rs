@@ -1,0 +1,98 @@
+//! `CREATE OR REPLACE TABLE`: drops a table and creates another of its name, in one transaction. Views that read the
+//! table stay, if they can be planned on the new one.
+
+use std::sync::Arc;
+
+use taut_sql::{ObjectKind, Parameters, TableSource};
+use taut_store::{CatalogEdit, Table, View};
+
+use super::names::{dependent_views, drop_views, foreign_key_text, view_text};
+use super::{Done, QuerySession};
+use crate::error::{Dependency, QueryError, Result};
+use crate::write::changes::Changes;
+
+/// Name of a new table until the table that it replaces is dropped. No statement can have it.
+const NEW_TABLE: &str = "\0new";
+
+impl QuerySession {
+    pub(super) async fn replace_table(
+        &self,
+        name: &str,
+        source: &TableSource,
+        options: &[(String, String)],
+        parameters: &Parameters,
+    ) -> Result<Done> {
+        let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
+        self.in_transaction(async |target: Changes| {
+            let snapshot = target.snapshot();
+            let old = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+            let views = dependent_views(&snapshot, ObjectKind::Table, [name].into());
+            refuse_references(&snapshot, old)?;
+            let done = match source {
+                // A query may read the old table, so the old table is dropped afterwards.
+                TableSource::Query(query) => {
+                    let done = self.create_table_as(&target, NEW_TABLE, query, options, parameters).await?;
+                    target.commit(|edit| {
+                        let new = edit.catalog().table(NEW_TABLE).map(|table| table.id);
+                        let new = new.ok_or_else(|| QueryError::no_relation(name))?;
+                        replace(edit, old, &views, |edit| Ok(edit.rename_table(new, name)?))
+                    })?;
+                    done
+                }
+                TableSource::Columns { .. } | TableSource::Like { .. } => {
+                    let (schema, design, declared) = self.declared_table(&snapshot, source, options)?;
+                    target.commit(|edit| {
+                        replace(edit, old, &views, |edit| Self::define_table(edit, name, &schema, design, &declared))
+                    })?;
+                    Done::with_tag("CREATE TABLE")
+                }
+            };
+            let after = target.snapshot();
+            for (view, on) in &views {
+                if self.text_of_view_plan(&after, view).await.is_err() {
+                    return Err(dependents(name, vec![Dependency { dependent: view_text(view), on: on.clone() }]));
+                }
+            }
+            Ok(done)
+        })
+        .await
+    }
+}
+
+fn dependents(name: &str, dependencies: Vec<Dependency>) -> QueryError {
+    QueryError::Dependents {
+        verb: "replace",
+        object: Some(format!("{} {name:?}", ObjectKind::Table)),
+        dependencies,
+        hint: "Drop the dependent objects first, and create them again afterwards.",
+    }
+}
+
+/// # Errors
+/// If another table has a foreign key to the table.
+fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()> {
+    let children = snapshot.tables().filter(|child| child.id != table.id);
+    let keys = children.flat_map(|child| child.constraints.foreign_keys.iter().map(move |key| (child.id, key)));
+    let dependencies: Vec<_> = keys
+        .filter(|(_, key)| key.table == table.id)
+        .map(|(child, key)| Dependency {
+            dependent: foreign_key_text(snapshot, child, key),
+            on: format!("{} {:?}", ObjectKind::Table, table.name),
+        })
+        .collect();
+    if dependencies.is_empty() { Ok(()) } else { Err(dependents(&table.name, dependencies)) }
+}
+
+/// Drops a table, calls `create` to create another of its name, and keeps the views that read the table.
+fn replace(
+    edit: &mut CatalogEdit,
+    old: &Arc<Table>,
+    views: &[(String, String)],
+    create: impl FnOnce(&mut CatalogEdit) -> Result<()>,
+) -> Result<()> {
+    let kept: Vec<View> = views.iter().filter_map(|(view, _)| edit.catalog().view(view).cloned()).collect();
+    drop_views(edit, kept.iter().map(|view| view.name.as_str()).collect())?;
+    edit.drop_table(old.id)?;
+    create(edit)?;
+    Ok(kept.into_iter().try_for_each(|view| edit.create_view(view, false))?)
+}
