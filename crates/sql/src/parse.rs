@@ -20,7 +20,7 @@ use datafusion_sql::planner::object_name_to_table_reference;
 use datafusion_sql::sqlparser::ast::{Expr, ObjectType, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
-use datafusion_sql::sqlparser::tokenizer::Token;
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::attachment::Attachment;
 use crate::desugar::desugar;
@@ -71,8 +71,9 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         subqueries::check(&parsed)?;
         desugar(&mut parsed)?;
         check_end(&parser.parser)?;
-        let tokens = (start..parser.parser.index()).map(|index| &parser.parser.token_at(index).token);
-        let names = Names::of_statement(&parsed, tokens).map(Arc::new);
+        let tokens = || (start..parser.parser.index()).map(|index| parser.parser.token_at(index));
+        check_identifiers(tokens())?;
+        let names = Names::of_statement(&parsed, tokens().map(|token| &token.token)).map(Arc::new);
         statements.push(to_statement(parsed, names, is_long(sql))?);
     }
 }
@@ -121,6 +122,19 @@ fn check_end(parser: &Parser<'_>) -> Result<()> {
         expected: Some("end of statement".to_owned()),
         position: Some((line, column)),
     })
+}
+
+/// Refuses quoted identifiers without characters.
+fn check_identifiers<'a>(mut tokens: impl Iterator<Item = &'a TokenWithSpan>) -> Result<()> {
+    let is_empty = |token: &&TokenWithSpan| matches!(&token.token, Token::Word(word) if word.quote_style.is_some() && word.value.is_empty());
+    match tokens.find(is_empty) {
+        Some(TokenWithSpan { span, .. }) => Err(SqlError::Syntax {
+            message: "zero-length delimited identifier at or near \"\"\"\"".to_owned(),
+            expected: None,
+            position: Some((span.start.line, span.start.column)),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
@@ -322,6 +336,7 @@ mod tests {
             ("alter table t enable row level security", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
             ("create table taut.t (a int)", "schema public"),
+            ("select 1 as \"\"", "zero-length delimited identifier"),
         ];
         for (sql, message) in cases {
             let error = parse(sql).unwrap_err();
