@@ -132,7 +132,8 @@ pub enum SqlError {
 
 impl SqlError {
     /// Error about a part of a statement that is not supported, with what is supported instead. `allowed` continues the
-    /// message: "OUTPUT in MERGE is not supported; RETURNING is".
+    /// message after "is not supported; ", and therefore often ends with "is" or "are": "OUTPUT in MERGE is not
+    /// supported; RETURNING is".
     pub fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), allowed: allowed.into() }
     }

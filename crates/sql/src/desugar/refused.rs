@@ -34,12 +34,12 @@ pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Refuses joins without a condition in a `FROM`.
+/// Refuses joins of a `FROM` clause that have no condition.
 pub(super) fn check_joins(select: &Select) -> ControlFlow<SqlError> {
     select.from.iter().try_for_each(check_conditions)
 }
 
-/// Refuses joins without a condition in parentheses.
+/// Refuses parenthesized joins that have no condition.
 pub(super) fn check_nested_joins(table: &TableFactor) -> ControlFlow<SqlError> {
     match table {
         TableFactor::NestedJoin { table_with_joins, .. } => check_conditions(table_with_joins),
@@ -64,7 +64,7 @@ fn check_conditions(from: &TableWithJoins) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Refuses `count` of several values or of the columns of a table, which the planner takes for `count(*)`.
+/// Refuses `count(a, b)` and `count(t.*)`, which the planner takes for `count(*)`. Accepts `count(DISTINCT a, b)`.
 pub(super) fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return ControlFlow::Continue(()) };
     let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };

@@ -1,4 +1,6 @@
 //! Statements that create, change, empty and drop tables and indexes.
+//!
+//! Texts that end with "is" or "are" continue a message "X is not supported; ": see [`SqlError::unsupported`].
 
 use datafusion_sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
