@@ -64,7 +64,7 @@ pub(crate) struct OpenedDatabase {
 pub struct Recovery {
     /// Number of replayed commits.
     pub commits: u64,
-    /// Bytes of log that were read.
+    /// Sum of the payloads of the replayed log records, in bytes.
     pub bytes: u64,
     /// A damaged end of the log, which was ignored.
     pub torn_tail: Option<TornLogTail>,
@@ -80,7 +80,7 @@ pub struct Recovery {
 
 #[derive(Debug)]
 enum LogStart {
-    /// There is no log yet, as in a database of an earlier version.
+    /// No log was replayed: the database is new, or an earlier version of Taut without a log wrote it.
     NoLog,
     /// The log continues after this end.
     After(LogEnd),
@@ -125,7 +125,7 @@ impl Display for TornLogTail {
 }
 
 impl Recovery {
-    /// Recovery of a database without a log.
+    /// Recovery of a database without a log to replay: a new one, or one of an earlier version of Taut without a log.
     pub(crate) fn without_log() -> Self {
         Self {
             commits: 0,

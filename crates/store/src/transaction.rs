@@ -61,8 +61,10 @@ struct TransactionState {
 /// All changes of a transaction.
 #[derive(Clone, Debug)]
 struct TransactionChanges {
-    /// The transaction's version of the catalog. It records all changes except those of rows.
+    /// The transaction's version of the catalog. It has all changes, but its list of changes leaves out inserts into
+    /// the delta and deletions.
     edit: CatalogEdit,
+    /// Inserts into the delta and deletions.
     rows: BTreeMap<TableId, TableRows>,
     /// Shared copy of the edit's catalog.
     snapshot: Arc<Catalog>,
@@ -70,7 +72,7 @@ struct TransactionChanges {
     base: Arc<Catalog>,
 }
 
-/// Changes of a transaction to the rows of one table.
+/// Inserts of a transaction into the delta of one table, and its deletions from the table.
 #[derive(Clone, Debug, Default)]
 struct TableRows {
     /// Pages that hold rows inserted by the transaction.
@@ -96,7 +98,7 @@ impl TransactionChanges {
 
     /// Updates the snapshot to the current catalog of the edit.
     fn publish(&mut self) {
-        // Changes that only insert or delete rows are not recorded in the edit.
+        // Inserts into the delta and deletions are not in the edit's list of changes.
         if !self.edit.changes().is_empty() && !self.edit.catalog().has_same_definitions(&self.snapshot) {
             self.edit.renew_definitions_id();
         }
@@ -110,12 +112,12 @@ impl TransactionChanges {
         for (table, rows) in &self.rows {
             let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
             let newest_table = changes.edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            let foreign = foreign_rows(own_table, newest_table, rows, &self.base.relocations)?;
+            let outside = deleted_outside_own_pages(own_table, newest_table, rows, &self.base.relocations)?;
             let pages: Vec<&DeltaPage> = rows.pages.iter().filter_map(|page| own_table.delta.page(*page)).collect();
             changes.edit.change_rows(*table, |delta| pages.iter().for_each(|page| delta.add_page(page)))?;
             let mut deleted = rows.deleted.clone();
             deleted.retain(|container| rows.pages.contains(&container) && own_table.has_container(container));
-            deleted.extend(&foreign);
+            deleted.extend(&outside);
             changes.edit.change_rows(*table, |delta| {
                 deleted.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
             })?;
@@ -126,23 +128,22 @@ impl TransactionChanges {
     }
 }
 
-/// Foreign rows that a transaction deleted, by their row ids in `newest_table`. Foreign rows are all rows in blocks,
-/// and those in pages of other transactions. `own_table` is the transaction's version of the table. Returns an error if
-/// the rows cannot be deleted in `newest_table`.
-fn foreign_rows(
+/// Rows that a transaction deleted, except those in its own pages, by their row ids in `newest_table`. `own_table` is
+/// the transaction's version of the table. Returns an error if the rows cannot be deleted in `newest_table`.
+fn deleted_outside_own_pages(
     own_table: &Table,
     newest_table: &Table,
     rows: &TableRows,
     since: &RelocationsSince,
 ) -> Result<RowSet, CommitError> {
-    let mut foreign = rows.deleted.clone();
-    foreign.retain(|container| !rows.pages.contains(&container) && own_table.has_container(container));
+    let mut outside = rows.deleted.clone();
+    outside.retain(|container| !rows.pages.contains(&container) && own_table.has_container(container));
     let is_deleted = |(container, segment, rows): (ContainerId, u16, &RoaringBitmap)| {
         let deleted = newest_table.delta.deleted(container).and_then(|deleted| deleted.segment(usize::from(segment)));
         deleted.is_some_and(|deleted| intersects(deleted, rows))
     };
-    match since.row_ids_in(newest_table, foreign) {
-        Some(foreign) if !foreign.segments().any(is_deleted) => Ok(foreign),
+    match since.row_ids_in(newest_table, outside) {
+        Some(outside) if !outside.segments().any(is_deleted) => Ok(outside),
         _ => Err(CommitError::RowsChanged { table: own_table.name.clone() }),
     }
 }
@@ -308,20 +309,21 @@ impl Transaction {
     /// If another transaction has deleted or replaced one of the rows since this one began, or waiting would be a
     /// deadlock.
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
-        let foreign = {
+        // Other transactions know no rows in containers that this one has added.
+        let rows_to_lock = {
             let changes = &self.state.lock().changes;
             let own_rows = changes.rows.get(&table);
             let is_own = |container| {
                 own_rows.is_some_and(|own_rows| own_rows.pages.contains(&container))
                     || changes.edit.has_added(container)
             };
-            let mut foreign = rows.clone();
-            foreign.retain(|container| !is_own(container));
-            foreign
+            let mut rows_to_lock = rows.clone();
+            rows_to_lock.retain(|container| !is_own(container));
+            rows_to_lock
         };
         let base = Arc::clone(&self.state.lock().changes.base);
         loop {
-            match self.store.locks().lock(self.id, table, &foreign, &base.relocations) {
+            match self.store.locks().lock(self.id, table, &rows_to_lock, &base.relocations) {
                 Ok(()) => break,
                 Err(LockConflict::Deadlock) => return Err(TransactionError::Deadlock),
                 Err(LockConflict::Wait(ended)) => {
@@ -334,7 +336,8 @@ impl Transaction {
         let changes = &mut self.state.lock().changes;
         let own_table = changes.edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
         if let Some(newest_table) = newest.table_of(table) {
-            foreign_rows(own_table, newest_table, &TableRows { pages: vec![], deleted: foreign }, &base.relocations)?;
+            let deleted = TableRows { pages: vec![], deleted: rows_to_lock };
+            deleted_outside_own_pages(own_table, newest_table, &deleted, &base.relocations)?;
         }
         changes.edit.change_rows(table, |delta| {
             rows.segments().for_each(|(container, segment, rows)| delta.delete(container, segment, rows));
@@ -433,8 +436,8 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
         Change::ReplaceRows { .. } | Change::SetDesign { .. } | Change::SetPartitioning { .. } => {
             before.design == newest.design
         }
-        // The change was checked only against the rows that existed then, so the rows must not have changed since.
-        // The rows with the new type are those that existed then.
+        // `SetConstraints` and `SetNullable` were checked only against the rows of `before`, and `SetType` comes with
+        // converted copies of only those rows. So the rows must not have changed since.
         Change::SetConstraints { .. } | Change::SetNullable { .. } | Change::SetType { .. } => {
             return match before.content_version == newest.content_version {
                 true => Ok(()),
@@ -450,7 +453,8 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
 }
 
 impl TransactionChanges {
-    /// Repeats all changes except those of rows. Fails if the design of a table has changed.
+    /// Repeats the changes in the edit's list. Returns an error if other transactions have changed what they depend on,
+    /// such as the design of a table.
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         for change in self.edit.changes() {
             self.check_views(change, edit.catalog())?;
@@ -508,15 +512,15 @@ impl TransactionChanges {
         Ok(())
     }
 
-    /// Repeats all changes in the edit of a commit. Unlike [`Self::rebased_on`], this records the changes of rows too,
-    /// for the log, and inserts only the rows that the transaction has not deleted again.
+    /// Repeats all changes in the edit of a commit. Unlike [`Self::rebased_on`], this records all of them for the log,
+    /// and inserts only the rows that the transaction has not deleted again.
     fn redo_in_commit(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
         self.redo_changes(edit)?;
         for (table, rows) in &self.rows {
             let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
             let newest_table = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
-            let foreign = foreign_rows(own_table, newest_table, rows, &self.base.relocations)?;
-            for (container, segment, deleted) in foreign.segments() {
+            let outside = deleted_outside_own_pages(own_table, newest_table, rows, &self.base.relocations)?;
+            for (container, segment, deleted) in outside.segments() {
                 edit.apply_and_record(Change::DeleteRows { table: *table, container, segment, rows: deleted.clone() })?;
             }
             for page in rows.pages.iter().filter_map(|page| own_table.delta.page(*page)) {

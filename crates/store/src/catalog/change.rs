@@ -59,7 +59,7 @@ impl Change {
         }
     }
 
-    /// Whether the change only inserts or deletes rows, so that all names mean the same as before.
+    /// Whether the change only inserts rows into the delta or deletes rows, so that all names mean the same as before.
     pub fn changes_only_rows(&self) -> bool {
         matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. })
     }

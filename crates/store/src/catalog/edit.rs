@@ -17,8 +17,8 @@ use crate::error::CommitError;
 use crate::relocations::RowRelocations;
 use crate::{BlockFile, NewBlock};
 
-/// A catalog being changed. It starts from the newest catalog, so it checks again what a caller found in an older one.
-/// A table or block that no longer exists is an error.
+/// A catalog being changed. The catalog that it starts from may be newer than the one in which a caller found a table
+/// or block. If that table or block no longer exists, the change is an error.
 #[derive(Clone, Debug)]
 pub struct CatalogEdit {
     catalog: Catalog,

@@ -73,13 +73,15 @@ pub(crate) struct TableFile<'a> {
     pub schema: Cow<'a, Schema>,
     pub design: Cow<'a, TableDesign>,
     pub statistics: Cow<'a, [ColumnStatistics]>,
+    /// Indexes in `blocks` where sort runs begin, ascending from 0.
     pub runs: Cow<'a, [usize]>,
     pub blocks: Vec<Cow<'a, BlockEntry>>,
-    /// Different maps of columns of the blocks. Empty before format version 12, and if each block has the columns of
-    /// the table.
+    /// Distinct column maps of the blocks. Empty before format version 12, and if every block has exactly the columns
+    /// of the table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub column_maps: Vec<Cow<'a, ColumnMap>>,
-    /// For each block, the index of its map, or `None` if it has the columns of the table. Empty if there are no maps.
+    /// For each block, the index of its column map, or `None` if it has exactly the columns of the table. Empty if
+    /// `column_maps` is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub map_of_blocks: Vec<Option<usize>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

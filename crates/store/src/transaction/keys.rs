@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
-use super::{Transaction, Waiting, foreign_rows};
+use super::{Transaction, Waiting, deleted_outside_own_pages};
 use crate::delta::{RowId, RowSet};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{KeyMode, LockConflict};
@@ -40,7 +40,7 @@ impl Transaction {
         };
         // A preview would copy all rows that the transaction inserted, and would do so again for each statement.
         let deleted = match self.state.lock().changes.rows.get(&table) {
-            Some(rows) => foreign_rows(own_table, newest_table, rows, &base.relocations)?,
+            Some(rows) => deleted_outside_own_pages(own_table, newest_table, rows, &base.relocations)?,
             None => RowSet::default(),
         };
         let mut matches = KeySearch::new(newest_table, columns).find(keys)?;
@@ -49,7 +49,7 @@ impl Transaction {
         Ok(matches)
     }
 
-    /// Whether the transaction has changed more than rows.
+    /// Whether the transaction has made changes other than inserts into the delta and deletions.
     fn changes_catalog(&self) -> bool {
         !self.state.lock().changes.edit.changes().is_empty()
     }
