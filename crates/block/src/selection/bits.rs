@@ -7,10 +7,10 @@ use taut_encoding::{Bitmap, SelectedRuns};
 
 use super::Rows;
 
-/// Bits are read in runs only if a run has at least this many rows on average.
+/// Minimum average length of a run, in rows, for selected rows to be read run by run.
 const RUN_ROWS_MIN: usize = 12;
-/// Maximum rows per selected row, from the first to the last selected row, for which bits are read in runs. A read in
-/// runs decodes all of these rows.
+/// Maximum ratio of the span (first to last selected row) to the count of selected rows, for rows to be read run by
+/// run. Except for plain numbers, such a read of numbers decodes the whole span.
 const ROWS_PER_SELECTED_IN_RUNS_MAX: usize = 2;
 
 /// Selected rows as a bitmap. Positions and runs are derived on first use.
