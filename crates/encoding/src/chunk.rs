@@ -163,8 +163,8 @@ impl Chunk {
         nulls.filter(|nulls| nulls.null_count() > 0)
     }
 
-    /// Decodes the rows of selected runs. All rows from the first to the last run are decoded, so most of them should
-    /// be selected.
+    /// Decodes the rows of selected runs. Except for plain numbers, all rows from the first to the last run are
+    /// decoded, so most of them should be selected.
     ///
     /// # Panics
     /// If a run is not within the rows of the chunk.
@@ -346,8 +346,8 @@ impl Chunk {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The values of `rows` must ascend and not be
-    /// null, and the predicate must not be [`DatumPredicate::Null`]. Returns `None` if the encoding does not gain from
-    /// binary search, or the predicate is a long list.
+    /// null, and the predicate must not be [`DatumPredicate::Null`]. Returns `None` if there is no binary search for
+    /// the encoding, or the predicate is a long list.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.

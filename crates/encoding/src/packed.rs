@@ -72,7 +72,7 @@ pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut
 }
 
 fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
-    let words = L::LANES * width;
+    let words = L::ROW_LANES * width;
     let mut packed = vec![L::default(); values.len().div_ceil(VECTOR_ROWS) * words];
     if width > 0 {
         let mut lanes = [L::default(); VECTOR_ROWS];
@@ -186,7 +186,7 @@ impl Packed {
     /// Packed words of a vector.
     #[inline(always)]
     pub(super) fn vector<L: Lane>(&self, vector: usize) -> &[L] {
-        let words = L::LANES * self.width;
+        let words = L::ROW_LANES * self.width;
         &self.data.typed_data()[vector * words..][..words]
     }
 

@@ -28,8 +28,8 @@ use crate::kernels::{Native, Retain, with_wide_vectors};
 pub(crate) trait Lane: ArrowNativeType + Ord + Retain {
     /// Bits of the integer.
     const BITS: usize;
-    /// Lanes of a vector.
-    const LANES: usize = VECTOR_ROWS / Self::BITS;
+    /// Numbers in a row of a vector. A row has one number of each lane, so this is also the number of lanes.
+    const ROW_LANES: usize = VECTOR_ROWS / Self::BITS;
     /// Greatest value.
     const MAX: Self;
     /// Low bits of a number.
@@ -121,7 +121,7 @@ pub(super) fn first_index<L: Lane>(row: usize) -> usize {
 /// Row of the value at an index in the vector: the inverse of `first_index`.
 #[inline(always)]
 pub(crate) fn row_of<L: Lane>(index: usize) -> usize {
-    ORDER[index % 128 / L::LANES * L::LANES / 16] * 8 + index / 128
+    ORDER[index % 128 / L::ROW_LANES * L::ROW_LANES / 16] * 8 + index / 128
 }
 
 /// Greatest number of `width` bits.
@@ -140,7 +140,7 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
 /// # Panics
 /// If the width is greater than the lane, or the output is shorter than the packed vector.
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
-    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "no room for a packed vector");
+    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "no room for a packed vector");
     if width > 0 {
         with_wide_vectors(move || pack_rows(width, values, packed));
     }
@@ -151,14 +151,14 @@ fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L])
     let mask = mask::<L>(width);
     for row in 0..L::BITS {
         let first = first_index::<L>(row);
-        let values = &values[first..first + L::LANES];
+        let values = &values[first..first + L::ROW_LANES];
         let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-        let (low, high) = packed[word * L::LANES..].split_at_mut(L::LANES);
+        let (low, high) = packed[word * L::ROW_LANES..].split_at_mut(L::ROW_LANES);
         for (low, value) in low.iter_mut().zip(values) {
             *low = low.or(value.and(mask).shl(shift));
         }
         if shift + width > L::BITS {
-            for (high, value) in high[..L::LANES].iter_mut().zip(values) {
+            for (high, value) in high[..L::ROW_LANES].iter_mut().zip(values) {
                 *high = value.and(mask).shr(L::BITS - shift);
             }
         }
@@ -182,7 +182,7 @@ pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O;
 /// Like [`unpack`].
 #[inline]
 pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VECTOR_ROWS]) {
-    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
     if width == 0 {
         return out.fill(L::default());
     }
@@ -212,7 +212,7 @@ pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out:
 #[inline]
 pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: O, out: &mut Vec<O>) {
     if size_of::<O>() == size_of::<L>() {
-        assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+        assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
         out.reserve(VECTOR_ROWS);
         let cells = out.spare_capacity_mut()[..VECTOR_ROWS].as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
         // SAFETY: the capacity for the cells of a vector was reserved. Both types are integers of one size, and so of
@@ -228,7 +228,7 @@ pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: 
 /// Writes every cell of `out`, which must have the length of a vector.
 #[inline(always)]
 fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
-    assert!(width <= L::BITS && packed.len() >= width * L::LANES, "a packed vector is cut off");
+    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
     assert_eq!(out.len(), VECTOR_ROWS, "a vector has its fixed length");
     if width == 0 {
         return out.fill(MaybeUninit::new(map(L::default())));
@@ -252,15 +252,15 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     let mask = mask::<L>(width);
     for row in 0..L::BITS {
         let first = first_index::<L>(row);
-        let out = &mut out[first..first + L::LANES];
+        let out = &mut out[first..first + L::ROW_LANES];
         let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-        let low = &packed[word * L::LANES..][..L::LANES];
+        let low = &packed[word * L::ROW_LANES..][..L::ROW_LANES];
         if shift + width <= L::BITS {
             for (out, low) in out.iter_mut().zip(low) {
                 out.write(map(low.shr(shift).and(mask)));
             }
         } else {
-            let high = &packed[(word + 1) * L::LANES..][..L::LANES];
+            let high = &packed[(word + 1) * L::ROW_LANES..][..L::ROW_LANES];
             for ((out, low), high) in out.iter_mut().zip(low).zip(high) {
                 out.write(map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask)));
             }
@@ -271,7 +271,7 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
 /// Range of the words of a packed vector that hold the values of a row.
 #[inline(always)]
 pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<usize> {
-    row * width / L::BITS * L::LANES..((row + 1) * width).div_ceil(L::BITS) * L::LANES
+    row * width / L::BITS * L::ROW_LANES..((row + 1) * width).div_ceil(L::BITS) * L::ROW_LANES
 }
 
 /// Unpacks the values of one row, passing each through `map`. It should be inlined into a loop that
@@ -284,13 +284,13 @@ pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<us
 pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out: &mut [O], map: impl Fn(L) -> O) {
     assert!((1..=L::BITS).contains(&width) && row < L::BITS, "row {row} of a vector of {width} bits");
     let (packed, shift, mask) = (&packed[row_words::<L>(width, row)], row * width % L::BITS, mask::<L>(width));
-    let (low, out) = (&packed[..L::LANES], &mut out[..L::LANES]);
+    let (low, out) = (&packed[..L::ROW_LANES], &mut out[..L::ROW_LANES]);
     if shift + width <= L::BITS {
         for (out, low) in out.iter_mut().zip(low) {
             *out = map(low.shr(shift).and(mask));
         }
     } else {
-        for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::LANES..][..L::LANES]) {
+        for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::ROW_LANES..][..L::ROW_LANES]) {
             *out = map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask));
         }
     }
@@ -318,7 +318,7 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
             // SAFETY: `gather_lanes` has written all of these lanes.
             out.extend(lanes.iter().map(|lane| map(unsafe { lane.assume_init() })));
         } else {
-            let words = L::LANES * width;
+            let words = L::ROW_LANES * width;
             out.extend(rows.iter().map(|row| {
                 let (vector, index) = (*row as usize / VECTOR_ROWS, *row as usize % VECTOR_ROWS);
                 map(extract(width, &packed[vector * words..], index))
@@ -336,11 +336,11 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     if width == 0 {
         return L::default();
     }
-    let (row, lane) = (row_of::<L>(index), index % L::LANES);
+    let (row, lane) = (row_of::<L>(index), index % L::ROW_LANES);
     let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-    let first = word * L::LANES + lane;
+    let first = word * L::ROW_LANES + lane;
     // If the number ends in its first word, `next` is the same word, which avoids a branch. The mask removes its bits.
-    let next = first + if shift + width > L::BITS { L::LANES } else { 0 };
+    let next = first + if shift + width > L::BITS { L::ROW_LANES } else { 0 };
     packed[first].shr(shift).or(packed[next].shl(L::BITS - 1 - shift).shl(1)).and(mask(width))
 }
 
@@ -356,10 +356,10 @@ mod tests {
         let mut random = Random(7);
         for width in 0..=L::BITS {
             let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| L::from_u64(random.number()));
-            let mut expected = vec![L::default(); width * L::LANES];
+            let mut expected = vec![L::default(); width * L::ROW_LANES];
             // SAFETY: the lengths are those that `unchecked_pack` requires.
             unsafe { reference(width, &values, &mut expected) };
-            let mut packed = vec![L::default(); width * L::LANES];
+            let mut packed = vec![L::default(); width * L::ROW_LANES];
             pack(width, &values, &mut packed);
             assert!(packed == expected, "pack, width {width} of {}", L::BITS);
 
@@ -392,10 +392,14 @@ mod tests {
                 );
             }
             for row in (0..L::BITS).filter(|_| width > 0) {
-                let (first, mut out) = (first_index::<L>(row), vec![L::default(); L::LANES]);
-                assert!((first..first + L::LANES).all(|index| row_of::<L>(index) == row), "row {row} of {}", L::BITS);
+                let (first, mut out) = (first_index::<L>(row), vec![L::default(); L::ROW_LANES]);
+                assert!(
+                    (first..first + L::ROW_LANES).all(|index| row_of::<L>(index) == row),
+                    "row {row} of {}",
+                    L::BITS
+                );
                 unpack_row(width, &packed, row, &mut out, |lane| lane);
-                assert!(out == masked[first..][..L::LANES], "row {row}, width {width} of {}", L::BITS);
+                assert!(out == masked[first..][..L::ROW_LANES], "row {row}, width {width} of {}", L::BITS);
             }
             for (index, value) in masked.iter().enumerate() {
                 assert!(extract(width, &packed, index) == *value, "extract {index}, width {width} of {}", L::BITS);

@@ -51,7 +51,7 @@ macro_rules! loops {
             const BITS: usize = <$lane>::BITS as usize;
             /// Lanes of a cell.
             const CELL_LANES: usize = <$cell>::BITS as usize;
-            /// Lanes of a row.
+            /// Lanes of a row of a vector.
             const ROW_LANES: usize = VECTOR_ROWS / BITS;
             /// Registers of a row.
             const PARTS: usize = ROW_LANES / LANES;

@@ -68,7 +68,7 @@ fn codes_with_a_true_flag_pass() {
 /// A predicate on lanes, and whether it is negated.
 type Case<L> = (Kind<L>, bool);
 
-/// Predicates of every kind whose bounds are lanes of a column.
+/// Predicates of every kind, with bounds from the values of a column.
 fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
     let value = |index: usize| values[index * 37 % values.len()];
     let (low, high) = (value(0).min(value(1)), value(0).max(value(1)));
@@ -144,8 +144,8 @@ fn check_packed<L: Lane>(widths: Range<usize>) {
     let rows = 3 * VECTOR_ROWS + 100;
     for width in widths {
         let lanes: Vec<L> = random(width, rows.next_multiple_of(VECTOR_ROWS));
-        let mut packed = vec![L::default(); lanes.len() / VECTOR_ROWS * width * L::LANES];
-        for (packed, lanes) in packed.chunks_exact_mut(width * L::LANES).zip(lanes.as_chunks().0) {
+        let mut packed = vec![L::default(); lanes.len() / VECTOR_ROWS * width * L::ROW_LANES];
+        for (packed, lanes) in packed.chunks_exact_mut(width * L::ROW_LANES).zip(lanes.as_chunks().0) {
             pack(width, lanes, packed);
         }
         check_source(LaneSource::Packed { width, packed: &packed }, &lanes[..rows], &format!("{width} of {}", L::BITS));

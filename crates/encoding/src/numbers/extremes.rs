@@ -105,9 +105,9 @@ impl Packed {
             self.unpack_vector_lanes(vector, &mut lanes);
             let (lanes, keys, seconds, indexes) = (&lanes, &mut keys, &mut seconds, &mut indexes);
             with_wide_vectors(move || {
-                for group in lanes.chunks_exact(L::LANES) {
+                for group in lanes.chunks_exact(L::ROW_LANES) {
                     let mut without_first = [L::default(); GROUP_LANES_MAX];
-                    let without_first = &mut without_first[..L::LANES];
+                    let without_first = &mut without_first[..L::ROW_LANES];
                     without_first.copy_from_slice(group);
                     let first = extreme.select(group);
                     // `first` is one of the lanes, so it has a position.
@@ -145,7 +145,7 @@ impl Packed {
         with_lane!(self.width(), L => {
             let (low, high) = LanePredicate::<L>::new(predicate, false, self.domain(), self.base()).bounds()?;
             let (candidates, undecided) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
-            Some((self.rows_between((low, high), &candidates, &rows), undecided * L::LANES))
+            Some((self.rows_between((low, high), &candidates, &rows), undecided * L::ROW_LANES))
         })
     }
 
@@ -165,8 +165,8 @@ impl Packed {
             Extreme::Least => (0, high_key),
             Extreme::Greatest => (low_key, u16::MAX),
         };
-        let first = rows.start / L::LANES;
-        let keys = &parts.firsts[first..rows.end.div_ceil(L::LANES)];
+        let first = rows.start / L::ROW_LANES;
+        let keys = &parts.firsts[first..rows.end.div_ceil(L::ROW_LANES)];
         let mut bits = [0; KEYS_MAX / 64];
         for (keys, bits) in keys.chunks(VECTOR_ROWS).zip(bits.chunks_exact_mut(MASK_WORDS)) {
             let mut bytes = [0; VECTOR_ROWS];
@@ -196,11 +196,11 @@ impl Packed {
                 word &= word - 1;
                 if is_in(parts.firsts[candidate]) && is_out(parts.seconds[candidate]) {
                     // A chunk has at most 2^16 rows.
-                    let row = candidate * L::LANES + usize::from(parts.indexes[candidate]);
+                    let row = candidate * L::ROW_LANES + usize::from(parts.indexes[candidate]);
                     candidates.push(Candidate::Only(row as u32));
                     continue;
                 }
-                let row = row_of::<L>(candidate % L::BITS * L::LANES);
+                let row = row_of::<L>(candidate % L::BITS * L::ROW_LANES);
                 let words = &self.vector::<L>(candidate / L::BITS)[row_words::<L>(width, row)];
                 prefetch(words.to_byte_slice());
                 candidates.push(Candidate::Undecided(candidate));
@@ -223,16 +223,16 @@ impl Packed {
                     }
                     Candidate::Undecided(candidate) => candidate,
                 };
-                let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::LANES);
+                let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::ROW_LANES);
                 let mut bytes = [0; GROUP_LANES_MAX];
-                let bytes = &mut bytes[..L::LANES];
+                let bytes = &mut bytes[..L::ROW_LANES];
                 unpack_row(width, self.vector::<L>(vector), row_of::<L>(first), bytes, |lane| {
                     u8::from(lane.minus(low) <= span)
                 });
                 let mut bits = word_of_bytes(bytes);
                 while bits != 0 {
                     // A chunk has at most 2^16 rows.
-                    passing.push((candidate * L::LANES) as u32 + bits.trailing_zeros());
+                    passing.push((candidate * L::ROW_LANES) as u32 + bits.trailing_zeros());
                     bits &= bits - 1;
                 }
             }

@@ -6,11 +6,12 @@
 //! part: heap_bytes     the exceptions in order, a chunk of `entries` rows without nulls, whose encoding is `inner`
 //! ```
 //!
-//! An exception stores no row. The inner chunk encodes its number, and may have marked exceptions itself. The encoding
-//! is for skewed numbers. With a Zipf distribution of exponent 2, three bits hold eleven in twelve numbers. A number
-//! then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits if exceptions are stored with their rows,
-//! and its entropy is 2.4 bits. Narrower packed numbers would come closer to the entropy. But more of them would be
-//! exceptions, which are slow (see [`EXCEPTION_BITS`]): they would decode at a third of the speed.
+//! The position of an exception is not stored: the mark in its row is enough. The inner chunk encodes its number, and
+//! may have marked exceptions itself. The encoding is for skewed numbers. With a Zipf distribution of exponent 2, three
+//! bits hold eleven in twelve numbers. A number then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits
+//! if exceptions are stored with their rows, and its entropy is 2.4 bits. Narrower packed numbers would come closer to
+//! the entropy. But more of them would be exceptions, which are slow (see [`EXCEPTION_BITS`]): they would decode at a
+//! third of the speed.
 
 use std::ops::Range;
 
@@ -180,7 +181,10 @@ impl Marked {
         if !exceptions_before.is_sorted()
             || exceptions_before.last().is_some_and(|last| usize::from(*last) > head.entries)
         {
-            return corrupt(at, "exceptions before each vector that ascend to no more than there are");
+            return corrupt(
+                at,
+                "ascending counts of exceptions before each vector, none above the number of exceptions",
+            );
         }
         let at = parts.at();
         let chunk = parts.read_part(head.heap_bytes, "a chunk of exceptions")?;

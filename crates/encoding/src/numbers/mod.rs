@@ -1,8 +1,10 @@
 //! Numbers: all types of fixed width, as the integers of `taut_types::datum`. Those of floating point are called
 //! *ordered integers*, because they sort like the values.
 //!
-//! Each encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
-//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types.
+//! An encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
+//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types. `constant` has no file,
+//! because its number is in the head. `bit_packed` and `frame_of_reference` share `packed.rs`. `patched` has two files:
+//! `patched.rs`, and `marked.rs` for the form with an inner encoding.
 
 mod alp;
 mod bitmap;
@@ -78,9 +80,10 @@ pub(crate) enum Numbers {
     SetBits(SetBits),
     /// Distances from a base in two bytes each.
     TwoByteDelta(TwoByteDelta),
-    /// Packed, with exceptions.
+    /// `patched`: exceptions stored with their positions.
     Patched(Patched),
-    /// Packed, with exceptions in a chunk of their own.
+    /// `patched` with an inner encoding: the greatest packed number marks an exception; the exceptions are a chunk of
+    /// their own.
     Marked(Marked),
     /// Decimal integers, with exceptions.
     Alp(Alp),
@@ -370,7 +373,8 @@ impl Numbers {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The numbers of the rows must ascend. Returns
-    /// `None` if reading single numbers is costly, or if the filter of the encoding uses bounds already.
+    /// `None` if the encoding is not constant, plain, packed, a dictionary or runs of equal numbers, or if
+    /// [`search::numbers`] returns `None`.
     pub(crate) fn search(&self, predicate: &DatumPredicate, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         match self {
             Self::Constant(number) => search::numbers(predicate, rows, |_| *number),
