@@ -39,8 +39,8 @@ fn table_options() -> String {
         vec![code(option.name), option.values.to_owned(), code(option.default), option.description.to_owned()]
     });
     format!(
-        "# Table options\n\nOptions of `CREATE TABLE ... WITH (...)` and `ALTER TABLE ... SET (...)`. `taut.table_options` lists them;\n\
-         `taut.tables` has those of each table. [Tables](../guide/tables.md) explains them.\n\n{}",
+        "# Table options\n\nOptions of `CREATE TABLE ... WITH (...)` and, except for `implicit_sort`, of `ALTER TABLE ... SET (...)`.\n\
+         `taut.table_options` lists them; `taut.tables` has those of each table. [Tables](../guide/tables.md) explains them.\n\n{}",
         table(&["option", "values", "default", "meaning"], rows)
     )
 }

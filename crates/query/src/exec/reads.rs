@@ -6,7 +6,8 @@
 //! the plan is complete    if it still has every planned scan, only rows that pass the scans' predicates count as read
 //! ```
 //!
-//! A caller that plans without [`create_physical_plan`] keeps whole tables in the read set.
+//! [`StatementReads::narrow`] does the last step, and [`create_physical_plan`] calls it. If a plan runs without this
+//! call, whole tables stay in the read set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -109,7 +109,7 @@ impl Division {
         Self { quotient: Quotient::with_factor((scale - sum_scale).unsigned_abs().into()), scale }
     }
 
-    /// Averages of counts and sums, the engine's states. Null for a count of zero.
+    /// Computes averages from the engine's states: counts, then sums. Null for a count of zero or a sum of null.
     fn averages(&self, states: &[ArrayRef]) -> Result<ArrayRef> {
         let [counts, sums] = states else { return internal_err!("avg has {} states", states.len()) };
         let counts = counts.as_primitive::<UInt64Type>();

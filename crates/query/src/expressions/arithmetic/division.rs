@@ -7,13 +7,13 @@
 //!
 //! ```text
 //!   decimal(p1, s1) / decimal(p2, s2)    integer digits   p1 - s1 + s2 at most
-//!                                        scale            max(s1, s2, 38 - integer digits, limited to 16..20)
+//!                                        scale            max(s1, s2, clamp(38 - integer digits, 16, 20))
 //!   1.0 / 3                              0.33333333333333333333
 //!   decimal(38, 2) / decimal(38, 2)      scale 16; a quotient of more than 22 integer digits is an error
 //! ```
 //!
-//! Quotients are rounded half away from zero. The engine's own division cuts them four digits behind the scale of the
-//! dividend.
+//! Quotients are rounded half away from zero. The engine's own division truncates them to four more digits than the
+//! scale of the dividend.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,5 @@
-//! `taut.table_options`: one row for each option of a table's design.
+//! `taut.table_options`: one row for each option of a table's design, and for each option of `CREATE TABLE ... AS` that
+//! is no part of the design.
 
 use taut_types::{TableDesign, TableOption};
 
@@ -7,7 +8,8 @@ use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
 
 pub(super) const TABLE: SystemTable = SystemTable {
     name: "table_options",
-    description: "The options of `CREATE TABLE ... WITH (...)` and `ALTER TABLE ... SET (...)`.",
+    description: "The options of `CREATE TABLE ... WITH (...)` and, except for `implicit_sort`, of \
+                  `ALTER TABLE ... SET (...)`.",
     columns: &[
         SystemColumn::text("name", "Name of the option."),
         SystemColumn::text("allowed", "Values that it takes."),
