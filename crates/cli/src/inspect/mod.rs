@@ -75,8 +75,7 @@ pub fn inspect(session: &Session, table: &TableInfo, output: &mut Output) -> Res
     let fits = wide.lines().all(|line| console::measure_text_width(line) <= width);
     let text = if fits { wide } else { column_grid(&summaries, true).text() };
     output.write_line(text.trim_end())?;
-    output
-        .write_line("overlap: how many blocks have a value of the column between their least and greatest, on average")
+    output.write_line("overlap: average number of blocks whose range min .. max contains a given value of the column")
 }
 
 fn write_head(table: &TableInfo, output: &mut Output) -> Result<(), Failure> {

@@ -31,23 +31,27 @@ pub struct ShellCommand {
     help: &'static str,
 }
 
-/// All commands.
+/// All commands that `.help` lists. [`run`] also takes `.exit` for `.quit`, and `\dt` for `\d` without a table.
 pub const COMMANDS: [ShellCommand; 13] = [
     ShellCommand { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
-    ShellCommand { name: ".schema", arguments: "[TABLE]", help: "the statements that make the tables" },
-    ShellCommand { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect draws it" },
+    ShellCommand {
+        name: ".schema",
+        arguments: "[TABLE]",
+        help: "CREATE statements, without keys, checks, defaults and indexes",
+    },
+    ShellCommand { name: ".layout", arguments: "[TABLE]", help: "how tables are stored, as taut inspect shows it" },
     ShellCommand { name: ".format", arguments: "table|csv|json|markdown", help: "how results are written" },
-    ShellCommand { name: ".max-rows", arguments: "COUNT|all", help: "rows of a table that are shown" },
-    ShellCommand { name: ".timing", arguments: "on|off", help: "whether answers say how long they took" },
+    ShellCommand { name: ".max-rows", arguments: "COUNT|all", help: "maximum rows of a result that are shown" },
+    ShellCommand { name: ".timing", arguments: "on|off", help: "whether the time of each statement is shown" },
     ShellCommand { name: ".read", arguments: "FILE", help: "run the statements of a file" },
     ShellCommand {
         name: ".refresh",
         arguments: "",
-        help: "show what others committed since, in a database that is open --readonly",
+        help: "make newer commits visible, in a database that is open --readonly",
     },
     ShellCommand { name: ".help", arguments: "", help: "this list" },
     ShellCommand { name: ".quit", arguments: "", help: "end; so does Ctrl-D" },
-    ShellCommand { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one" },
+    ShellCommand { name: "\\d", arguments: "[TABLE]", help: "as .tables, or the columns of one table or view" },
     ShellCommand { name: "\\q", arguments: "", help: "as .quit" },
     ShellCommand { name: "\\?", arguments: "", help: "as .help" },
 ];
@@ -188,7 +192,8 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
     }
 }
 
-/// `CREATE TABLE` statement for a table with the same columns and design.
+/// `CREATE TABLE` statement for a table with the same columns and design, but without keys, checks, defaults and
+/// indexes.
 fn create_statement(executor: &Executor, table: &system_tables::TableInfo) -> Result<String, Failure> {
     let columns = Records::query(&executor.session, &format!("describe {}", identifier(&table.name)))?;
     let column = |row| {
