@@ -4,7 +4,7 @@ import itertools
 import shutil
 import time
 
-from engines import DuckDB, SQLite, Taut, permuted, rows_of, tables_on_disk
+from engines import DuckDB, SQLite, Taut, engines_on_disk, permuted, rows_of
 from part import BATCH, ROWS, SQLITE_ROWS_MAX, STATEMENTS, say, stored
 
 SCANS = {
@@ -60,7 +60,7 @@ def scans(part):
     import pyarrow
 
     count = part.arguments.rows or ROWS
-    part.open(tables_on_disk())
+    part.open(engines_on_disk())
     table = rows_of(count)
     for name in ("clean", "one", "many"):
         part.load(name, table, key=False)
@@ -133,7 +133,7 @@ def scan_in_turns(part, engine, name, after):
 def space(part):
     count = part.arguments.rows or ROWS
     left = lambda a: a % 10 == 0
-    for engine, make in tables_on_disk().items():
+    for engine, make in engines_on_disk().items():
         part.open({engine: make, f"{engine} fresh": make})
         fresh, used = part.engines.pop(f"{engine} fresh", None), part.engines.get(engine)
         if not fresh or not used:

@@ -258,6 +258,7 @@ def tuples(table):
     return zip(*(table[name].to_pylist() for name in COLUMNS))
 
 
-def tables_on_disk(**settings):
+def engines_on_disk(**settings):
+    """Engines with a database on disk: a constructor for each name, which takes the path."""
     factories = {f"Taut {layout}": lambda path, layout=layout: Taut(path, layout, **settings) for layout in LAYOUTS}
     return {**factories, "DuckDB": lambda path: DuckDB(path)}

@@ -5,7 +5,7 @@ import threading
 import time
 
 import common
-from engines import DuckDB, Taut, rows_of, tables_on_disk
+from engines import DuckDB, Taut, engines_on_disk, rows_of
 from part import ROWS, say
 from processes import exit_text, run_in_process
 
@@ -14,7 +14,7 @@ LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 def load_in_process(pipe, engine, path, count):
     """Loads the table. Runs in a process of its own, as the target of `processes.run_in_process`."""
-    database = tables_on_disk()[engine](path)
+    database = engines_on_disk()[engine](path)
     database.load("t", rows_of(count), key=False)
     database.close()
     pipe.send(("answer", None))
@@ -53,7 +53,7 @@ def update_in_process(pipe, engine, path, limit):
 
 def memory(part):
     count = part.arguments.rows or ROWS
-    for engine in tables_on_disk():
+    for engine in engines_on_disk():
         path = f"{part.directory}/{engine.replace(' ', '-')}"
         updated = True
         for target, last in ((load_in_process, count), (update_in_process, part.arguments.limit)):

@@ -65,8 +65,8 @@ def test_invalid_backups_and_restores_are_refused(tmp_path):
         taut.restore(tmp_path / "backups", tmp_path / "new", time="yesterday")
     with pytest.raises(TypeError):
         taut.restore(tmp_path / "backups", tmp_path / "new", time=5)
-    block = next((tmp_path / "backups" / "backups").glob("*.catalog"))
-    block.write_bytes(block.read_bytes()[:-1])
-    with pytest.raises(taut.InternalError, match=block.name):
+    catalog = next((tmp_path / "backups" / "backups").glob("*.catalog"))
+    catalog.write_bytes(catalog.read_bytes()[:-1])
+    with pytest.raises(taut.InternalError, match=catalog.name):
         taut.restore(tmp_path / "backups", tmp_path / "new")
     assert not (tmp_path / "new" / "catalog").exists()
