@@ -150,7 +150,14 @@ impl QuerySession {
             }
         }
         for key in constraints.keys.iter().filter(|key| !table.constraints.keys.contains(key)) {
-            self.check_distinct(snapshot, table, table, key).await?;
+            if let Some(row) = self.first_duplicate(snapshot, table, key).await? {
+                return Err(Violation::NotUniqueInTable {
+                    table: table.name.clone(),
+                    constraint: key.name.clone(),
+                    key: format_key(table, &key.columns, row.columns(), 0)?,
+                }
+                .into());
+            }
         }
         for key in constraints.foreign_keys.iter().filter(|key| !table.constraints.foreign_keys.contains(key)) {
             self.check_references(snapshot, table, table, key).await?;
@@ -171,7 +178,9 @@ impl QuerySession {
         let newest = preview.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
         let (new, others) = newest.split_by_blocks(blocks);
         let (new, others) = (Arc::new(new), Arc::new(others));
-        self.check_distinct(&preview, table, &new, key).await?;
+        if let Some(row) = self.first_duplicate(&preview, &new, key).await? {
+            return duplicate_key(table, key, &row);
+        }
         if others.rows() == 0 {
             return Ok(());
         }
@@ -184,7 +193,7 @@ impl QuerySession {
             equal.join(" AND ")
         );
         match self.first_row(&preview, vec![(ROWS, new), (OTHERS, others)], &sql).await? {
-            Some(row) => not_unique(table, key, &row),
+            Some(row) => duplicate_key(table, key, &row),
             None => Ok(()),
         }
     }
@@ -204,21 +213,18 @@ impl QuerySession {
         self.check_references(&preview, table, &Arc::new(new), key).await
     }
 
-    async fn check_distinct(
+    /// The values of a key that several rows have. `None` if there are no such rows.
+    async fn first_duplicate(
         &self,
         catalog: &Arc<Catalog>,
-        table: &Table,
         rows: &Arc<Table>,
         key: &UniqueKey,
-    ) -> Result<()> {
-        let names = quoted_names(&table.schema, &key.columns);
+    ) -> Result<Option<RecordBatch>> {
+        let names = quoted_names(&rows.schema, &key.columns);
         let (columns, not_null) = (names.join(", "), not_null_condition(&names));
         let sql =
             format!("SELECT {columns} FROM \"{ROWS}\" WHERE {not_null} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1");
-        match self.first_row(catalog, vec![(ROWS, Arc::clone(rows))], &sql).await? {
-            Some(row) => not_unique(table, key, &row),
-            None => Ok(()),
-        }
+        self.first_row(catalog, vec![(ROWS, Arc::clone(rows))], &sql).await
     }
 
     async fn check_references(
@@ -321,11 +327,13 @@ pub(super) fn drop_references_between(edit: &mut CatalogEdit, dropped: &[TableId
     Ok(())
 }
 
-fn not_unique(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
-    Err(Violation::NotUniqueInTable {
+/// The error of an `INSERT` with a key that another row has.
+fn duplicate_key(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
+    Err(Violation::NotUnique {
         table: table.name.clone(),
         constraint: key.name.clone(),
         key: format_key(table, &key.columns, row.columns(), 0)?,
+        is_concurrent: false,
     }
     .into())
 }
