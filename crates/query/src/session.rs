@@ -6,6 +6,7 @@
 
 mod backup;
 mod catalog;
+mod column_types;
 mod columns;
 mod constraints;
 mod ddl;
@@ -49,7 +50,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::Statement as Ast;
+use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
@@ -138,6 +139,9 @@ pub struct QuerySession {
     statement_timeout: Mutex<Option<Duration>>,
 }
 
+/// Maximum number of times that a statement runs that conflicts with changes of columns or constraints.
+const ATTEMPTS_MAX: usize = 100;
+
 impl QuerySession {
     /// Creates a session on `store`, with the settings of the mover's engine.
     pub fn new(store: Arc<Store>, mover: Arc<Mover>) -> Self {
@@ -206,7 +210,7 @@ impl QuerySession {
     /// # Errors
     /// If no table has this name.
     pub fn table_provider(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
-        Ok(Arc::new(TautTable::new(Arc::clone(&self.store), self.table(name)?, None)))
+        Ok(Arc::new(TautTable::new(Arc::clone(&self.store), self.table(name)?, None, None)))
     }
 
     /// Whether a statement may need a larger stack than threads usually have.
@@ -257,7 +261,7 @@ impl QuerySession {
         }
         self.begin_statement()?;
         let mut fail_guard = FailOnDrop(Some(self));
-        let outcome = self.run_with_memory_fallback(statement, parameters).await;
+        let outcome = self.run_with_retries(statement, parameters).await;
         if let Err(QueryError::Constraint(violation)) = &outcome {
             self.record_violation_reads(violation);
         }
@@ -280,6 +284,18 @@ impl QuerySession {
         drop(rollback_guard);
         self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         Ok(outcome)
+    }
+
+    /// Runs a statement. Runs it again if it conflicts with a concurrent change of columns or constraints, provided
+    /// that it is a transaction of its own and reads no rows that can be read only once.
+    async fn run_with_retries(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        for _ in 1..ATTEMPTS_MAX {
+            match self.run_with_memory_fallback(statement, parameters).await {
+                Err(error) if error.is_schema_conflict() && !self.is_in_transaction() && can_rerun(statement) => {}
+                outcome => return outcome,
+            }
+        }
+        self.run_with_memory_fallback(statement, parameters).await
     }
 
     /// Runs a statement. If its hash joins run out of memory, runs it again with joins that spill.
@@ -474,6 +490,7 @@ impl QuerySession {
             store: Arc::clone(&self.store),
             snapshot,
             names: names.cloned(),
+            visible: None,
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),
             relations: Vec::new(),
@@ -557,6 +574,23 @@ fn has_long_text(constraints: &Constraints) -> bool {
 }
 
 /// Plans and starts an insert or a `COPY ... TO`.
+/// Whether a statement can run again after a conflict: it changes columns or views, or inserts listed values.
+fn can_rerun(statement: &Statement) -> bool {
+    match statement {
+        Statement::AlterTable { change: TableChange::Schema(_), .. } | Statement::CreateView { .. } => true,
+        Statement::Engine { statement, .. } => match statement.as_ref() {
+            EngineStatement::Statement(ast) => match ast.as_ref() {
+                Ast::Insert(insert) => {
+                    insert.source.as_ref().is_some_and(|source| matches!(*source.body, SetExpr::Values(_)))
+                }
+                _ => false,
+            },
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 async fn start_write(
     mut state: SessionState,
     plan: LogicalPlan,

@@ -16,6 +16,7 @@ mod table_blocks;
 mod tables;
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
@@ -119,14 +120,11 @@ pub struct View {
     pub name: String,
     /// The query as the user wrote it.
     pub sql: String,
-    /// Names of the columns that the query had when the view was created. A `*` in the query may give more columns
-    /// since then, which the view leaves out. Empty for views from before format version 12: they have all columns.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub columns: Vec<String>,
-    /// Names of the tables and views that the query reads. A table or view of such a name can be neither dropped nor
-    /// renamed. Empty for views from before format version 12.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub relations: Vec<String>,
+    /// The tables and views that the query reads, by name, each with the columns that it had when the view was created.
+    /// The view does not see columns that were added since then. Such a table or view can be neither dropped nor
+    /// renamed. Empty for views from before format version 12, which see all columns.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub relations: BTreeMap<String, Vec<String>>,
 }
 
 /// The catalog's entry for a block file.
@@ -249,10 +247,9 @@ impl Catalog {
         self.views.values()
     }
 
-    /// Names of the views that read a table or view.
-    pub(crate) fn views_on<'a>(&'a self, relation: &'a str) -> impl Iterator<Item = &'a str> {
-        let reads = move |view: &&View| view.relations.iter().any(|name| name == relation);
-        self.views().filter(reads).map(|view| view.name.as_str())
+    /// The views that read a table or view.
+    pub(crate) fn views_on<'a>(&'a self, relation: &'a str) -> impl Iterator<Item = &'a View> {
+        self.views().filter(move |view| view.relations.contains_key(relation))
     }
 
     /// The blocks of all tables.

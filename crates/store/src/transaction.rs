@@ -438,6 +438,7 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
         }
         // `SetConstraints` and `SetNullable` were checked only against the rows of `before`, and `SetType` comes with
         // converted copies of only those rows. So the rows must not have changed since.
+        Change::SetConstraints { constraints, .. } if constraints.differs_in_defaults_only(&before.constraints) => true,
         Change::SetConstraints { .. } | Change::SetNullable { .. } | Change::SetType { .. } => {
             return match before.content_version == newest.content_version {
                 true => Ok(()),
@@ -484,7 +485,7 @@ impl TransactionChanges {
                 let is_same = |name: &String| {
                     schema(&self.base, name) == schema(newest, name) && self.base.view(name) == newest.view(name)
                 };
-                match view.relations.iter().all(is_same) {
+                match view.relations.keys().all(is_same) {
                     true => Ok(()),
                     false => Err(CommitError::ViewChanged { view: view.name.clone() }),
                 }

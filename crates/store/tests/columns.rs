@@ -170,7 +170,7 @@ fn a_transaction_sees_its_own_columns_and_can_take_them_back() {
 
 #[test]
 fn a_view_and_a_change_of_what_it_reads_do_not_both_commit() {
-    let of_t = || View { relations: vec!["t".to_owned()], ..view("v", "select * from t") };
+    let of_t = || View { relations: [("t".to_owned(), vec![])].into(), ..view("v", "select * from t") };
     type Edit = fn(&mut taut_store::CatalogEdit, TableId) -> Result<(), CommitError>;
     let edits: [Edit; 4] = [
         |edit, table| edit.drop_table(table),
@@ -195,7 +195,7 @@ fn a_view_and_a_change_of_what_it_reads_do_not_both_commit() {
     store.commit::<_, CommitError>(|edit| edit.create_view(of_t(), false)).unwrap();
     let error = store.commit::<(), _>(|edit| edit.drop_table(table)).unwrap_err();
     assert!(matches!(error, CommitError::ViewDepends { .. }), "{error}");
-    let on_view = View { relations: vec!["v".to_owned()], ..view("w", "select * from v") };
+    let on_view = View { relations: [("v".to_owned(), vec![])].into(), ..view("w", "select * from v") };
     store.commit::<_, CommitError>(|edit| edit.create_view(on_view, false)).unwrap();
     let error = store.commit::<(), _>(|edit| edit.drop_view("v")).unwrap_err();
     assert!(matches!(error, CommitError::ViewDepends { .. }), "{error}");

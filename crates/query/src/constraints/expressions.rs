@@ -11,7 +11,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{Expr, ExprSchemable, Volatility, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionConfig;
@@ -19,7 +19,7 @@ use taut_types::{LogicalType, Schema};
 
 use crate::error::{QueryError, Result};
 use crate::expressions::{
-    coerce_operands, guarded, set_parser_options, with_checked_arithmetic, with_dates, with_domains,
+    coerce_operands, guarded, set_parser_options, statement_cast, with_checked_arithmetic, with_dates, with_domains,
     with_exact_functions, with_signed_results,
 };
 
@@ -87,7 +87,7 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
         return Err(QueryError::unsupported(format!("DEFAULT {sql}"), allowed));
     }
     // A plain cast would silently drop the fraction of a number, even during planning, where constants are computed.
-    with_checked_arithmetic(cast(expression, arrow), &no_columns).map_err(QueryError::from)
+    with_checked_arithmetic(statement_cast(expression, &from, arrow), &no_columns).map_err(QueryError::from)
 }
 
 /// Evaluates the defaults of one statement. Functions of time return the same value for all columns and rows.

@@ -78,6 +78,14 @@ pub enum QueryError {
         /// The new type.
         logical_type: String,
     },
+    /// A default that is no value of the new type of its column.
+    #[error("default for column {column:?} cannot be cast automatically to type {logical_type}")]
+    NoCastOfDefault {
+        /// Name of the column.
+        column: String,
+        /// The new type.
+        logical_type: String,
+    },
     /// A row whose value cannot be converted to a new type of its column.
     #[error("{cause}")]
     Retype {
@@ -273,6 +281,24 @@ fn hint_of_commit(error: &CommitError) -> Option<&'static str> {
 }
 
 impl QueryError {
+    /// Whether the columns or constraints of a table, or what a view reads, have changed at the same time.
+    pub(crate) fn is_schema_conflict(&self) -> bool {
+        let is_conflict = |error: &CommitError| {
+            matches!(error, CommitError::ConstraintsChanged { .. } | CommitError::ViewChanged { .. })
+        };
+        match self {
+            Self::Commit(error) => is_conflict(error),
+            Self::Engine(error) => match error.find_root() {
+                DataFusionError::External(inner) => {
+                    inner.downcast_ref().is_some_and(is_conflict)
+                        || inner.downcast_ref::<Self>().is_some_and(Self::is_schema_conflict)
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Whether a table cannot be read because one of its blocks is missing or damaged.
     pub(crate) fn is_damage(&self) -> bool {
         let is_damaged = |error: &taut_store::ReadError| error.is_damage();

@@ -94,14 +94,14 @@ pub enum Target {
         /// Order of the rows after the commit.
         order: RowOrder,
     },
-    /// A table in which new blocks replace all rows, with another type of one column.
+    /// A table in which new blocks replace all rows, with other types of some columns.
     Retyped {
         /// The table as the load reads it.
         table: Arc<Table>,
         /// Columns of the table after the commit.
         schema: Arc<Schema>,
-        /// The column with another type.
-        column: ColumnIndex,
+        /// The columns with other types.
+        columns: Vec<ColumnIndex>,
     },
 }
 
@@ -415,10 +415,12 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
                 edit.replace_rows(part.id, old, blocks, *order)?;
                 Ok(part.id)
             }
-            Target::Retyped { table, schema, column } => {
+            Target::Retyped { table, schema, columns } => {
                 check_constraints(table, edit.catalog())?;
                 edit.truncate(table.id)?;
-                edit.set_type(table.id, *column, schema.column(*column).logical_type)?;
+                for column in columns {
+                    edit.set_type(table.id, *column, schema.column(*column).logical_type)?;
+                }
                 edit.append_blocks(table.id, blocks)?;
                 Ok(table.id)
             }

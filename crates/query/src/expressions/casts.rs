@@ -64,6 +64,15 @@ impl CheckedCast {
     }
 }
 
+/// Converts a value to a type as a cast of a statement does, which reads text as bytes in PostgreSQL's forms. `from` is
+/// the type of the value.
+pub fn statement_cast(value: Expr, from: &DataType, target: DataType) -> Expr {
+    match CheckedCast::of_bytes(from, &target) {
+        Some(function) => function.call(vec![value]),
+        None => datafusion::logical_expr::cast(value, target),
+    }
+}
+
 /// Whether a cast between two types of numbers, or of timestamps, may change a value or fail.
 fn is_narrowing(from: &DataType, target: &DataType) -> bool {
     use DataType::{Decimal128, Float32, Float64};

@@ -45,7 +45,7 @@ impl TautTable {
         if let Some(reads) = state.config().get_extension::<StatementReads>() {
             reads.record_scan(self.stored.id);
         }
-        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None));
+        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None, None));
         let share = (!filters.is_empty()).then(|| self.selectivity(filters));
         let mut conditions = Vec::with_capacity(filters.len());
         if !filters.is_empty() {

@@ -1,15 +1,16 @@
 //! The names that a statement can use: tables and views of one snapshot, system tables, and files.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
-use datafusion::common::{Column, Result, plan_datafusion_err, plan_err};
+use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use parking_lot::RwLock;
 use taut_sql::{CATALOG, Names, PUBLIC, Statement};
 use taut_store::{Catalog, Store, View};
@@ -38,6 +39,9 @@ pub struct StatementCatalog {
     pub snapshot: Arc<Catalog>,
     /// Column names that the statement may refer to. Tables show no other columns. `None` shows all.
     pub names: Option<Arc<Names>>,
+    /// In the query of a view: the tables and views that it reads, each with the columns that it had when the view was
+    /// created. Columns added since then are not visible.
+    pub visible: Option<Arc<BTreeMap<String, Vec<String>>>>,
     /// Session that plans views.
     pub session: Weak<RwLock<SessionState>>,
     /// Files, by path.
@@ -80,8 +84,13 @@ impl StatementCatalog {
         session
     }
 
+    /// Columns of a table or view that the query of a view sees. `None` for all.
+    fn visible_columns(&self, relation: &str) -> Option<&[String]> {
+        self.visible.as_ref()?.get(relation).map(Vec::as_slice).filter(|columns| !columns.is_empty())
+    }
+
     async fn view(&self, view: &View) -> Result<Arc<dyn TableProvider>> {
-        let View { name, sql, columns, .. } = view;
+        let View { name, sql, relations } = view;
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
         }
@@ -93,26 +102,18 @@ impl StatementCatalog {
             return plan_err!("view {name:?} is no query");
         };
         let session = session.read().clone();
-        let state = Self { names, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
-        let plan = Box::pin(statement_to_plan(&state, &statement)).await?;
-        let plan = with_columns_of_view(plan, columns)?;
+        let visible = (!relations.is_empty()).then(|| Arc::new(relations.clone()));
+        let state = Self { names, visible, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
+        let mut plan = Box::pin(statement_to_plan(&state, &statement)).await?;
+        if let Some(visible) = self.visible_columns(name) {
+            let columns = plan.schema().columns().into_iter().filter(|column| visible.contains(&column.name));
+            let columns: Vec<Expr> = columns.map(Expr::Column).collect();
+            if columns.len() < plan.schema().fields().len() {
+                plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
+            }
+        }
         Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
     }
-}
-
-/// The plan of a view's query with the columns that the view had when it was created, by name. A `*` in the query also
-/// stands for columns that were added to a table since then.
-fn with_columns_of_view(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> {
-    let fields = || plan.schema().fields().iter();
-    if columns.is_empty() || columns.iter().eq(fields().map(|field| field.name())) {
-        return Ok(plan);
-    }
-    let column = |name: &String| match fields().position(|field| field.name() == name) {
-        Some(index) => Ok(Expr::Column(Column::from(plan.schema().qualified_field(index)))),
-        None => plan_err!("column {name:?} does not exist"),
-    };
-    let columns = columns.iter().map(column).collect::<Result<Vec<_>>>()?;
-    LogicalPlanBuilder::from(plan).project(columns)?.build()
 }
 
 impl Debug for StatementCatalog {
@@ -173,7 +174,9 @@ impl SchemaProvider for PublicSchema {
             if let Some(reads) = &catalog.reads {
                 reads.record_lookup(table.id);
             }
-            let table = TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref());
+            let visible = catalog.visible_columns(name);
+            let table =
+                TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref(), visible);
             return Ok(Some(Arc::new(if catalog.are_keys_valid { table } else { table.without_keys() })));
         }
         match catalog.snapshot.view(name) {

@@ -1,29 +1,33 @@
-//! `ALTER TABLE ... ADD`, `DROP`, `RENAME` and `ALTER COLUMN ... TYPE`.
+//! `ALTER TABLE ... ADD`, `DROP` and `RENAME COLUMN`.
 //!
-//! To add, drop or rename a column changes the catalog alone: blocks keep the columns that they have. A new type
-//! rewrites the rows of the table, in the same transaction.
+//! They change the catalog alone: blocks keep the columns that they have.
 
 use std::sync::Arc;
 
-use datafusion::catalog::TableProvider;
-use taut_sql::{ColumnChange, ConstraintChange, Declared, ObjectKind, Statement, names_column, rename_column};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::Expr;
+use taut_sql::{ColumnChange, ConstraintChange, Declared, ObjectKind, names_column, rename_column};
 use taut_store::{Catalog, Constraints, ForeignKey, Table, TableId, Transaction};
-use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at};
+use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, TableDesign, datum_at};
 
-use super::constraints::{ROWS, quote_name, set_constraints};
-use super::keys::format_key;
+use super::QuerySession;
+use super::constraints::{quote_name, set_constraints};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
-use super::{QuerySession, start_write, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
-use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
-use crate::exec::scan::TautTable;
-use crate::plan::statement_to_plan;
 use crate::write::changes::Changes;
 
+/// A new type of a column.
+pub(super) struct TypeChange<'a> {
+    pub column: &'a str,
+    pub logical_type: LogicalType,
+    /// Expression over the old row. `None` converts the value of the column.
+    pub using: Option<&'a Expr>,
+}
+
 /// What uses a column, other than its default and its forced encoding.
-struct Dependents {
+pub(super) struct Dependents {
     /// The design of the table without the sort order, partitions and indexes that use the column.
     design: TableDesign,
     /// The constraints of the table without those that use the column.
@@ -31,7 +35,7 @@ struct Dependents {
     /// Foreign keys of other tables to a key that uses the column.
     foreign_keys: Vec<(TableId, ForeignKey)>,
     views: Vec<String>,
-    dependencies: Vec<Dependency>,
+    pub dependencies: Vec<Dependency>,
 }
 
 impl QuerySession {
@@ -54,13 +58,13 @@ impl QuerySession {
                 Ok(Vec::new())
             }
             ColumnChange::SetType { column, logical_type, using } => {
-                let using = using.as_ref().map(ToString::to_string);
-                self.set_column_type(target, name, column, *logical_type, using.as_deref()).await?;
-                Ok(Vec::new())
+                let change = TypeChange { column, logical_type: *logical_type, using: using.as_deref() };
+                self.set_column_types(target, name, &[change]).await.map(|()| Vec::new())
             }
         }
     }
 
+    /// Adds a column with its default. Its constraints are steps of their own.
     async fn add_column(
         &self,
         target: &Changes,
@@ -85,26 +89,13 @@ impl QuerySession {
         if !column.nullable && value.is_none() && table.rows() > 0 {
             return Err(Violation::Nulls { table: name.to_owned(), column: column.name.clone() }.into());
         }
+        // Views do not see the column.
         target.commit(|edit| edit.add_column(table.id, column.clone(), value))?;
-        // A column of the same name in another table, without the name of its table, is ambiguous from now on.
-        let after = target.snapshot();
-        for (view, _) in dependent_views(&after, ObjectKind::Table, [name].into()) {
-            if let Err(error) = self.text_of_view_plan(&after, &view).await {
-                return Err(QueryError::unsupported(
-                    format!(
-                        "column {:?} of table {name:?}, with which view {view:?} is no longer valid ({error}),",
-                        column.name
-                    ),
-                    "drop the view first, and create it again with the names of tables before those of columns",
-                ));
-            }
-        }
         let default = declared.defaults.iter().map(|(column, value)| ConstraintChange::Default {
             column: column.clone(),
             value: Some(Box::new(value.clone())),
         });
-        let constraints = declared.constraints.iter().cloned().map(ConstraintChange::Add);
-        self.change_constraints(target, name, &default.chain(constraints).collect::<Vec<_>>()).await
+        self.change_constraints(target, name, &default.collect::<Vec<_>>()).await
     }
 
     /// The value of a default for the rows that exist when its column is added.
@@ -150,7 +141,10 @@ impl QuerySession {
             drop_views(edit, views.iter().map(String::as_str).collect())?;
             let foreign_keys: Vec<_> = foreign_keys.iter().map(|(child, key)| (*child, key)).collect();
             drop_foreign_keys(edit, &foreign_keys)?;
-            if constraints != *table.constraints {
+            let newest = edit.catalog().table_of(table.id).map(|table| Arc::clone(&table.constraints));
+            let newest = newest.unwrap_or_default();
+            let constraints = Constraints { referenced_by: newest.referenced_by.clone(), ..constraints };
+            if constraints != *newest {
                 set_constraints(edit, table.id, constraints)?;
             }
             if design != *table.design {
@@ -191,102 +185,8 @@ impl QuerySession {
         Ok(())
     }
 
-    async fn set_column_type(
-        &self,
-        target: &Changes,
-        name: &str,
-        column: &str,
-        logical_type: LogicalType,
-        using: Option<&str>,
-    ) -> Result<()> {
-        let snapshot = target.snapshot();
-        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
-        let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
-        let old_type = table.schema.column(index).logical_type;
-        if old_type == logical_type && using.is_none() {
-            return Ok(());
-        }
-        if using.is_none() && !is_assignable(old_type, logical_type) {
-            return Err(QueryError::NoAutomaticCast {
-                column: column.to_owned(),
-                logical_type: logical_type.sql_name(),
-            });
-        }
-        let dependents = self.dependents_of_column(target, table, index).await?;
-        let is_group = |dependency: &Dependency| dependency.dependent.starts_with("option groups");
-        let dependencies: Vec<_> =
-            dependents.dependencies.into_iter().filter(|dependency| !is_group(dependency)).collect();
-        if !dependencies.is_empty() {
-            return Err(QueryError::Dependents {
-                verb: "alter the type of",
-                object: Some(column_text(table, column)),
-                dependencies,
-                hint: "Drop the dependent objects first, and create them again afterwards.",
-            });
-        }
-        if let Some(default) = table.constraints.defaults.get(&index) {
-            default_expression(default, logical_type)?;
-        }
-        let mut columns = table.schema.columns().to_vec();
-        columns[index.index()].logical_type = logical_type;
-        let schema = Arc::new(Schema::new(columns)?);
-        // Refuses a forced encoding that the new type does not allow.
-        table.design.with_options(std::iter::empty::<(&str, &str)>(), &schema)?;
-        let value = using.map_or_else(|| quote_name(column), |using| format!("({using})"));
-        let names = table.schema.columns().iter().enumerate().map(|(position, column)| {
-            let quoted = quote_name(&column.name);
-            match ColumnIndex::from(position) == index {
-                true => format!("CAST({value} AS {}) AS {quoted}", logical_type.sql_name()),
-                false => quoted,
-            }
-        });
-        let from = format!("FROM \"{ROWS}\" AS {}", quote_name(name));
-        let sql = format!("SELECT {} {from}", names.collect::<Vec<_>>().join(", "));
-        match self.rewrite_with_type(target, table, schema, index, &sql).await {
-            Err(cause) if cause.sqlstate().starts_with("22") => {
-                let is_invalid = format!("TRY_CAST({value} AS {}) IS NULL", logical_type.sql_name());
-                let failing = format!("SELECT * {from} WHERE {value} IS NOT NULL AND {is_invalid} LIMIT 1");
-                // The search fails if the value itself cannot be computed. The cause is then reported without the row.
-                match self.first_row(&snapshot, vec![(ROWS, Arc::clone(table))], &failing).await {
-                    Ok(Some(row)) => {
-                        let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
-                        let row = format_key(table, &all, row.columns(), 0)?;
-                        Err(QueryError::Retype { row, cause: Box::new(cause) })
-                    }
-                    _ => Err(cause),
-                }
-            }
-            result => result,
-        }
-    }
-
-    /// Replaces all rows of a table by the rows of a query, in which one column has another type.
-    async fn rewrite_with_type(
-        &self,
-        target: &Changes,
-        table: &Arc<Table>,
-        schema: Arc<Schema>,
-        column: ColumnIndex,
-        sql: &str,
-    ) -> Result<()> {
-        let mut catalog = self.catalog(target.snapshot(), None);
-        let rows = TautTable::new(Arc::clone(self.store()), Arc::clone(table), None).without_keys();
-        catalog.relations.push((ROWS, Arc::new(rows) as Arc<dyn TableProvider>));
-        let mut state = catalog.state(self.context.state());
-        state.config_mut().set_extension(Arc::new(target.clone()));
-        let rows = match taut_sql::parse(sql)?.as_slice() {
-            [Statement::Engine { statement, .. }] => statement_to_plan(&state, statement).await?,
-            _ => return Err(QueryError::unsupported("this USING expression", "an expression over the row is")),
-        };
-        let retyped = Target::Retyped { table: Arc::clone(table), schema, column };
-        let plan = self.insert_plan(&table.name, retyped, rows)?;
-        let progress = self.progress_counter(&format!("rewrite {}", table.name), Some(table.rows()));
-        sum_counts(start_write(state, plan, progress).await?).await?;
-        Ok(())
-    }
-
     /// What uses a column.
-    async fn dependents_of_column(
+    pub(super) async fn dependents_of_column(
         &self,
         target: &Changes,
         table: &Arc<Table>,
@@ -371,21 +271,23 @@ impl QuerySession {
         let after = with_column_renamed(transaction, table.id, column)?;
         let mut found = Vec::new();
         for (view, on) in views {
-            let (before, after) =
-                (self.text_of_view_plan(&before, &view).await, self.text_of_view_plan(&after, &view).await);
-            if before.ok() != after.ok() {
+            let text = async |version: &Arc<Catalog>| {
+                let plan = self.plan_of_view(version, &view).await.ok()?;
+                Some(plan.display_indent().to_string())
+            };
+            if text(&before).await != text(&after).await {
                 found.push((view, on));
             }
         }
         Ok(found)
     }
 
-    /// The plan of the query of a view, as text.
-    pub(super) async fn text_of_view_plan(&self, snapshot: &Arc<Catalog>, view: &str) -> Result<String> {
+    /// The plan that reads a view.
+    pub(super) async fn plan_of_view(&self, snapshot: &Arc<Catalog>, view: &str) -> Result<LogicalPlan> {
         let state = self.catalog(Arc::clone(snapshot), None).state(self.context.state());
         let plan = state.create_logical_plan(&format!("SELECT * FROM {}", quote_name(view))).await;
         withdraw_reads(&state);
-        Ok(plan?.display_indent().to_string())
+        Ok(plan?)
     }
 }
 
@@ -399,7 +301,7 @@ fn with_column_renamed(transaction: &Transaction, table: TableId, column: Column
     Ok(snapshot)
 }
 
-fn column_text(table: &Table, column: &str) -> String {
+pub(super) fn column_text(table: &Table, column: &str) -> String {
     format!("column {column:?} of table {:?}", table.name)
 }
 
@@ -414,22 +316,4 @@ fn views_on(views: Vec<(String, String)>, table: &Table, column: &str) -> Vec<De
 
 fn column_exists(table: &str, column: &str) -> QueryError {
     QueryError::Exists { kind: ObjectKind::Column, name: column.to_owned(), relation: Some(table.to_owned()) }
-}
-
-/// Whether a column can take values of another type without `USING`: PostgreSQL's assignment casts.
-fn is_assignable(from: LogicalType, to: LogicalType) -> bool {
-    let is_number = |logical: LogicalType| {
-        matches!(
-            logical,
-            LogicalType::SmallInt
-                | LogicalType::Integer
-                | LogicalType::BigInt
-                | LogicalType::Decimal { .. }
-                | LogicalType::Real
-                | LogicalType::Double
-        )
-    };
-    let is_time =
-        |logical: LogicalType| matches!(logical, LogicalType::Date | LogicalType::Timestamp | LogicalType::TimestampTz);
-    from == to || to == LogicalType::Varchar || (is_number(from) && is_number(to)) || (is_time(from) && is_time(to))
 }

@@ -14,6 +14,7 @@ use taut_store::{
 };
 use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
+use super::columns::TypeChange;
 use super::keys::{format_key, not_referenced};
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
@@ -68,11 +69,15 @@ impl QuerySession {
         let _lock = self.lock_for_maintenance(table.id).await;
         let altered = self.in_transaction(async |target: Changes| {
             let mut notices = Vec::new();
-            for change in changes {
-                notices.extend(match change {
-                    SchemaChange::Column(change) => self.change_column(&target, name, change).await?,
-                    SchemaChange::Constraint(change) => {
-                        self.change_constraints(&target, name, std::slice::from_ref(change)).await?
+            for step in schema_steps(changes) {
+                notices.extend(match step {
+                    SchemaStep::Column(change) => self.change_column(&target, name, change).await?,
+                    SchemaStep::Types(changes) => {
+                        self.set_column_types(&target, name, &changes).await?;
+                        Vec::new()
+                    }
+                    SchemaStep::Constraint(change) => {
+                        self.change_constraints(&target, name, std::slice::from_ref(&change)).await?
                     }
                 });
             }
@@ -90,6 +95,9 @@ impl QuerySession {
         name: &str,
         changes: &[ConstraintChange],
     ) -> Result<Vec<String>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
         let snapshot = target.snapshot();
         let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
         let AlteredTable { constraints, columns, notices } = apply_changes(changes, table, &snapshot)?;
@@ -260,7 +268,7 @@ impl QuerySession {
     ) -> Result<Option<RecordBatch>> {
         let mut catalog = self.catalog(Arc::clone(snapshot), None);
         for (name, table) in relations {
-            let table = TautTable::new(Arc::clone(self.store()), table, None).without_keys();
+            let table = TautTable::new(Arc::clone(self.store()), table, None, None).without_keys();
             catalog.relations.push((name, Arc::new(table) as Arc<dyn TableProvider>));
         }
         let state = catalog.state(self.context.state());
@@ -274,6 +282,44 @@ impl QuerySession {
         }
         Ok(None)
     }
+}
+
+/// A step of `ALTER TABLE`.
+enum SchemaStep<'a> {
+    Column(&'a ColumnChange),
+    /// New types, all computed from the same rows.
+    Types(Vec<TypeChange<'a>>),
+    Constraint(ConstraintChange),
+}
+
+/// The steps of a statement in PostgreSQL's order: constraints, `NOT NULL` and defaults are dropped, columns get other
+/// types, columns are dropped, columns are added, and everything else.
+fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
+    let (mut before, mut types, mut drops) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut adds, mut after) = (Vec::new(), Vec::new());
+    for change in changes {
+        match change {
+            SchemaChange::Constraint(
+                change @ (ConstraintChange::Drop { .. }
+                | ConstraintChange::Nullable { nullable: true, .. }
+                | ConstraintChange::Default { value: None, .. }),
+            ) => before.push(SchemaStep::Constraint(change.clone())),
+            SchemaChange::Constraint(change) => after.push(SchemaStep::Constraint(change.clone())),
+            SchemaChange::Column(ColumnChange::SetType { column, logical_type, using }) => {
+                types.push(TypeChange { column, logical_type: *logical_type, using: using.as_deref() });
+            }
+            SchemaChange::Column(change @ ColumnChange::Add { declared, .. }) => {
+                adds.push(SchemaStep::Column(change));
+                let added = declared.constraints.iter().cloned().map(ConstraintChange::Add);
+                after.extend(added.map(SchemaStep::Constraint));
+            }
+            SchemaChange::Column(change) => drops.push(SchemaStep::Column(change)),
+        }
+    }
+    if !types.is_empty() {
+        before.push(SchemaStep::Types(types));
+    }
+    before.into_iter().chain(drops).chain(adds).chain(after).collect()
 }
 
 /// Sets the constraints of a table, and updates `referenced_by` of the tables that it references.

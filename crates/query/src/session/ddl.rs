@@ -1,5 +1,6 @@
 //! Statements that change or describe the schema: `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW TABLES`.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringArray};
@@ -9,7 +10,7 @@ use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
-use taut_store::View;
+use taut_store::{Catalog, View};
 
 use super::names::{dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
@@ -81,37 +82,70 @@ impl QuerySession {
         if snapshot.table(name).is_some() || (snapshot.view(name).is_some() && !or_replace) {
             return Err(QueryError::relation_exists(name));
         }
-        let (relations, dependents) =
-            (taut_sql::relations_of(&sql)?, dependent_views(&snapshot, ObjectKind::View, [name].into()));
-        let is_dependent = |relation: &String| dependents.iter().any(|(view, _)| view == relation);
-        if relations.iter().any(|relation| relation == name || is_dependent(relation)) {
-            let what = format!("view {name:?}, which would read itself,");
-            return Err(QueryError::unsupported(what, "a view reads tables and other views"));
+        let dependents = dependent_views(&snapshot, ObjectKind::View, [name].into());
+        let state = || self.state_on(Arc::clone(&snapshot), None);
+        let mut relations = BTreeMap::new();
+        for relation in taut_sql::relations_of(&sql)? {
+            if relation == name || dependents.iter().any(|(view, _)| *view == relation) {
+                let what = format!("view {name:?}, which would read itself,");
+                return Err(QueryError::unsupported(what, "a view reads tables and other views"));
+            }
+            // Not for files and registered batches.
+            if snapshot.table(&relation).is_some() || snapshot.view(&relation).is_some() {
+                let reference = TableReference::partial(PUBLIC, relation.as_str());
+                let provider = SessionContext::new_with_state(state()).table_provider(reference).await?;
+                let columns = provider.schema().fields().iter().map(|field| field.name().clone()).collect();
+                relations.insert(relation, columns);
+            }
         }
         // Refuses a view that cannot be planned now.
-        let mut columns = Vec::new();
         for statement in taut_sql::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
-                    let state = self.state_on(Arc::clone(&snapshot), None);
+                    let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
                     // Refuses parameters: no caller could give them values.
                     let plan = Parameters::default().bind(plan)?;
-                    columns = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+                    let mut names = HashSet::new();
+                    if let Some(twice) = plan.schema().fields().iter().find(|field| !names.insert(field.name())) {
+                        return Err(QueryError::Duplicate { name: twice.name().clone() });
+                    }
                 }
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
-        let view = View { name: name.to_owned(), sql, columns, relations };
+        let view = View { name: name.to_owned(), sql, relations };
         target.commit(|edit| edit.create_view(view, or_replace))?;
-        let after = target.snapshot();
-        for (dependent, on) in dependents {
-            if self.text_of_view_plan(&after, &dependent).await.is_err() {
+        self.check_dependent_views((&snapshot, &target.snapshot()), &dependents, &view_text(name)).await
+    }
+
+    /// Checks that views still have the same columns, after a table or view that they read was replaced. `versions` are
+    /// the database before and after that.
+    pub(super) async fn check_dependent_views(
+        &self,
+        (before, after): (&Arc<Catalog>, &Arc<Catalog>),
+        views: &[(String, String)],
+        replaced: &str,
+    ) -> Result<()> {
+        for (view, on) in views {
+            let columns = async |version: &Arc<Catalog>| {
+                let plan = self.plan_of_view(version, view).await.ok()?;
+                // A type of numbers may become another one.
+                let kind = |data_type: &DataType| match data_type {
+                    number if number.is_numeric() => std::mem::discriminant(&DataType::Int64),
+                    other => std::mem::discriminant(other),
+                };
+                let fields = plan.schema().fields().iter();
+                Some(fields.map(|field| (field.name().clone(), kind(field.data_type()))).collect::<Vec<_>>())
+            };
+            let (before, after) = (columns(before).await, columns(after).await);
+            // A view that was not valid before does not count.
+            if before.is_some() && before != after {
                 return Err(QueryError::Dependents {
                     verb: "replace",
-                    object: Some(view_text(name)),
-                    dependencies: vec![Dependency { dependent: view_text(&dependent), on }],
+                    object: Some(replaced.to_owned()),
+                    dependencies: vec![Dependency { dependent: view_text(view), on: on.clone() }],
                     hint: "Drop the dependent views first, and create them again afterwards.",
                 });
             }

@@ -104,8 +104,7 @@ pub(super) fn foreign_key_text(catalog: &Catalog, table: TableId, key: &ForeignK
 /// Drops views, each before the views that it reads.
 pub(super) fn drop_views(edit: &mut CatalogEdit, mut views: Vec<&str>) -> std::result::Result<(), CommitError> {
     while !views.is_empty() {
-        let is_free =
-            |view: &&str| edit.catalog().views().all(|other| !other.relations.iter().any(|name| name == view));
+        let is_free = |view: &&str| edit.catalog().views().all(|other| !other.relations.contains_key(*view));
         let next = views.iter().position(is_free).unwrap_or_default();
         edit.drop_view(views.swap_remove(next))?;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use taut_sql::{ObjectKind, Parameters, TableSource};
 use taut_store::{CatalogEdit, Table, View};
 
-use super::names::{dependent_views, drop_views, foreign_key_text, view_text};
+use super::names::{dependent_views, drop_views, foreign_key_text};
 use super::{Done, QuerySession};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
@@ -47,24 +47,11 @@ impl QuerySession {
                     Done::with_tag("CREATE TABLE")
                 }
             };
-            let after = target.snapshot();
-            for (view, on) in &views {
-                if self.text_of_view_plan(&after, view).await.is_err() {
-                    return Err(dependents(name, vec![Dependency { dependent: view_text(view), on: on.clone() }]));
-                }
-            }
+            let replaced = format!("{} {name:?}", ObjectKind::Table);
+            self.check_dependent_views((&snapshot, &target.snapshot()), &views, &replaced).await?;
             Ok(done)
         })
         .await
-    }
-}
-
-fn dependents(name: &str, dependencies: Vec<Dependency>) -> QueryError {
-    QueryError::Dependents {
-        verb: "replace",
-        object: Some(format!("{} {name:?}", ObjectKind::Table)),
-        dependencies,
-        hint: "Drop the dependent objects first, and create them again afterwards.",
     }
 }
 
@@ -80,7 +67,15 @@ fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()
             on: format!("{} {:?}", ObjectKind::Table, table.name),
         })
         .collect();
-    if dependencies.is_empty() { Ok(()) } else { Err(dependents(&table.name, dependencies)) }
+    if dependencies.is_empty() {
+        return Ok(());
+    }
+    Err(QueryError::Dependents {
+        verb: "replace",
+        object: Some(format!("{} {:?}", ObjectKind::Table, table.name)),
+        dependencies,
+        hint: "Drop the foreign keys first, and create them again afterwards.",
+    })
 }
 
 /// Drops a table, calls `create` to create another of its name, and keeps the views that read the table.

@@ -375,5 +375,5 @@ fn require_transaction<'a>(current: &'a mut Option<OpenTransaction>, what: &str)
 /// Whether an error is a write conflict. The statement can be retried if it has a transaction of its own, or if the
 /// isolation level is READ COMMITTED.
 pub(super) fn is_row_conflict(error: &QueryError) -> bool {
-    matches!(error, QueryError::Commit(CommitError::RowsChanged { .. }))
+    matches!(error, QueryError::Commit(CommitError::RowsChanged { .. } | CommitError::ConstraintsChanged { .. }))
 }

@@ -99,6 +99,11 @@ impl Constraints {
         *self == Self::default()
     }
 
+    /// Whether the defaults of columns differ from those of `other`, and nothing else does.
+    pub(crate) fn differs_in_defaults_only(&self, other: &Self) -> bool {
+        self.defaults != other.defaults && Self { defaults: other.defaults.clone(), ..self.clone() } == *other
+    }
+
     /// The primary key.
     pub fn primary_key(&self) -> Option<&UniqueKey> {
         self.keys.iter().find(|key| key.is_primary)

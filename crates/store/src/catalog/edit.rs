@@ -558,7 +558,7 @@ impl CatalogEdit {
 
     fn check_no_view_on(&self, relation: &str) -> Result<(), CommitError> {
         match self.catalog.views_on(relation).next() {
-            Some(view) => Err(CommitError::ViewDepends { relation: relation.to_owned(), view: view.to_owned() }),
+            Some(view) => Err(CommitError::ViewDepends { relation: relation.to_owned(), view: view.name.clone() }),
             None => Ok(()),
         }
     }

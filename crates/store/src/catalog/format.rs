@@ -209,7 +209,7 @@ mod tests {
         let mut catalog = Catalog::empty(7);
         catalog.views.insert_mut(
             "v".into(),
-            View { name: "v".into(), sql: "select 'é\n'".into(), columns: vec!["a".into()], relations: vec![] },
+            View { name: "v".into(), sql: "select 'é\n'".into(), relations: [("t".into(), vec!["a".into()])].into() },
         );
         catalog
     }

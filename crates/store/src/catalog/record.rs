@@ -14,6 +14,7 @@
 //! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -123,10 +124,8 @@ enum ChangeJson<'a> {
     CreateView {
         name: Cow<'a, str>,
         sql: Cow<'a, str>,
-        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-        columns: Cow<'a, [String]>,
-        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-        relations: Cow<'a, [String]>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        relations: Cow<'a, BTreeMap<String, Vec<String>>>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replaces: bool,
     },
@@ -250,11 +249,10 @@ fn encode_change<'a>(
         Change::SetType { table, column, logical_type } => {
             ChangeJson::SetType { table: *table, column: *column, logical_type: *logical_type }
         }
-        Change::CreateView { view: View { name, sql, columns, relations }, replaces } => ChangeJson::CreateView {
+        Change::CreateView { view: View { name, sql, relations }, replaces } => ChangeJson::CreateView {
             name: name.into(),
             sql: sql.into(),
-            columns: columns.into(),
-            relations: relations.into(),
+            relations: Cow::Borrowed(relations),
             replaces: *replaces,
         },
         Change::DropView { name } => ChangeJson::DropView { name: name.into() },
@@ -368,9 +366,9 @@ impl ParsedChange<'_> {
                 Change::RenameColumn { table, column, name: name.into_owned() }
             }
             ChangeJson::SetType { table, column, logical_type } => Change::SetType { table, column, logical_type },
-            ChangeJson::CreateView { name, sql, columns, relations, replaces } => {
-                let (columns, relations) = (columns.into_owned(), relations.into_owned());
-                let view = View { name: name.into_owned(), sql: sql.into_owned(), columns, relations };
+            ChangeJson::CreateView { name, sql, relations, replaces } => {
+                let relations = relations.into_owned();
+                let view = View { name: name.into_owned(), sql: sql.into_owned(), relations };
                 Change::CreateView { view, replaces }
             }
             ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },

@@ -31,11 +31,14 @@ pub struct TautTable {
 }
 
 impl TautTable {
-    /// Creates a provider for a table of a snapshot. With `names`, a statement sees only columns with these names, or
-    /// the first column if the table has none of them.
-    pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>) -> Self {
+    /// Creates a provider for a table of a snapshot. With `names` or `columns`, a statement sees only columns with
+    /// these names, or the first column if the table has none of them.
+    pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>, columns: Option<&[String]>) -> Self {
         let (rows, arrow) = (stored.rows(), stored.schema.arrow());
-        let is_visible = |index: &usize| names.is_none_or(|names| names.contains(arrow.field(*index).name()));
+        let is_visible = |index: &usize| {
+            let name = arrow.field(*index).name();
+            names.is_none_or(|names| names.contains(name)) && columns.is_none_or(|columns| columns.contains(name))
+        };
         let mut visible: Vec<_> = (0..arrow.fields().len()).filter(is_visible).collect();
         if visible.is_empty() {
             visible.push(0);

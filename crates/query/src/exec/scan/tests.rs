@@ -101,7 +101,7 @@ pub fn session(store: &Arc<Store>) -> SessionContext {
         let name = table.name.clone();
         let provider: Arc<dyn TableProvider> = match name.as_str() {
             "t" => Arc::new(TautTable::with_row_ids(store, table)),
-            _ => Arc::new(TautTable::new(store, table, None)),
+            _ => Arc::new(TautTable::new(store, table, None, None)),
         };
         public.register_table(name, provider).unwrap();
     }

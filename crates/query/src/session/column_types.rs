@@ -1,0 +1,177 @@
+//! `ALTER TABLE ... ALTER COLUMN ... TYPE`: writes the rows of the table again, in the transaction of the statement.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use taut_sql::Statement;
+use taut_store::Table;
+use taut_types::{ColumnIndex, LogicalType, Schema};
+
+use super::columns::{TypeChange, column_text};
+use super::constraints::{ROWS, quote_name};
+use super::keys::format_key;
+use super::{QuerySession, start_write, sum_counts};
+use crate::constraints::{DefaultValues, default_expression};
+use crate::error::{Dependency, QueryError, Result};
+use crate::exec::insert::Target;
+use crate::exec::scan::TautTable;
+use crate::plan::statement_to_plan;
+use crate::write::changes::Changes;
+
+impl TypeChange<'_> {
+    /// The new value before its conversion, as SQL.
+    fn value(&self) -> String {
+        self.using.map_or_else(|| quote_name(self.column), |using| format!("({using})"))
+    }
+}
+
+impl QuerySession {
+    /// Sets the types of columns, all from the same old rows.
+    pub(super) async fn set_column_types(
+        &self,
+        target: &Changes,
+        name: &str,
+        changes: &[TypeChange<'_>],
+    ) -> Result<()> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let mut columns = table.schema.columns().to_vec();
+        let mut changed: Vec<(ColumnIndex, &TypeChange<'_>)> = Vec::new();
+        for change in changes {
+            let TypeChange { column, logical_type, using } = change;
+            let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+            if changed.iter().any(|(other, _)| *other == index) {
+                let what = format!("to alter the type of column {column:?} twice in one statement");
+                return Err(QueryError::unsupported(what, "one type for each column is"));
+            }
+            if using.is_none() && table.schema.column(index).logical_type == *logical_type {
+                continue;
+            }
+            self.check_type_change(target, table, index, change).await?;
+            columns[index.index()].logical_type = *logical_type;
+            changed.push((index, change));
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let schema = Arc::new(Schema::new(columns)?);
+        // Refuses a forced encoding that the new type does not allow.
+        table.design.with_options(std::iter::empty::<(&str, &str)>(), &schema)?;
+        let values = table.schema.columns().iter().enumerate().map(|(position, column)| {
+            let quoted = quote_name(&column.name);
+            match changed.iter().find(|(index, _)| index.index() == position) {
+                Some((_, change)) => {
+                    format!("CAST({} AS {}) AS {quoted}", change.value(), change.logical_type.sql_name())
+                }
+                None => quoted,
+            }
+        });
+        let from = format!("FROM \"{ROWS}\" AS {}", quote_name(name));
+        let sql = format!("SELECT {} {from}", values.collect::<Vec<_>>().join(", "));
+        let indexes = changed.iter().map(|(index, _)| *index).collect();
+        match self.rewrite_with_types(target, table, (schema, indexes), &sql).await {
+            Err(cause) if cause.sqlstate().starts_with("22") => {
+                for (_, change) in &changed {
+                    let (value, logical_type) = (change.value(), change.logical_type.sql_name());
+                    let is_invalid = format!("TRY_CAST({value} AS {logical_type}) IS NULL");
+                    let failing = format!("SELECT * {from} WHERE {value} IS NOT NULL AND {is_invalid} LIMIT 1");
+                    // This fails if the value itself cannot be computed. The cause is then reported without a row.
+                    let found = self.first_row(&snapshot, vec![(ROWS, Arc::clone(table))], &failing).await;
+                    if let Ok(Some(row)) = found {
+                        let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
+                        let row = format_key(table, &all, row.columns(), 0)?;
+                        return Err(QueryError::Retype { row, cause: Box::new(cause) });
+                    }
+                }
+                Err(cause)
+            }
+            result => result,
+        }
+    }
+
+    /// Checks that nothing depends on the old type of a column, and that its default has the new one.
+    async fn check_type_change(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        index: ColumnIndex,
+        change: &TypeChange<'_>,
+    ) -> Result<()> {
+        let TypeChange { column, logical_type, using } = change;
+        if using.is_none() && !is_assignable(table.schema.column(index).logical_type, *logical_type) {
+            return Err(QueryError::NoAutomaticCast {
+                column: (*column).to_owned(),
+                logical_type: logical_type.sql_name(),
+            });
+        }
+        let dependents = self.dependents_of_column(target, table, index).await?;
+        let is_group = |dependency: &Dependency| dependency.dependent.starts_with("option groups");
+        let dependencies: Vec<_> =
+            dependents.dependencies.into_iter().filter(|dependency| !is_group(dependency)).collect();
+        if !dependencies.is_empty() {
+            return Err(QueryError::Dependents {
+                verb: "alter the type of",
+                object: Some(column_text(table, column)),
+                dependencies,
+                hint: "Drop the dependent objects first, and create them again afterwards.",
+            });
+        }
+        match table.constraints.defaults.get(&index) {
+            Some(default) => self.check_default(default, column, *logical_type),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the default of a column is a value of its new type.
+    fn check_default(&self, default: &str, column: &str, logical_type: LogicalType) -> Result<()> {
+        let settings = self.state(None).config_options().clone();
+        let expression = default_expression(default, logical_type);
+        let value = expression.and_then(|value| DefaultValues::at_current_time(&settings).evaluate(value, 1));
+        value.map(drop).map_err(|_| QueryError::NoCastOfDefault {
+            column: column.to_owned(),
+            logical_type: logical_type.sql_name(),
+        })
+    }
+
+    /// Replaces all rows of a table by the rows of a query, in which some columns have other types.
+    async fn rewrite_with_types(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        (schema, columns): (Arc<Schema>, Vec<ColumnIndex>),
+        sql: &str,
+    ) -> Result<()> {
+        let mut catalog = self.catalog(target.snapshot(), None);
+        let rows = TautTable::new(Arc::clone(self.store()), Arc::clone(table), None, None).without_keys();
+        catalog.relations.push((ROWS, Arc::new(rows) as Arc<dyn TableProvider>));
+        let mut state = catalog.state(self.context.state());
+        state.config_mut().set_extension(Arc::new(target.clone()));
+        let rows = match taut_sql::parse(sql)?.as_slice() {
+            [Statement::Engine { statement, .. }] => statement_to_plan(&state, statement).await?,
+            _ => return Err(QueryError::unsupported("this USING expression", "an expression over the row is")),
+        };
+        let retyped = Target::Retyped { table: Arc::clone(table), schema, columns };
+        let plan = self.insert_plan(&table.name, retyped, rows)?;
+        let progress = self.progress_counter(&format!("rewrite {}", table.name), Some(table.rows()));
+        sum_counts(start_write(state, plan, progress).await?).await?;
+        Ok(())
+    }
+}
+
+/// Whether a column can take values of another type without `USING`: PostgreSQL's assignment casts.
+fn is_assignable(from: LogicalType, to: LogicalType) -> bool {
+    let is_number = |logical: LogicalType| {
+        matches!(
+            logical,
+            LogicalType::SmallInt
+                | LogicalType::Integer
+                | LogicalType::BigInt
+                | LogicalType::Decimal { .. }
+                | LogicalType::Real
+                | LogicalType::Double
+        )
+    };
+    let is_time =
+        |logical: LogicalType| matches!(logical, LogicalType::Date | LogicalType::Timestamp | LogicalType::TimestampTz);
+    from == to || to == LogicalType::Varchar || (is_number(from) && is_number(to)) || (is_time(from) && is_time(to))
+}
