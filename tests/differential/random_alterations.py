@@ -174,22 +174,28 @@ class Case:
             self.check()
 
 
+def run(cases, steps, first_seed):
+    """Runs cases and prints those that fail. Returns their number."""
+    failed = 0
+    for seed in range(first_seed, first_seed + cases):
+        case = Case(seed, LAYOUTS[seed % len(LAYOUTS)])
+        try:
+            case.run(steps)
+        except Exception as error:
+            failed += 1
+            print(f"seed {seed}, layout {case.layout}: {type(error).__name__}: {error}")
+            print("\n".join(f"  {statement};" for statement in case.log))
+        case.close()
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=12, help="number of tables, each with steps of its own")
     parser.add_argument("--steps", type=int, default=40, help="statements of each case")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first case")
     arguments = parser.parse_args()
-    failed = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.cases):
-        case = Case(seed, LAYOUTS[seed % len(LAYOUTS)])
-        try:
-            case.run(arguments.steps)
-        except Exception as error:
-            failed += 1
-            print(f"seed {seed}, layout {case.layout}: {type(error).__name__}: {error}")
-            print("\n".join(f"  {statement};" for statement in case.log))
-        case.close()
+    failed = run(arguments.cases, arguments.steps, arguments.seed)
     print(f"{arguments.cases - failed} of {arguments.cases} cases agree with DuckDB")
     sys.exit(failed > 0)
 

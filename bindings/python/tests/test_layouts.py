@@ -1,4 +1,4 @@
-"""Random queries on random tables in every layout, compared with DuckDB."""
+"""Random queries, and random changes of columns, on tables in every layout, compared with DuckDB."""
 
 import os
 import pathlib
@@ -22,3 +22,11 @@ def test_random_queries_agree(part):
     agreed, failed, refused = random_queries.run(cases, SEED + part * cases)
     assert not failed, "\n\n".join(failed)
     assert agreed > 8 * refused, "DuckDB rejected too many of the queries"
+
+
+def test_random_alterations_agree(capsys):
+    sys.path[:0] = [str(DIFFERENTIAL)]
+    import random_alterations
+
+    failed = random_alterations.run(cases=16, steps=30, first_seed=SEED)
+    assert not failed, capsys.readouterr().out
