@@ -376,6 +376,12 @@ impl QuerySession {
                 let notice = format!("relation {name:?} does not exist, skipping");
                 Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
             }
+            Statement::AlterTable { name, change: TableChange::Rename(new), .. } if snapshot.view(name).is_some() => {
+                self.rename_view(name, new).await
+            }
+            Statement::AlterTable { name, .. } if snapshot.view(name).is_some() => {
+                Err(QueryError::NotATable { name: name.clone() })
+            }
             Statement::AlterTable { name, change: TableChange::Design(options), .. } => {
                 self.alter_table(name, options).await
             }

@@ -31,6 +31,7 @@ impl QueryError {
             Self::Exists { kind: ObjectKind::Column, .. } => "42701",
             Self::Exists { .. } => "42P07",
             Self::SecondPrimaryKey { .. } => "42P16",
+            Self::NotATable { .. } => "42809",
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),
             Self::Duplicate { .. } => "42701",

@@ -32,6 +32,21 @@ pub fn rename_column(expression: &str, column: &str, new_name: &str) -> Result<S
     Ok(expression.to_string())
 }
 
+/// An expression over the columns of one table, without the name of the table before the names of its columns.
+pub fn without_table(expression: &Expr, table: &str) -> Expr {
+    let mut expression = expression.clone();
+    let _: ControlFlow<()> = visit_expressions_mut(&mut expression, |part| {
+        if let Expr::CompoundIdentifier(names) = part
+            && let [relation, column] = names.as_slice()
+            && normalize(relation) == table
+        {
+            *part = Expr::Identifier(column.clone());
+        }
+        ControlFlow::Continue(())
+    });
+    expression
+}
+
 /// Calls `visit` with the name of each column, without the name of its table.
 fn visit_names(expression: &mut Expr, mut visit: impl FnMut(&mut Ident)) {
     let _: ControlFlow<()> = visit_expressions_mut(expression, |part| {
@@ -56,5 +71,7 @@ mod tests {
         assert!(!names_column(check, "t").unwrap() && !names_column(check, "abs").unwrap());
         let renamed = "\"new name\" + t.\"new name\" > 0 AND \"A\" <> 'a' AND abs(\"new name\") < length(b)";
         assert_eq!(rename_column(check, "a", "new name").unwrap(), renamed);
+        let unqualified = without_table(&parse_expression(check).unwrap(), "t").to_string();
+        assert_eq!(unqualified, "A + a > 0 AND \"A\" <> 'a' AND abs(a) < length(b)");
     }
 }

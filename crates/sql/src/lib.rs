@@ -62,7 +62,7 @@ mod types;
 
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
-pub use column_names::{names_column, rename_column};
+pub use column_names::{names_column, rename_column, without_table};
 pub use declared::{ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, SchemaChange};
 pub use desugar::NAMED_CAST;
 pub use error::{ObjectKind, Result, SqlError};

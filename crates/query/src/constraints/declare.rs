@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind};
+use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, without_table};
 use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
@@ -139,7 +139,7 @@ fn add_constraint(
             constraints.keys.push(UniqueKey { name, columns: positions, is_primary: false, is_index: true });
         }
         DeclaredRule::Check { condition: expression } => {
-            let text = expression.to_string();
+            let text = without_table(expression, subject.name).to_string();
             compile_condition(&text, subject.schema)?;
             let name = constraint_name(constraints, constraint, (subject, catalog), "check")?;
             constraints.checks.push(Check { name, condition: text });

@@ -94,6 +94,12 @@ pub enum QueryError {
         /// Why the value cannot be converted.
         cause: Box<QueryError>,
     },
+    /// A view where a statement changes a table.
+    #[error("{name:?} is not a table")]
+    NotATable {
+        /// Name of the view.
+        name: String,
+    },
     /// A second primary key of a table.
     #[error("multiple primary keys for table {table:?} are not allowed")]
     SecondPrimaryKey {

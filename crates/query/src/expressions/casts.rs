@@ -20,6 +20,7 @@ use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int64Type, TimeUnit,
 };
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
@@ -181,7 +182,10 @@ impl ScalarUDFImpl for CheckedCast {
             let array = if self.target.is_integer() { rounded(array)? } else { Arc::clone(array) };
             let options = CastOptions { safe: self.is_try, ..CastOptions::default() };
             // The cast fails only if a value is out of range.
-            let out_of_range = || DataFusionError::from(overflow(&self.target));
+            let out_of_range = || match &self.target {
+                DataType::Decimal128(..) => ArrowError::ArithmeticOverflow("numeric field overflow".to_owned()).into(),
+                target => DataFusionError::from(overflow(target)),
+            };
             let values = cast_with_options(&array, &self.target, &options).map_err(|_| out_of_range())?;
             if !self.is_try && self.target == DataType::Float32 && has_new_infinity(&array, &values) {
                 return Err(out_of_range());

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{ObjectKind, relations_of};
-use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId};
+use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId, View};
 
 use super::constraints::{drop_references_between, set_constraints};
 use super::{Done, Outcome, QuerySession};
@@ -50,6 +50,30 @@ impl QuerySession {
             tables.iter().try_for_each(|table| edit.drop_table(*table))
         })?;
         Ok(Outcome::Done(Done { notices, ..Done::with_tag(&format!("DROP {}", kind.name().to_uppercase())) }))
+    }
+
+    /// Renames a view that no other view reads.
+    pub(super) async fn rename_view(&self, name: &str, new_name: &str) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let view = snapshot.view(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let views = dependent_views(&snapshot, ObjectKind::View, BTreeSet::from([name]));
+        if !views.is_empty() {
+            let dependencies = views.into_iter().map(|(view, on)| Dependency { dependent: view_text(&view), on });
+            return Err(QueryError::Dependents {
+                verb: "rename",
+                object: Some(view_text(name)),
+                dependencies: dependencies.collect(),
+                hint: "Drop the views first, and create them with the new name of the view.",
+            });
+        }
+        if snapshot.table(new_name).is_some() || snapshot.view(new_name).is_some() {
+            return Err(QueryError::relation_exists(new_name));
+        }
+        self.changes().commit(|edit| {
+            edit.drop_view(name)?;
+            edit.create_view(View { name: new_name.to_owned(), ..view.clone() }, false)
+        })?;
+        Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
     }
 
     pub(super) async fn rename_table(&self, name: &str, new_name: &str) -> Result<Outcome> {
