@@ -140,7 +140,9 @@ pub struct QuerySession {
 }
 
 /// Maximum number of times that a statement runs that conflicts with changes of columns or constraints.
-const ATTEMPTS_MAX: usize = 100;
+const ATTEMPTS_MAX: u64 = 100;
+/// Maximum milliseconds before it runs again.
+const RETRY_PAUSE_MAX: u64 = 20;
 
 impl QuerySession {
     /// Creates a session on `store`, with the settings of the mover's engine.
@@ -289,9 +291,12 @@ impl QuerySession {
     /// Runs a statement. Runs it again if it conflicts with a concurrent change of columns or constraints, provided
     /// that it is a transaction of its own and reads no rows that can be read only once.
     async fn run_with_retries(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        for _ in 1..ATTEMPTS_MAX {
+        for attempt in 1..ATTEMPTS_MAX {
             match self.run_with_memory_fallback(statement, parameters).await {
-                Err(error) if error.is_schema_conflict() && !self.is_in_transaction() && can_rerun(statement) => {}
+                Err(error) if error.is_schema_conflict() && !self.is_in_transaction() && can_rerun(statement) => {
+                    // The conflicting commit becomes visible when it is durable.
+                    tokio::time::sleep(Duration::from_millis(attempt.min(RETRY_PAUSE_MAX))).await;
+                }
                 outcome => return outcome,
             }
         }
@@ -579,7 +584,6 @@ fn has_long_text(constraints: &Constraints) -> bool {
     conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
 }
 
-/// Plans and starts an insert or a `COPY ... TO`.
 /// Whether a statement can run again after a conflict: it changes columns or views, or inserts listed values.
 fn can_rerun(statement: &Statement) -> bool {
     match statement {
@@ -597,6 +601,7 @@ fn can_rerun(statement: &Statement) -> bool {
     }
 }
 
+/// Plans and starts an insert or a `COPY ... TO`.
 async fn start_write(
     mut state: SessionState,
     plan: LogicalPlan,

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{Expr, Ident, visit_expressions_mut};
 
+use crate::dialect::parse_expression;
 use crate::error::Result;
 use crate::identifiers::normalize;
-use crate::parse::parse_expression;
 
 /// Whether an expression over the columns of one table names a column.
 ///

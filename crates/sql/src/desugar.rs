@@ -4,6 +4,7 @@ mod clauses;
 mod date_patterns;
 mod expression_names;
 mod fetch;
+mod function_macros;
 mod function_names;
 mod grouped_casts;
 mod merged_columns;
@@ -113,6 +114,7 @@ impl VisitorMut for Desugar {
                 function_names::use_canonical_name(function);
             }
         }
+        function_macros::expand(expression);
         cast_exponent_literal(expression);
         operators::rewrite(expression);
         regroup_distinct_from(expression);

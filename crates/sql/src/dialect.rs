@@ -1,10 +1,13 @@
-//! The SQL dialect of statements.
+//! The SQL dialect of statements and expressions.
 
 use std::any::TypeId;
 
+use datafusion_sql::sqlparser::ast::Expr;
 use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
+
+use crate::error::SqlError;
 
 /// PostgreSQL's dialect with syntax of DuckDB: `FROM t` first, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a comma
 /// after the last item of a list.
@@ -125,4 +128,12 @@ impl Dialect for Grammar {
         supports_xml_expressions,
         supports_comment_optimizer_hint,
     );
+}
+
+/// Parses an expression, such as a default or the condition of a check. Ignores what follows it.
+///
+/// # Errors
+/// If the text does not begin with an expression.
+pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
+    Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }

@@ -65,6 +65,7 @@ pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, without_table};
 pub use declared::{ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, SchemaChange};
 pub use desugar::NAMED_CAST;
+pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
 pub use limits::is_long;
@@ -76,7 +77,7 @@ pub use mutation::{
 pub use names::Names;
 pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
-pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse, parse_expression};
+pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse};
 pub use relations::relations_of;
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{NewIndex, Statement, StatementClass, TableChange, TableSource, is_insert, is_query};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
-use datafusion_sql::sqlparser::ast::{Expr, ObjectType, Statement as Ast};
+use datafusion_sql::sqlparser::ast::{ObjectType, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -87,14 +87,6 @@ fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         }
     }
     Ok(None)
-}
-
-/// Parses an expression, such as a default or the condition of a check. Ignores what follows it.
-///
-/// # Errors
-/// If the text does not begin with an expression.
-pub fn parse_expression(sql: &str) -> Result<Expr> {
-    Ok(Parser::new(&Grammar).try_with_sql(sql)?.parse_expr()?)
 }
 
 /// Consumes the next token if it is this unquoted word, in any case. Returns whether it did. The word need not be a

@@ -438,7 +438,8 @@ fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), C
         }
         // `SetConstraints` and `SetNullable` were checked only against the rows of `before`, and `SetType` comes with
         // converted copies of only those rows. So the rows must not have changed since.
-        Change::SetConstraints { constraints, .. } if constraints.differs_in_defaults_only(&before.constraints) => true,
+        Change::SetConstraints { constraints, .. } if constraints.is_weaker_than(&before.constraints) => true,
+        Change::SetNullable { nullable: true, .. } => true,
         Change::SetConstraints { .. } | Change::SetNullable { .. } | Change::SetType { .. } => {
             return match before.content_version == newest.content_version {
                 true => Ok(()),
@@ -470,7 +471,7 @@ impl TransactionChanges {
     }
 
     /// Checks that no other transaction has created a view on a column that this one drops or changes, or changed what
-    /// a new view of this one reads.
+    /// a new view of this one reads, or the view that it replaces.
     fn check_views(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
         match change {
             Change::DropColumn { table, .. } | Change::RenameColumn { table, .. } | Change::SetType { table, .. } => {
@@ -485,7 +486,8 @@ impl TransactionChanges {
                 let is_same = |name: &String| {
                     schema(&self.base, name) == schema(newest, name) && self.base.view(name) == newest.view(name)
                 };
-                match view.relations.keys().all(is_same) {
+                let has_same_readers = self.base.views_on(&view.name).eq(newest.views_on(&view.name));
+                match view.relations.keys().all(is_same) && has_same_readers && is_same(&view.name) {
                     true => Ok(()),
                     false => Err(CommitError::ViewChanged { view: view.name.clone() }),
                 }

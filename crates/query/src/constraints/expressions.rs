@@ -20,7 +20,7 @@ use taut_types::{LogicalType, Schema};
 use crate::error::{QueryError, Result};
 use crate::expressions::{
     coerce_operands, guarded, set_parser_options, statement_cast, with_checked_arithmetic, with_dates, with_domains,
-    with_exact_functions, with_signed_results,
+    with_exact_functions, with_signed_results, with_statement_casts,
 };
 
 /// Session state for planning only. No query runs in it.
@@ -79,6 +79,7 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
     let no_columns = DFSchema::empty();
     let expression = plan_expression(sql, &no_columns)?;
     check_single_row(&expression, "DEFAULT", sql)?;
+    let expression = with_statement_casts(expression, &no_columns)?;
     let arrow = logical_type.arrow();
     let from = expression.get_type(&no_columns)?;
     let is_number_to_time = from.is_numeric() && arrow.is_temporal();

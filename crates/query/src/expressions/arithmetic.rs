@@ -53,6 +53,7 @@ use self::division::PRECISION;
 use self::kernels::has_rounded_product;
 use self::program::Program;
 use self::rounding::Rounding;
+use super::bytes::is_bytes;
 use super::casts::CheckedCast;
 use super::intervals::{interval_length, is_interval};
 use super::operand_types::is_comparison;
@@ -218,7 +219,8 @@ impl Rewriter<'_> {
             Expr::ScalarFunction(mut call) if call.func.name() == "arrow_cast" => {
                 let target = Expr::ScalarFunction(call.clone()).get_type(self.schema)?;
                 let from = call.args[0].get_type(self.schema)?;
-                match CheckedCast::udf(&from, &target, false, self.keeps_names) {
+                let of_bytes = || CheckedCast::of_bytes(&from, &target).filter(|_| is_bytes(&target));
+                match CheckedCast::udf(&from, &target, false, self.keeps_names).or_else(of_bytes) {
                     Some(function) => function.call(vec![call.args.swap_remove(0)]),
                     None => Expr::ScalarFunction(call),
                 }

@@ -21,10 +21,12 @@ use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int64Type, TimeUnit,
 };
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use taut_types::LogicalType;
 
@@ -72,6 +74,21 @@ pub fn statement_cast(value: Expr, from: &DataType, target: DataType) -> Expr {
         Some(function) => function.call(vec![value]),
         None => datafusion::logical_expr::cast(value, target),
     }
+}
+
+/// Gives the casts of an expression that a user wrote the meaning of [`statement_cast`].
+///
+/// # Errors
+/// If a type cannot be determined.
+pub fn with_statement_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let cast = |part: Expr| match part {
+        Expr::Cast(Cast { expr, field }) => {
+            let from = expr.get_type(schema)?;
+            Ok(Transformed::yes(statement_cast(*expr, &from, field.data_type().clone())))
+        }
+        other => Ok(Transformed::no(other)),
+    };
+    Ok(expression.transform_up(cast)?.data)
 }
 
 /// Whether a cast between two types of numbers, or of timestamps, may change a value or fail.

@@ -23,7 +23,7 @@ pub use arithmetic::{
     CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic, with_exact_functions,
 };
 pub use bytes::{is_bytes, read as read_bytes};
-pub use casts::statement_cast;
+pub use casts::{statement_cast, with_statement_casts};
 pub use dates::{read as read_dates, with_dates};
 pub use domains::with_domains;
 pub use guards::{Guards, guarded};

@@ -93,8 +93,10 @@ impl QuerySession {
             // Not for files and registered batches.
             if snapshot.table(&relation).is_some() || snapshot.view(&relation).is_some() {
                 let reference = TableReference::partial(PUBLIC, relation.as_str());
-                let provider = SessionContext::new_with_state(state()).table_provider(reference).await?;
-                let columns = provider.schema().fields().iter().map(|field| field.name().clone()).collect();
+                let state = state();
+                let provider = SessionContext::new_with_state(state.clone()).table_provider(reference).await;
+                withdraw_reads(&state);
+                let columns = provider?.schema().fields().iter().map(|field| field.name().clone()).collect();
                 relations.insert(relation, columns);
             }
         }
@@ -140,8 +142,8 @@ impl QuerySession {
                 Some(fields.map(|field| (field.name().clone(), kind(field.data_type()))).collect::<Vec<_>>())
             };
             let (before, after) = (columns(before).await, columns(after).await);
-            // A view that was not valid before does not count.
-            if before.is_some() && before != after {
+            // A view that cannot be planned here, for example because it reads a missing file, may have used anything.
+            if before.is_none() || before != after {
                 return Err(QueryError::Dependents {
                     verb: "replace",
                     object: Some(replaced.to_owned()),

@@ -99,9 +99,14 @@ impl Constraints {
         *self == Self::default()
     }
 
-    /// Whether the defaults of columns differ from those of `other`, and nothing else does.
-    pub(crate) fn differs_in_defaults_only(&self, other: &Self) -> bool {
-        self.defaults != other.defaults && Self { defaults: other.defaults.clone(), ..self.clone() } == *other
+    /// Whether these constraints differ from `other` and demand nothing of the rows that `other` does not. Defaults
+    /// demand nothing.
+    pub(crate) fn is_weaker_than(&self, other: &Self) -> bool {
+        self != other
+            && self.keys.iter().all(|key| other.keys.contains(key))
+            && self.checks.iter().all(|check| other.checks.contains(check))
+            && self.foreign_keys.iter().all(|key| other.foreign_keys.contains(key))
+            && self.referenced_by.is_subset(&other.referenced_by)
     }
 
     /// The primary key.
