@@ -134,11 +134,11 @@ def _bar(block: StoredBlock, scale: float) -> str:
     """Draws a block as a row of rectangles, one per column, with a gap between column groups."""
     parts, x, group = [], 0.0, None
     # Columns without a group were added after the block was written, and are not stored in it.
-    stored = (column for column in block.columns if column.group_index is not None)
-    for column in sorted(stored, key=lambda column: column.group_index):
-        if group is not None and group != column.group_index:
+    stored = ((column.group_index, column) for column in block.columns if column.group_index is not None)
+    for index, column in sorted(stored, key=lambda indexed: indexed[0]):
+        if group is not None and group != index:
             x += _GAP
-        group = column.group_index
+        group = index
         title = html.escape(f"{column.name}: {column.encoding}, {column.bytes:,} of {column.plain_bytes:,} bytes")
         width = max(column.bytes * scale, 0.5)
         color = _color(column.encoding.split(" | ")[0])
