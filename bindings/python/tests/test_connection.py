@@ -423,7 +423,7 @@ def test_progress_is_reported_on_the_waiting_thread():
 def test_progress_bars_are_drawn_if_enabled(capsys, monkeypatch):
     from taut import progress
 
-    assert progress.reporter(None) is None and progress.reporter(False) is None, "standard error is not a terminal here"
+    assert progress.reporter(None) is None and progress.reporter(False) is None, "a test has no terminal"
     monkeypatch.setattr(progress, "_QUIET_SECONDS", 0)
     bars = progress.reporter(True)
     bars("load t", 10, 100)

@@ -23,8 +23,8 @@ use taut_types::ColumnIndex;
 
 use super::sums::Groups;
 
-/// Maximum number of indexes of a segment. With more, rows are looked up by hash, because the array of a segment is
-/// built anew for each.
+/// Maximum number of indexes of a segment. With more, rows are looked up by hash, because each segment needs
+/// a new array.
 const SEGMENT_INDEXES_MAX: usize = 1 << 17;
 /// Maximum number of indexes of the array that segments share, with four bytes each.
 pub const SHARED_INDEXES_MAX: usize = 1 << 21;
