@@ -204,6 +204,11 @@ impl Store {
         self.inner.directory.close_pages();
     }
 
+    /// Whether new commits may append rows to a page.
+    pub fn may_grow(&self, page: ContainerId) -> bool {
+        self.inner.directory.may_grow(page)
+    }
+
     /// The catalog after all commits so far, including those that may still fail.
     pub(crate) fn newest_unpublished(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.commits.lock().newest)

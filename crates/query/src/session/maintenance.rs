@@ -84,18 +84,25 @@ impl QuerySession {
     /// Runs the compaction that `choose` returns for a table, and retries it if its rows change concurrently. Returns
     /// whether there was one. The caller must hold the maintenance lock of the table.
     async fn compact_with_retries(&self, id: TableId, choose: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
+        // A compaction fails if one of its pages grows meanwhile. So it takes only the pages that stop growing here,
+        // once the commits that are under way have appended to them.
+        self.store.close_pages();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            // Stops pages from growing: a compaction fails if one of its pages has grown meanwhile.
-            self.store.close_pages();
             if attempts > 1 {
-                // Commits that are under way still append to the closed pages.
                 tokio::time::sleep(PAUSE * (attempts as u32 - 1)).await;
             }
             // A table that no longer exists has nothing left to do.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
-            let Some(compaction) = choose(&table) else { return Ok(false) };
+            let Some(mut compaction) = choose(&table) else { return Ok(false) };
+            if compaction.kind == CompactionKind::Seal {
+                let pages = &table.delta.pages()[..compaction.pages];
+                compaction.pages = pages.iter().take_while(|page| !self.store.may_grow(page.id())).count();
+                if compaction.pages == 0 {
+                    return Ok(false);
+                }
+            }
             match self.run_compaction(&table, &compaction).await {
                 Err(error) if is_conflict(&error) && attempts < ATTEMPTS_MAX => {}
                 done => return done.map(|()| true),
