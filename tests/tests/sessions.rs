@@ -486,3 +486,28 @@ fn closing_waits_for_threads_of_unread_rows() {
     // No thread writes to the directory after the database was closed.
     std::fs::remove_dir_all(&path).unwrap();
 }
+
+#[test]
+fn a_table_replaced_by_a_query_on_itself_loses_no_row_of_another_session() {
+    for (query, is_refused) in
+        [("SELECT k, v FROM t", true), ("SELECT k, 1 AS v FROM above", true), ("SELECT k, 2 AS v FROM u", false)]
+    {
+        for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let database = Database::in_memory().unwrap();
+            let (session, other) = (database.session(), database.session());
+            let setup = "CREATE TABLE t (k bigint, v bigint); INSERT INTO t VALUES (1, 1);
+                         CREATE TABLE u AS SELECT * FROM t;
+                         CREATE VIEW seen AS SELECT k FROM t; CREATE VIEW above AS SELECT k FROM seen";
+            session.execute(setup).unwrap();
+            session.execute(&format!("BEGIN TRANSACTION ISOLATION LEVEL {isolation}")).unwrap();
+            session.execute(&format!("CREATE OR REPLACE TABLE t AS {query}")).unwrap();
+            other.execute("INSERT INTO t VALUES (2, 2)").unwrap();
+            let committed = session.execute("COMMIT");
+            assert_eq!(committed.is_err(), is_refused, "{query}, {isolation}");
+            if let Err(error) = committed {
+                assert_eq!(error.sqlstate(), "40001", "{error}");
+                assert_eq!(number(&session, "SELECT sum(v) FROM t"), 3);
+            }
+        }
+    }
+}

@@ -50,7 +50,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
@@ -463,10 +463,7 @@ impl QuerySession {
                 let is_other = |table: &&TableReference| table.table() != mutation.table;
                 mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
-            Statement::CreateTable { source: TableSource::Query(query), .. } => {
-                let query = EngineStatement::Statement(Box::new(Ast::Query(query.clone())));
-                resolve_table_references(&query, true)?.0
-            }
+            Statement::CreateTable { source: TableSource::Query(query), .. } => query_tables(query)?,
             _ => Vec::new(),
         };
         let snapshot = self.snapshot();
@@ -552,10 +549,15 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
         let Some(source) = insert.source.as_ref().filter(|source| !lists_values(source)) else {
             return Ok(Vec::new());
         };
-        let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
-        return Ok(resolve_table_references(&query, true)?.0);
+        return query_tables(source);
     }
     Ok(resolve_table_references(statement, true)?.0)
+}
+
+/// Tables and views that a query names.
+fn query_tables(query: &Query) -> Result<Vec<TableReference>> {
+    let query = EngineStatement::Statement(Box::new(Ast::Query(Box::new(query.clone()))));
+    Ok(resolve_table_references(&query, true)?.0)
 }
 
 /// Drop guard: marks the transaction failed if the future of its statement is dropped early.

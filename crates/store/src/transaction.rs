@@ -70,6 +70,8 @@ struct TransactionChanges {
     snapshot: Arc<Catalog>,
     /// The snapshot that the transaction started from.
     base: Arc<Catalog>,
+    /// Tables whose rows no other transaction may change, with the versions of their rows.
+    unchanged: BTreeMap<TableId, u64>,
 }
 
 /// Inserts of a transaction into the delta of one table, and its deletions from the table.
@@ -84,7 +86,7 @@ struct TableRows {
 impl TransactionChanges {
     fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
         let edit = CatalogEdit::new(&snapshot, store.directory());
-        Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot }
+        Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot, unchanged: BTreeMap::new() }
     }
 
     /// Whether a change relocates rows that the transaction inserted or deleted.
@@ -108,6 +110,7 @@ impl TransactionChanges {
     /// Repeats the same changes on another version of the catalog.
     fn rebased_on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
         let mut changes = Self::new(snapshot, store);
+        changes.unchanged.clone_from(&self.unchanged);
         self.redo_changes(&mut changes.edit)?;
         for (table, rows) in &self.rows {
             let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
@@ -187,6 +190,15 @@ impl Transaction {
     pub fn withdraw_table_reads(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.remove_table(table, times);
+        }
+    }
+
+    /// Makes the transaction fail to commit if others change rows of a table from now on. For a statement that copies
+    /// the rows of a table and then drops it. Has no effect on a table that the transaction has created.
+    pub fn require_unchanged(&self, table: TableId) {
+        let changes = &mut self.state.lock().changes;
+        if let Some(before) = changes.base.table_of(table) {
+            changes.unchanged.entry(table).or_insert(before.content_version);
         }
     }
 
@@ -458,6 +470,12 @@ impl TransactionChanges {
     /// Repeats the changes in the edit's list. Returns an error if other transactions have changed what they depend on,
     /// such as the design of a table.
     fn redo_changes(&self, edit: &mut CatalogEdit) -> Result<(), CommitError> {
+        for (table, version) in &self.unchanged {
+            let newest = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
+            if newest.content_version != *version {
+                return Err(CommitError::RowsChanged { table: newest.name.clone() });
+            }
+        }
         for change in self.edit.changes() {
             self.check_views(change, edit.catalog())?;
             if let Some(table) = change.table()

@@ -7,7 +7,7 @@ use taut_sql::{ObjectKind, Parameters, TableSource};
 use taut_store::{CatalogEdit, Table, View};
 
 use super::names::{dependent_views, drop_views, foreign_key_text};
-use super::{Done, QuerySession};
+use super::{Done, QuerySession, query_tables};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
 
@@ -31,6 +31,13 @@ impl QuerySession {
             let done = match source {
                 // A query may read the old table, so the old table is dropped afterwards.
                 TableSource::Query(query) => {
+                    let read = query_tables(query)?;
+                    let is_read = |relation: &str| read.iter().any(|table| table.table() == relation);
+                    let reads_old = is_read(name) || views.iter().any(|(view, _)| is_read(view));
+                    if let Some(transaction) = target.transaction().filter(|_| reads_old) {
+                        // Rows that others insert after the query has read the old table would be dropped with it.
+                        transaction.require_unchanged(old.id);
+                    }
                     let done = self.create_table_as(&target, NEW_TABLE, query, options, parameters).await?;
                     target.commit(|edit| {
                         let new = edit.catalog().table(NEW_TABLE).map(|table| table.id);

@@ -211,3 +211,42 @@ fn a_transaction_without_changes_commits_nothing() {
     transaction.commit(Synchronous::Full).unwrap();
     assert_eq!(store.snapshot().version(), version);
 }
+
+#[test]
+fn a_table_that_must_stay_unchanged_makes_the_commit_fail_if_others_change_its_rows() {
+    let replace = |store: &Store, table: TableId| {
+        let transaction = store.begin();
+        transaction.require_unchanged(table);
+        change_in(&transaction, "t", &[5], &[]).unwrap();
+        transaction.change::<_, CommitError>(|edit| edit.drop_table(table)).unwrap();
+        transaction
+    };
+    for (inserted, deleted) in [(&[6][..], &[][..]), (&[], &[1]), (&[], &[3])] {
+        let (_, store, table) = sample();
+        let transaction = replace(&store, table);
+        change_rows(&store, "t", inserted, deleted).unwrap();
+        assert!(matches!(transaction.refresh(), Err(CommitError::RowsChanged { .. })));
+        let error = transaction.commit(Synchronous::Full).unwrap_err();
+        assert!(matches!(&error, CommitError::RowsChanged { table } if table == "t"), "{error}");
+        assert!(store.snapshot().table_of(table).is_some());
+    }
+    // Its own changes, and those of other tables, do not count.
+    let (_, store, table) = sample();
+    let transaction = replace(&store, table);
+    create_table(&store, "u").unwrap();
+    transaction.refresh().unwrap();
+    transaction.commit(Synchronous::Full).unwrap();
+    assert!(store.snapshot().table_of(table).is_none());
+}
+
+#[test]
+fn rolling_back_to_a_savepoint_forgets_that_a_table_must_stay_unchanged() {
+    let (_, store, table) = sample();
+    let transaction = store.begin();
+    transaction.savepoint("s");
+    transaction.require_unchanged(table);
+    transaction.roll_back_to("s").unwrap();
+    change_in(&transaction, "t", &[5], &[]).unwrap();
+    change_rows(&store, "t", &[6], &[]).unwrap();
+    transaction.commit(Synchronous::Full).unwrap();
+}
