@@ -11,6 +11,7 @@ mod edit;
 pub(crate) mod file;
 pub(crate) mod format;
 pub(crate) mod record;
+mod sequence;
 mod sparse_index;
 mod table_blocks;
 mod tables;
@@ -34,6 +35,7 @@ pub use change::OldRows;
 pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
 pub(crate) use edit::{AppliedEdit, split_at};
 pub use edit::{CatalogEdit, RowOrder};
+pub use sequence::{Identity, OwnedSequence, Sequence, SequenceId};
 pub use sparse_index::SortBounds;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;
@@ -69,6 +71,7 @@ pub struct Catalog {
     pub(crate) tables: Tables,
     /// By name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
+    pub(crate) sequences: RedBlackTreeMapSync<SequenceId, Sequence>,
 }
 
 /// A table of one catalog.
@@ -183,6 +186,7 @@ impl Catalog {
             relocations: RelocationsSince::default(),
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
+            sequences: RedBlackTreeMapSync::default(),
         }
     }
 
@@ -245,6 +249,21 @@ impl Catalog {
     /// All views, ordered by name.
     pub fn views(&self) -> impl Iterator<Item = &View> {
         self.views.values()
+    }
+
+    /// The sequence of that exact name.
+    pub fn sequence(&self, name: &str) -> Option<&Sequence> {
+        self.sequences().find(|sequence| sequence.name == name)
+    }
+
+    /// The sequence of that id.
+    pub fn sequence_of(&self, id: SequenceId) -> Option<&Sequence> {
+        self.sequences.get(&id)
+    }
+
+    /// All sequences, ordered by id.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.values()
     }
 
     /// The views that read a table or view.

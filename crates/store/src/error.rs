@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::disk::LockHolder;
-use crate::{BlockId, TableId};
+use crate::{BlockId, SequenceId, TableId};
 use taut_block::{BlockError, BuildError, CorruptBlock, SectionError};
 use taut_types::SchemaError;
 
@@ -196,7 +196,7 @@ pub enum CommitError {
         /// The path.
         path: PathBuf,
     },
-    /// The name is taken by a table or a view.
+    /// The name is taken by a table, view, index or sequence.
     #[error("relation {name:?} already exists")]
     NameTaken {
         /// The name.
@@ -213,6 +213,28 @@ pub enum CommitError {
     NoView {
         /// The name.
         name: String,
+    },
+    /// The sequence was dropped, or never existed.
+    #[error("there is no sequence with number {}; it was dropped, or never existed", sequence.0)]
+    NoSequence {
+        /// The sequence.
+        sequence: SequenceId,
+    },
+    /// The sequence has no more numbers.
+    #[error("nextval: reached {} value of sequence {sequence:?} ({limit})", if *ascends { "maximum" } else { "minimum" })]
+    SequenceEnds {
+        /// The sequence.
+        sequence: String,
+        /// Its last possible number.
+        limit: i64,
+        /// Whether its numbers ascend.
+        ascends: bool,
+    },
+    /// The definition of a sequence is invalid.
+    #[error("the definition of a sequence needs {expected}")]
+    Sequence {
+        /// The missing condition.
+        expected: String,
     },
     /// A block to be replaced is not in the table, because it was replaced meanwhile.
     #[error("table {table:?} has no block {block}; it was replaced meanwhile")]

@@ -341,6 +341,8 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
     });
     let views: RedBlackTreeMapSync<_, _> =
         file.views.into_iter().map(|view| (view.name.clone(), view.into_owned())).collect();
+    let sequences: RedBlackTreeMapSync<_, _> =
+        file.sequences.into_iter().map(|sequence| (sequence.id, sequence.into_owned())).collect();
     Catalog {
         database: file.database,
         version: file.version,
@@ -349,6 +351,7 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         relocations: RelocationsSince::default(),
         tables: tables.map(Arc::new).collect(),
         views,
+        sequences,
     }
 }
 

@@ -38,7 +38,9 @@ use crate::read_only;
 use crate::read_only::ReadPosition;
 use crate::relocations::RelocationsSince;
 use crate::retention::Retention;
-use crate::{BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, Transaction};
+use crate::{
+    BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, SequenceId, Transaction,
+};
 use taut_block::{BlockImage, checksum};
 
 /// Durability that a commit guarantees when it returns. A commit that adds, replaces or removes blocks is always
@@ -266,6 +268,23 @@ impl Store {
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
     ) -> Result<T, E> {
         self.commit_changes((None, Synchronous::Full), change)
+    }
+
+    /// Takes the next numbers of a sequence, in a commit of its own. The numbers are taken even if the process is
+    /// killed. If the machine stops, they may be given out again, unless a later commit is durable.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, has not as many numbers, or the log cannot be written.
+    pub fn next_values(&self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
+        self.commit_changes((None, Synchronous::Normal), |edit| edit.next_values(sequence, count))
+    }
+
+    /// Sets the next number of a sequence, in a commit of its own; `None` if there are no more.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
+    pub fn set_next_value(&self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
+        self.commit_changes((None, Synchronous::Normal), |edit| edit.set_next_value(sequence, next))
     }
 
     /// Commits as [`Store::commit`] does, for a transaction and with the given durability.

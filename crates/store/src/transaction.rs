@@ -24,7 +24,7 @@ use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, intersects};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{LockConflict, TransactionId};
 use crate::relocations::RelocationsSince;
-use crate::{Catalog, CatalogEdit, Store, Synchronous, Table, TableId};
+use crate::{Catalog, CatalogEdit, SequenceId, Store, Synchronous, Table, TableId};
 
 use self::reads::ReadSet;
 
@@ -223,6 +223,39 @@ impl Transaction {
         let preview = changes.rebased_on(Arc::clone(&newest), &self.store)?.snapshot;
         *last = Some(Preview { newest, own_snapshot: Arc::clone(&changes.snapshot), preview: Arc::clone(&preview) });
         Ok(preview)
+    }
+
+    /// Takes the next numbers of a sequence. A rollback does not give them back, unless this transaction has created or
+    /// restarted the sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, has not as many numbers, or the log cannot be written.
+    pub fn next_values(&self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
+        match self.has_own_version(sequence) {
+            true => self.change(|edit| edit.next_values(sequence, count)),
+            false => self.store.next_values(sequence, count),
+        }
+    }
+
+    /// Sets the next number of a sequence; `None` if there are no more. A rollback does not undo this, unless this
+    /// transaction has created or restarted the sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
+    pub fn set_next_value(&self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
+        match self.has_own_version(sequence) {
+            true => self.change(|edit| edit.set_next_value(sequence, next)),
+            false => self.store.set_next_value(sequence, next),
+        }
+    }
+
+    /// Whether this transaction has created or changed a sequence, so that others do not see it as this one does.
+    fn has_own_version(&self, id: SequenceId) -> bool {
+        let is_change = |change: &Change| match change {
+            Change::CreateSequence { sequence } | Change::AlterSequence { sequence, .. } => sequence.id == id,
+            _ => false,
+        };
+        self.state.lock().changes.edit.changes().iter().any(is_change)
     }
 
     /// The database as this transaction sees it.

@@ -48,6 +48,7 @@ fn expected(version: u64) -> Contents {
         (7, "late", (1..=10).collect()),
         (8, "accounts", (1..=51).collect()),
         (8, "orders", (1..=81).collect()),
+        (12, "numbered", (1..=5).collect()),
         (12, "altered", all),
     ];
     tables

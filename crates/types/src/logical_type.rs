@@ -1,5 +1,7 @@
 //! Types of columns, and the Arrow type of each.
 
+use std::ops::RangeInclusive;
+
 use arrow_schema::{DataType, TimeUnit};
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +120,16 @@ impl LogicalType {
             Self::Decimal { precision: ..=18, .. } => Some(8),
             Self::Decimal { .. } => Some(16),
             Self::Varchar | Self::Bytea => None,
+        }
+    }
+
+    /// The numbers that a type of integers can hold. `None` for other types.
+    pub fn integer_range(&self) -> Option<RangeInclusive<i64>> {
+        match self {
+            Self::SmallInt => Some(i16::MIN.into()..=i16::MAX.into()),
+            Self::Integer => Some(i32::MIN.into()..=i32::MAX.into()),
+            Self::BigInt => Some(i64::MIN..=i64::MAX),
+            _ => None,
         }
     }
 

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
-use super::{BlockId, Constraints, RowOrder, Table, TableId, View};
+use super::{BlockId, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
@@ -15,24 +15,102 @@ use crate::relocations::RowRelocations;
 /// One change of a catalog.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    CreateTable { table: TableId, name: String, schema: Arc<Schema>, design: Arc<TableDesign> },
-    DropTable { table: TableId },
-    RenameTable { table: TableId, name: String },
-    Truncate { table: TableId },
-    AppendBlocks { table: TableId, blocks: Vec<NewBlock> },
-    ReplaceRows { table: TableId, old: OldRows, new: Vec<NewBlock>, order: RowOrder },
-    SetDesign { table: TableId, design: Arc<TableDesign> },
-    SetPartitioning { table: TableId, partitioning: Arc<Partitioning> },
-    SetConstraints { table: TableId, constraints: Arc<Constraints> },
-    SetNullable { table: TableId, column: ColumnIndex, nullable: bool },
-    AddColumn { table: TableId, column: Column, value: Option<Datum> },
-    DropColumn { table: TableId, column: ColumnIndex },
-    RenameColumn { table: TableId, column: ColumnIndex, name: String },
-    SetType { table: TableId, column: ColumnIndex, logical_type: LogicalType },
-    CreateView { view: View, replaces: bool },
-    DropView { name: String },
-    InsertRows { table: TableId, page: ContainerId, first: u32, rows: RecordBatch },
-    DeleteRows { table: TableId, container: ContainerId, segment: u16, rows: RoaringBitmap },
+    CreateTable {
+        table: TableId,
+        name: String,
+        schema: Arc<Schema>,
+        design: Arc<TableDesign>,
+    },
+    DropTable {
+        table: TableId,
+    },
+    RenameTable {
+        table: TableId,
+        name: String,
+    },
+    Truncate {
+        table: TableId,
+    },
+    AppendBlocks {
+        table: TableId,
+        blocks: Vec<NewBlock>,
+    },
+    ReplaceRows {
+        table: TableId,
+        old: OldRows,
+        new: Vec<NewBlock>,
+        order: RowOrder,
+    },
+    SetDesign {
+        table: TableId,
+        design: Arc<TableDesign>,
+    },
+    SetPartitioning {
+        table: TableId,
+        partitioning: Arc<Partitioning>,
+    },
+    SetConstraints {
+        table: TableId,
+        constraints: Arc<Constraints>,
+    },
+    SetNullable {
+        table: TableId,
+        column: ColumnIndex,
+        nullable: bool,
+    },
+    AddColumn {
+        table: TableId,
+        column: Column,
+        value: Option<Datum>,
+    },
+    DropColumn {
+        table: TableId,
+        column: ColumnIndex,
+    },
+    RenameColumn {
+        table: TableId,
+        column: ColumnIndex,
+        name: String,
+    },
+    SetType {
+        table: TableId,
+        column: ColumnIndex,
+        logical_type: LogicalType,
+    },
+    CreateView {
+        view: View,
+        replaces: bool,
+    },
+    DropView {
+        name: String,
+    },
+    CreateSequence {
+        sequence: Sequence,
+    },
+    DropSequence {
+        sequence: SequenceId,
+    },
+    /// Replaces the definition of a sequence. The next number stays, unless `restarts`.
+    AlterSequence {
+        sequence: Sequence,
+        restarts: bool,
+    },
+    AdvanceSequence {
+        sequence: SequenceId,
+        next: Option<i64>,
+    },
+    InsertRows {
+        table: TableId,
+        page: ContainerId,
+        first: u32,
+        rows: RecordBatch,
+    },
+    DeleteRows {
+        table: TableId,
+        container: ContainerId,
+        segment: u16,
+        rows: RoaringBitmap,
+    },
 }
 
 impl Change {
@@ -55,13 +133,19 @@ impl Change {
             | Self::SetType { table, .. }
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
-            Self::CreateView { .. } | Self::DropView { .. } => None,
+            Self::CreateView { .. }
+            | Self::DropView { .. }
+            | Self::CreateSequence { .. }
+            | Self::DropSequence { .. }
+            | Self::AlterSequence { .. }
+            | Self::AdvanceSequence { .. } => None,
         }
     }
 
-    /// Whether the change only inserts rows into the delta or deletes rows, so that all names mean the same as before.
+    /// Whether the change only inserts rows into the delta, deletes rows, or takes numbers of a sequence, so that all
+    /// names mean the same as before.
     pub fn changes_only_rows(&self) -> bool {
-        matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. })
+        matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. } | Self::AdvanceSequence { .. })
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 
 use super::format::{CatalogFile, TableFile};
-use super::{BlockId, TablePartitions, timeline};
+use super::{BlockId, SequenceId, TableId, TablePartitions, timeline};
 
 /// Checks a catalog file. An error names what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
@@ -25,12 +25,36 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
         check_table(table, file.next_block, &mut blocks)
             .map_err(|expected| format!("table {:?} with {expected}", table.name))?;
     }
+    check_sequences(file, &mut names, &mut tables)?;
     check_references(file)?;
     if !timeline::are_ordered(&file.timelines, file.version) {
         return Err(format!("timelines in order, up to version {}", file.version));
     }
     match file.views.iter().find(|view| !names.insert(view.name.as_str())) {
         Some(view) => Err(format!("one table or view named {:?}", view.name)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the sequences, and that those of columns exist, each for one column.
+fn check_sequences<'a>(
+    file: &'a CatalogFile<'_>,
+    names: &mut HashSet<&'a str>,
+    numbers: &mut HashSet<TableId>,
+) -> Result<(), String> {
+    for sequence in &file.sequences {
+        if !names.insert(sequence.name.as_str()) {
+            return Err(format!("one relation named {:?}", sequence.name));
+        }
+        if sequence.id.0 >= file.next_table || !numbers.insert(TableId(sequence.id.0)) {
+            return Err(format!("another number than {} for sequence {:?}", sequence.id.0, sequence.name));
+        }
+        sequence.check()?;
+    }
+    let mut unowned: HashSet<SequenceId> = file.sequences.iter().map(|sequence| sequence.id).collect();
+    let mut owned = file.tables.iter().flat_map(|table| table.constraints.sequences.values());
+    match owned.find(|owned| !unowned.remove(&owned.sequence)) {
+        Some(owned) => Err(format!("a sequence with number {}, of one column", owned.sequence.0)),
         None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use taut_types::{ColumnIndex, Schema};
 
-use super::{Catalog, TableId};
+use super::{Catalog, Identity, OwnedSequence, TableId};
 
 /// The constraints of a table, and the default values of its columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Constraints {
     /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
+    /// Sequences that belong to columns. The default of a `SERIAL` or identity column takes numbers of its sequence.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sequences: BTreeMap<ColumnIndex, OwnedSequence>,
     /// The tables with a foreign key to this one, perhaps this table itself. A statement that changes rows of this
     /// table uses the list to find these foreign keys. Adding a foreign key changes the list. So it conflicts with a
     /// concurrent transaction that changes rows of this table and does not know of the new foreign key.
@@ -114,6 +117,11 @@ impl Constraints {
         self.keys.iter().find(|key| key.is_primary)
     }
 
+    /// Whether a column is `GENERATED ALWAYS`, so that a statement cannot give it a value.
+    pub fn is_always_generated(&self, column: ColumnIndex) -> bool {
+        self.sequences.get(&column).is_some_and(|owned| owned.identity == Some(Identity::Always))
+    }
+
     /// The names of all constraints.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let keys = self.keys.iter().map(|key| key.name.as_str());
@@ -146,6 +154,9 @@ impl Constraints {
         let defaults = self.defaults.iter();
         constraints.defaults =
             defaults.filter_map(|(column, sql)| Some((column.after_drop(dropped)?, sql.clone()))).collect();
+        let sequences = self.sequences.iter();
+        constraints.sequences =
+            sequences.filter_map(|(column, owned)| Some((column.after_drop(dropped)?, *owned))).collect();
         Some(constraints)
     }
 
@@ -169,6 +180,9 @@ impl Constraints {
             if !key.references(schema, &parent.schema, parent_constraints) {
                 return Err(format!("a key of table {:?} that foreign key {:?} references", parent.name, key.name));
             }
+        }
+        if let Some(owned) = self.sequences.values().find(|owned| catalog.sequence_of(owned.sequence).is_none()) {
+            return Err(format!("sequence number {}", owned.sequence.0));
         }
         for child in &self.referenced_by {
             let is_child = |child: &super::Table| child.constraints.foreign_keys.iter().any(|key| key.table == table);
@@ -208,6 +222,9 @@ impl Constraints {
             |key: &&ForeignKey| are_distinct_columns(&key.columns) && key.referenced.len() == key.columns.len();
         if let Some(key) = self.foreign_keys.iter().find(|key| !is_valid(key)) {
             return Err(format!("a foreign key {:?} of some of its columns", key.name));
+        }
+        if !self.sequences.keys().all(inside) {
+            return Err("sequences of its own columns".to_owned());
         }
         match self.defaults.keys().all(inside) {
             true => Ok(()),

@@ -10,7 +10,7 @@ use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::columns::{add_column, drop_column, rename_column, set_type};
 use super::table_blocks::{append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable};
-use super::{BlockId, Catalog, Constraints, Table, TableId, TablePartitions, View};
+use super::{BlockId, Catalog, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -280,6 +280,52 @@ impl CatalogEdit {
         self.apply_and_record(Change::DropView { name: name.to_owned() })
     }
 
+    /// Creates a sequence. Its id is assigned, and returned.
+    ///
+    /// # Errors
+    /// If the name is taken, or its numbers are not within its limits.
+    pub fn create_sequence(&mut self, sequence: Sequence) -> Result<SequenceId, CommitError> {
+        let id = SequenceId(self.directory.allocate_table().0);
+        self.apply_and_record(Change::CreateSequence { sequence: Sequence { id, ..sequence } })?;
+        Ok(id)
+    }
+
+    /// Drops a sequence that belongs to no column.
+    ///
+    /// # Errors
+    /// If the sequence does not exist.
+    pub fn drop_sequence(&mut self, sequence: SequenceId) -> Result<(), CommitError> {
+        self.apply_and_record(Change::DropSequence { sequence })
+    }
+
+    /// Replaces the definition of a sequence, its name included. Its next number becomes that of `sequence` if
+    /// `restarts`, and otherwise stays.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, the name is taken, or its numbers are not within its limits.
+    pub fn alter_sequence(&mut self, sequence: Sequence, restarts: bool) -> Result<(), CommitError> {
+        self.apply_and_record(Change::AlterSequence { sequence, restarts })
+    }
+
+    /// Takes the next numbers of a sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, or has not as many numbers.
+    pub(crate) fn next_values(&mut self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
+        let mut advanced = self.find_sequence(sequence)?.clone();
+        let numbers = advanced.take(count)?;
+        self.apply_and_record(Change::AdvanceSequence { sequence, next: advanced.next })?;
+        Ok(numbers)
+    }
+
+    /// Sets the next number of a sequence. `None` means that there are no more.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, or the number is not within its limits.
+    pub(crate) fn set_next_value(&mut self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
+        self.apply_and_record(Change::AdvanceSequence { sequence, next })
+    }
+
     /// Applies a change and records it. If it replaces rows, then rows that were deleted since the caller read them are
     /// deleted in the new blocks, which is recorded too.
     ///
@@ -369,6 +415,9 @@ impl CatalogEdit {
                     })?;
                 }
                 self.catalog.tables.remove(*table);
+                for owned in dropped.constraints.sequences.values() {
+                    self.catalog.sequences.remove_mut(&owned.sequence);
+                }
                 self.removed.extend(dropped.blocks.iter().map(Arc::clone));
                 Ok(())
             }
@@ -455,7 +504,11 @@ impl CatalogEdit {
             }
             Change::DropColumn { table, column } => {
                 let children = self.children_with_keys_on(*table, *column)?;
+                let owned = self.find(*table)?.constraints.sequences.get(column).copied();
                 self.change_table(*table, |table| drop_column(table, *column))?;
+                if let Some(owned) = owned {
+                    self.catalog.sequences.remove_mut(&owned.sequence);
+                }
                 for (child, constraints) in children {
                     self.change_table(child, |child| {
                         child.constraints = Arc::new(constraints);
@@ -484,6 +537,26 @@ impl CatalogEdit {
                     true => Ok(()),
                     false => Err(CommitError::NoView { name: name.clone() }),
                 }
+            }
+            Change::CreateSequence { sequence } => {
+                self.check_name(&sequence.name)?;
+                self.put_sequence(sequence.clone())
+            }
+            Change::DropSequence { sequence } => match self.catalog.sequences.remove_mut(sequence) {
+                true => Ok(()),
+                false => Err(CommitError::NoSequence { sequence: *sequence }),
+            },
+            Change::AlterSequence { sequence, restarts } => {
+                let old = self.find_sequence(sequence.id)?;
+                let next = if *restarts { sequence.next } else { old.next };
+                if old.name != sequence.name {
+                    self.check_name(&sequence.name)?;
+                }
+                self.put_sequence(Sequence { next, ..sequence.clone() })
+            }
+            Change::AdvanceSequence { sequence, next } => {
+                let advanced = Sequence { next: *next, ..self.find_sequence(*sequence)?.clone() };
+                self.put_sequence(advanced)
             }
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {
                 table.content_version += 1;
@@ -525,6 +598,16 @@ impl CatalogEdit {
         children.map(shifted).collect()
     }
 
+    fn find_sequence(&self, sequence: SequenceId) -> Result<&Sequence, CommitError> {
+        self.catalog.sequence_of(sequence).ok_or(CommitError::NoSequence { sequence })
+    }
+
+    fn put_sequence(&mut self, sequence: Sequence) -> Result<(), CommitError> {
+        sequence.check().map_err(|expected| CommitError::Sequence { expected })?;
+        self.catalog.sequences.insert_mut(sequence.id, sequence);
+        Ok(())
+    }
+
     fn find(&self, table: TableId) -> Result<&Arc<Table>, CommitError> {
         self.catalog.table_of(table).ok_or(CommitError::NoTable { table })
     }
@@ -545,15 +628,20 @@ impl CatalogEdit {
         Ok(value)
     }
 
-    fn check_name(&self, name: &str) -> Result<(), CommitError> {
+    /// Whether no table, view, index or sequence has a name.
+    pub fn is_free(&self, name: &str) -> bool {
         let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == name);
-        if self.catalog.tables.named(name).is_some()
-            || self.catalog.views.contains_key(name)
-            || self.catalog.tables.iter().any(is_index)
-        {
-            return Err(CommitError::NameTaken { name: name.to_owned() });
+        self.catalog.tables.named(name).is_none()
+            && !self.catalog.views.contains_key(name)
+            && self.catalog.sequence(name).is_none()
+            && !self.catalog.tables.iter().any(is_index)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), CommitError> {
+        match self.is_free(name) {
+            true => Ok(()),
+            false => Err(CommitError::NameTaken { name: name.to_owned() }),
         }
-        Ok(())
     }
 
     fn check_no_view_on(&self, relation: &str) -> Result<(), CommitError> {

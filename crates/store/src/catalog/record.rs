@@ -24,7 +24,7 @@ use taut_block::{ColumnMap, rows};
 use taut_types::{Column, ColumnIndex, ColumnStatistics, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, TableId, View};
+use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -131,6 +131,21 @@ enum ChangeJson<'a> {
     },
     DropView {
         name: Cow<'a, str>,
+    },
+    CreateSequence {
+        sequence: Cow<'a, Sequence>,
+    },
+    DropSequence {
+        sequence: SequenceId,
+    },
+    AlterSequence {
+        sequence: Cow<'a, Sequence>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        restarts: bool,
+    },
+    AdvanceSequence {
+        sequence: SequenceId,
+        next: Option<i64>,
     },
     InsertRows {
         table: TableId,
@@ -256,6 +271,12 @@ fn encode_change<'a>(
             replaces: *replaces,
         },
         Change::DropView { name } => ChangeJson::DropView { name: name.into() },
+        Change::CreateSequence { sequence } => ChangeJson::CreateSequence { sequence: Cow::Borrowed(sequence) },
+        Change::DropSequence { sequence } => ChangeJson::DropSequence { sequence: *sequence },
+        Change::AlterSequence { sequence, restarts } => {
+            ChangeJson::AlterSequence { sequence: Cow::Borrowed(sequence), restarts: *restarts }
+        }
+        Change::AdvanceSequence { sequence, next } => ChangeJson::AdvanceSequence { sequence: *sequence, next: *next },
         Change::InsertRows { table, page, first, rows: batch } => {
             let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
             rows::encode(&stored.schema, batch, row_bytes)?;
@@ -372,6 +393,12 @@ impl ParsedChange<'_> {
                 Change::CreateView { view, replaces }
             }
             ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },
+            ChangeJson::CreateSequence { sequence } => Change::CreateSequence { sequence: sequence.into_owned() },
+            ChangeJson::DropSequence { sequence } => Change::DropSequence { sequence },
+            ChangeJson::AlterSequence { sequence, restarts } => {
+                Change::AlterSequence { sequence: sequence.into_owned(), restarts }
+            }
+            ChangeJson::AdvanceSequence { sequence, next } => Change::AdvanceSequence { sequence, next },
             ChangeJson::InsertRows { table, page, first, .. } => {
                 let stored = catalog.table_of(table).ok_or_else(|| format!("a table with number {}", table.0))?;
                 let rows = rows::decode(&stored.schema, self.bytes).map_err(|error| error.to_string())?;
@@ -413,6 +440,7 @@ impl ParsedChange<'_> {
             |blocks: &[NewBlockJson<'_>]| blocks.iter().map(|block| block.entry.id.0 + 1).max().unwrap_or(0);
         match &self.json {
             ChangeJson::CreateTable { table, .. } => (0, table.0 + 1),
+            ChangeJson::CreateSequence { sequence } => (0, sequence.id.0 + 1),
             ChangeJson::AppendBlocks { blocks, .. } => (next_block(blocks), 0),
             ChangeJson::ReplaceRows { new, .. } => (next_block(new), 0),
             ChangeJson::InsertRows { page, .. } => (u64::from(page.0) + 1, 0),
