@@ -1,7 +1,7 @@
 //! Constraints and defaults that a statement declares or changes. Names in them are not resolved yet.
 
 use datafusion_sql::sqlparser::ast::Expr;
-use taut_store::ReferentialAction;
+use taut_store::{Identity, ReferentialAction};
 use taut_types::{Column, LogicalType};
 
 /// Declarations of a table other than its columns and their types.
@@ -11,6 +11,40 @@ pub struct Declared {
     pub constraints: Vec<DeclaredConstraint>,
     /// Names of columns with the expressions of their defaults.
     pub defaults: Vec<(String, Expr)>,
+    /// `SERIAL` and identity columns.
+    pub sequences: Vec<DeclaredSequence>,
+}
+
+/// A column whose default takes the next number of a sequence of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredSequence {
+    /// Name of the column.
+    pub column: String,
+    /// `None` for `SERIAL`.
+    pub identity: Option<Identity>,
+    /// Options of the sequence.
+    pub options: SequenceOptions,
+}
+
+/// Options of a sequence. Those that a statement does not give are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SequenceOptions {
+    /// `AS`: type of the numbers.
+    pub logical_type: Option<LogicalType>,
+    /// `INCREMENT BY`
+    pub increment: Option<i64>,
+    /// `MINVALUE`, or `Some(None)` for `NO MINVALUE`.
+    pub min: Option<Option<i64>>,
+    /// `MAXVALUE`, or `Some(None)` for `NO MAXVALUE`.
+    pub max: Option<Option<i64>>,
+    /// `START WITH`
+    pub start: Option<i64>,
+    /// `RESTART`, with a number if one is given.
+    pub restart: Option<Option<i64>>,
+    /// `CYCLE` or `NO CYCLE`
+    pub cycles: Option<bool>,
+    /// `OWNED BY` a column of a table, or `Some(None)` for `OWNED BY NONE`.
+    pub owned_by: Option<Option<(String, String)>>,
 }
 
 /// A constraint that a statement declares.
@@ -62,6 +96,8 @@ pub enum SchemaChange {
     Column(ColumnChange),
     /// A change of its constraints or defaults.
     Constraint(ConstraintChange),
+    /// A change of its identity columns.
+    Identity(IdentityChange),
 }
 
 /// A change of the columns of a table.
@@ -128,5 +164,33 @@ pub enum ConstraintChange {
         column: String,
         /// The default expression. `None` means null.
         value: Option<Box<Expr>>,
+    },
+}
+
+/// A change of the identity of a column.
+#[derive(Clone, Debug)]
+pub enum IdentityChange {
+    /// `ALTER COLUMN ... ADD GENERATED ... AS IDENTITY`
+    Add(DeclaredSequence),
+    /// `ALTER COLUMN ... SET GENERATED`
+    Set {
+        /// Name of the column.
+        column: String,
+        /// What the column does with given values.
+        identity: Identity,
+    },
+    /// `ALTER COLUMN ... RESTART`
+    Alter {
+        /// Name of the column.
+        column: String,
+        /// Options of its sequence to change.
+        options: SequenceOptions,
+    },
+    /// `ALTER COLUMN ... DROP IDENTITY`
+    Drop {
+        /// Name of the column.
+        column: String,
+        /// Whether a column without identity is ignored.
+        if_exists: bool,
     },
 }

@@ -109,6 +109,7 @@ impl VisitorMut for Desugar {
         if let Expr::Function(function) = expression {
             refused::check_count(function)?;
             operators::use_engine_name(function);
+            function_names::name_sequence(function);
             self.function_depth -= 1;
             if self.function_depth > 0 {
                 function_names::use_canonical_name(function);

@@ -63,7 +63,10 @@ mod types;
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, without_table};
-pub use declared::{ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, SchemaChange};
+pub use declared::{
+    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, DeclaredSequence, IdentityChange,
+    SchemaChange, SequenceOptions,
+};
 pub use desugar::NAMED_CAST;
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
@@ -80,5 +83,7 @@ pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tabs, parse};
 pub use relations::relations_of;
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
-pub use statement::{NewIndex, Statement, StatementClass, TableChange, TableSource, is_insert, is_query};
+pub use statement::{
+    NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert, is_query,
+};
 pub use types::type_name;

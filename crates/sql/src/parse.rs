@@ -6,8 +6,10 @@ mod columns;
 mod constraints;
 mod copy;
 mod ddl;
+mod identity_order;
 mod maintenance;
 mod prepare;
+mod sequences;
 mod settings;
 mod timeout;
 mod transaction;
@@ -33,6 +35,8 @@ use crate::names::Names;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 
+use self::identity_order::order_identity_options;
+
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
 pub use self::timeout::format_timeout;
 
@@ -44,7 +48,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let sql = &*number_question_marks(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
-    if let Some(tokens) = replace_do_nothing(sql) {
+    if let Some(tokens) = order_identity_options(sql, replace_do_nothing(sql)) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
     let mut statements = Vec::new();
@@ -81,7 +85,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
-    for parse in [backup::backup, maintenance::maintenance, settings::settings] {
+    for parse in [backup::backup, maintenance::maintenance, sequences::sequences, settings::settings] {
         if let Some(statement) = parse(parser)? {
             return Ok(Some(statement));
         }
@@ -169,7 +173,10 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         }
         Ast::CreateTable(create) => ddl::create_table(create),
         Ast::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table }
-            if matches!(object_type, ObjectType::Table | ObjectType::View | ObjectType::Index) =>
+            if matches!(
+                object_type,
+                ObjectType::Table | ObjectType::View | ObjectType::Index | ObjectType::Sequence
+            ) =>
         {
             if table.is_some() || purge || temporary {
                 return Err(SqlError::unsupported(
@@ -180,6 +187,7 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             let kind = match object_type {
                 ObjectType::Table => ObjectKind::Table,
                 ObjectType::View => ObjectKind::View,
+                ObjectType::Sequence => ObjectKind::Sequence,
                 _ => ObjectKind::Index,
             };
             ddl::drop_statement(kind, names, if_exists, cascade)
@@ -307,7 +315,6 @@ mod tests {
             ("select 1 2 3", "end of statement"),
             ("prepare p (int, int) as update t set a = $1", "2 types for 1"),
             ("truncate t cascade", "TRUNCATE ... CASCADE"),
-            ("truncate t restart identity", "RESTART IDENTITY"),
             ("truncate taut.t", "schema public"),
             ("begin deferred", "end of statement"),
             ("commit and chain", "COMMIT AND CHAIN"),
@@ -317,7 +324,14 @@ mod tests {
             ("create table t (a int, unique nulls not distinct (a))", "NULLS NOT DISTINCT"),
             ("create table t (a int primary key deferrable)", "DEFERRABLE"),
             ("create table t (a int references u on update cascade)", "ON UPDATE CASCADE"),
-            ("create table t (a int generated always as identity)", "on column \"a\""),
+            ("create table t (a int generated always as (1) stored)", "on column \"a\""),
+            ("create sequence s increment 1 increment by 2", "redundant options"),
+            ("create sequence s as text", "must be smallint"),
+            ("create sequence s start 1.5", "1.5 is not a number"),
+            ("create sequence s no start 1", "NO MINVALUE"),
+            ("create sequence s owned by t", "OWNED BY table.column"),
+            ("create sequence s restart", "no RESTART"),
+            ("create temp sequence s", "temporary sequence"),
             ("alter table t add constraint c check (a > 0) not valid", "NOT VALID"),
             ("create table t (a json)", "json"),
             ("create unique index i on t using bloom (a)", "unique index using bloom"),

@@ -10,7 +10,7 @@ use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::attachment::Attachment;
-use crate::declared::{Declared, SchemaChange};
+use crate::declared::{Declared, SchemaChange, SequenceOptions};
 use crate::error::ObjectKind;
 use crate::mutation::Mutation;
 use crate::names::Names;
@@ -38,9 +38,31 @@ pub enum Statement {
     },
     /// `CREATE INDEX`.
     CreateIndex(NewIndex),
-    /// `DROP TABLE`, `DROP VIEW` or `DROP INDEX`.
+    /// `CREATE SEQUENCE`.
+    CreateSequence {
+        /// Name of the sequence.
+        name: String,
+        /// Whether an existing sequence is kept without an error.
+        if_not_exists: bool,
+        /// Options of the sequence.
+        options: SequenceOptions,
+        /// Notices for the user.
+        notices: Vec<String>,
+    },
+    /// `ALTER SEQUENCE`.
+    AlterSequence {
+        /// Name of the sequence.
+        name: String,
+        /// Whether a missing sequence is ignored.
+        if_exists: bool,
+        /// What is changed.
+        change: SequenceChange,
+        /// Notices for the user.
+        notices: Vec<String>,
+    },
+    /// `DROP TABLE`, `DROP VIEW`, `DROP INDEX` or `DROP SEQUENCE`.
     Drop {
-        /// A table, view or index.
+        /// A table, view, index or sequence.
         kind: ObjectKind,
         /// Objects to drop, all or none.
         names: Vec<String>,
@@ -138,6 +160,8 @@ pub enum Statement {
     Truncate {
         /// Names of the tables.
         names: Vec<String>,
+        /// Whether the sequences of their columns begin again.
+        restarts_identity: bool,
     },
     /// `BEGIN` or `START TRANSACTION`.
     Begin {
@@ -222,6 +246,9 @@ impl Statement {
             Self::CreateIndex(_) => Definition("CREATE INDEX"),
             Self::Drop { kind: ObjectKind::View, .. } => Definition("DROP VIEW"),
             Self::Drop { kind: ObjectKind::Index, .. } => Definition("DROP INDEX"),
+            Self::Drop { kind: ObjectKind::Sequence, .. } => Definition("DROP SEQUENCE"),
+            Self::CreateSequence { .. } => Definition("CREATE SEQUENCE"),
+            Self::AlterSequence { .. } => Definition("ALTER SEQUENCE"),
             Self::Drop { .. } => Definition("DROP TABLE"),
             Self::AlterTable { .. } => Definition("ALTER TABLE"),
             Self::CopyFrom { .. } => Definition("COPY FROM"),
@@ -289,6 +316,15 @@ pub enum TableChange {
     Design(Vec<(String, String)>),
     /// `ADD`, `DROP`, `ALTER` and `RENAME COLUMN`, `ADD` and `DROP CONSTRAINT`, in order, applied all or none.
     Schema(Vec<SchemaChange>),
+    /// `RENAME TO`: the new name.
+    Rename(String),
+}
+
+/// A change of a sequence.
+#[derive(Clone, Debug)]
+pub enum SequenceChange {
+    /// Options that get other values.
+    Options(SequenceOptions),
     /// `RENAME TO`: the new name.
     Rename(String),
 }

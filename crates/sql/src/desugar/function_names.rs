@@ -1,10 +1,13 @@
-//! Replaces aliases of functions with their canonical names, in arguments of other functions.
+//! Replaces aliases of functions with their canonical names, in arguments of other functions, and names of sequences
+//! with texts.
 //!
 //! If a function is called by an alias, the planner names the result after the text of its arguments, and repeats these
 //! names at every level. Each level of nested calls then doubles the text. The name of a result that is only an
 //! argument is not visible, so the canonical name of the function can replace the alias there.
 
-use datafusion_sql::sqlparser::ast::{Function, Ident, ObjectNamePart};
+use datafusion_sql::sqlparser::ast::{
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
+};
 
 /// Aliases and canonical names of functions that are often nested.
 const NAMES: [(&str, &str); 2] = [("ifnull", "nvl"), ("pow", "power")];
@@ -15,5 +18,18 @@ pub(super) fn use_canonical_name(function: &mut Function) {
         && let Some((_, canonical)) = NAMES.iter().find(|(alias, _)| name.value.eq_ignore_ascii_case(alias))
     {
         *name = Ident::new(*canonical);
+    }
+}
+
+/// Removes the cast from `nextval('s'::regclass)`, and from the same argument of `currval` and `setval`: PostgreSQL
+/// writes it in the defaults of columns.
+pub(super) fn name_sequence(function: &mut Function) {
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
+    let FunctionArguments::List(arguments) = &mut function.args else { return };
+    if ["nextval", "currval", "setval"].iter().any(|known| name.value.eq_ignore_ascii_case(known))
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))) = arguments.args.first_mut()
+        && let Expr::Cast { expr, data_type: DataType::Regclass, .. } = argument
+    {
+        *argument = expr.as_ref().clone();
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn assigned_values(
         if values[index].is_some() {
             return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: columns[index].name.to_owned() });
         }
-        values[index] = Some(columns[index].value(value));
+        values[index] = Some(columns[index].assigned_value(value)?);
         Ok(())
     };
     for assignment in assignments {

@@ -211,6 +211,7 @@ impl Insert {
             if literal(value).is_none() && parameter(value).is_none() {
                 return Ok(None);
             }
+            columns[*index].check_inserted(false)?;
             proposed[*index] = value.clone();
         }
         let index_of = |name: &str| columns.iter().position(|column| column.name == name);
@@ -243,7 +244,7 @@ impl Insert {
         };
         let indexes = self.columns_with_values(target, columns, column_count(source)?)?;
         let names: Vec<&str> = indexes.iter().map(|index| columns[*index].name).collect();
-        let source = derived_table(with_defaults(source, &indexes, columns), EXCLUDED, &names);
+        let source = derived_table(with_defaults(source, &indexes, columns)?, EXCLUDED, &names);
         let value = |(index, column): (usize, &TargetColumn<'_>)| match indexes.contains(&index) {
             true => syntax::column(EXCLUDED, column.name),
             false => column.default(),
@@ -335,15 +336,20 @@ pub fn column_count(source: &Query) -> Result<Option<usize>> {
 
 /// Replaces `DEFAULT` in the rows of `VALUES` with the default of its column, and casts parameters to the type of their
 /// column.
-fn with_defaults(source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Box<Query> {
+///
+/// # Errors
+/// If a column that is `GENERATED ALWAYS` gets another value than `DEFAULT`.
+fn with_defaults(source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Result<Box<Query>> {
     let mut source = Box::new(source.clone());
     if let SetExpr::Values(values) = source.body.as_mut() {
         for row in &mut values.rows {
             for (value, index) in row.content.iter_mut().zip(indexes) {
-                *value = columns[*index].value(value);
+                *value = columns[*index].inserted_value(value)?;
             }
         }
+    } else {
+        indexes.iter().try_for_each(|index| columns[*index].check_inserted(false))?;
     }
     rewrite_values_with_queries(&mut source.body);
-    source
+    Ok(source)
 }

@@ -247,7 +247,7 @@ impl Merge {
                 let mut row = vec![None; columns.len()];
                 for (index, given) in indexes.into_iter().zip(values) {
                     let column = &columns[index];
-                    let given = value(column, &column.value(given));
+                    let given = value(column, &column.inserted_value(given)?);
                     if row[index].replace(given).is_some() {
                         return Err(SqlError::Duplicate { kind: ObjectKind::Column, name: column.name.to_owned() });
                     }

@@ -20,6 +20,8 @@ pub struct TargetColumn<'a> {
     /// cast, its branches would get a common type, which may be narrower than that of the column. Parameters need the
     /// cast because the planner cannot know their type. `None` leaves values as they are.
     pub logical_type: Option<LogicalType>,
+    /// Whether the column is `GENERATED ALWAYS`, so that it takes no other value than its default.
+    pub is_always_generated: bool,
 }
 
 impl TargetColumn<'_> {
@@ -41,8 +43,37 @@ impl TargetColumn<'_> {
         }
     }
 
+    /// Converts a value that an `INSERT` gives.
+    ///
+    /// # Errors
+    /// If the column is `GENERATED ALWAYS`, and the value is not `DEFAULT`.
+    pub(super) fn inserted_value(&self, expression: &Expr) -> Result<Expr> {
+        self.check_inserted(is_default(expression))?;
+        Ok(self.value(expression))
+    }
+
+    /// # Errors
+    /// If the column is `GENERATED ALWAYS`, and an `INSERT` gives it a value other than `DEFAULT`.
+    pub(super) fn check_inserted(&self, is_default: bool) -> Result<()> {
+        match self.is_always_generated && !is_default {
+            true => Err(SqlError::GeneratedAlways { column: self.name.to_owned(), is_update: false }),
+            false => Ok(()),
+        }
+    }
+
+    /// Converts a value that `SET` gives.
+    ///
+    /// # Errors
+    /// If the column is `GENERATED ALWAYS`, and the value is not `DEFAULT`.
+    pub(super) fn assigned_value(&self, expression: &Expr) -> Result<Expr> {
+        match self.is_always_generated && !is_default(expression) {
+            true => Err(SqlError::GeneratedAlways { column: self.name.to_owned(), is_update: true }),
+            false => Ok(self.value(expression)),
+        }
+    }
+
     /// Converts a value of the statement: replaces `DEFAULT`, and casts a parameter to the type of the column.
-    pub(super) fn value(&self, expression: &Expr) -> Expr {
+    fn value(&self, expression: &Expr) -> Expr {
         match expression {
             _ if is_default(expression) => self.default(),
             Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => self.cast(expression.clone()),

@@ -1,11 +1,13 @@
 //! The columns that `CREATE TABLE` declares, and changes of columns by `ALTER TABLE`.
 
 use datafusion_sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTableOperation, ColumnDef, ColumnOption, DataType, DropBehavior,
+    AlterColumnOperation, AlterTableOperation, ColumnDef, ColumnOption, DataType, DropBehavior, GeneratedAs,
 };
+use taut_store::Identity;
 use taut_types::{Column, LogicalType};
 
-use crate::declared::{ColumnChange, Declared};
+use super::sequences::identity_options;
+use crate::declared::{ColumnChange, Declared, DeclaredSequence, SequenceOptions};
 use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
 use crate::types::{TYPES_ALLOWED, has_length, logical_type_of};
@@ -23,23 +25,57 @@ pub fn convert_columns(definitions: &[ColumnDef], notices: &mut Vec<String>) -> 
 
 fn convert_column(definition: &ColumnDef, declared: &mut Declared, notices: &mut Vec<String>) -> Result<Column> {
     let name = normalize(&definition.name);
-    let logical_type = column_type(&name, &definition.data_type, notices)?;
     let mut nullable = true;
+    let logical_type = match serial_type(&definition.data_type) {
+        Some(logical_type) => {
+            let column = name.clone();
+            declared.sequences.push(DeclaredSequence { column, identity: None, options: SequenceOptions::default() });
+            nullable = false;
+            logical_type
+        }
+        None => column_type(&name, &definition.data_type, notices)?,
+    };
     for option in &definition.options {
         match &option.option {
             ColumnOption::Null => {}
             ColumnOption::NotNull => nullable = false,
+            ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. } => {
+                let identity = identity_of(generated_as);
+                let options = identity_options(sequence_options.as_deref().unwrap_or_default(), notices)?;
+                declared.sequences.push(DeclaredSequence { column: name.clone(), identity: Some(identity), options });
+                nullable = false;
+            }
             other => {
                 if declared.add_column_option(&name, option.name.as_ref(), other)?.is_none() {
                     return Err(SqlError::unsupported(
                         format!("{other} on column {name:?}"),
-                        "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and REFERENCES are",
+                        "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK, REFERENCES and GENERATED ... AS IDENTITY are",
                     ));
                 }
             }
         }
     }
     Ok(Column::new(name, logical_type, nullable))
+}
+
+/// Type of the numbers of a `SERIAL` column. `None` for other types.
+fn serial_type(data_type: &DataType) -> Option<LogicalType> {
+    let DataType::Custom(name, arguments) = data_type else { return None };
+    let [part] = name.0.as_slice() else { return None };
+    match part.as_ident().filter(|_| arguments.is_empty()).map(normalize)?.as_str() {
+        "smallserial" | "serial2" => Some(LogicalType::SmallInt),
+        "serial" | "serial4" => Some(LogicalType::Integer),
+        "bigserial" | "serial8" => Some(LogicalType::BigInt),
+        _ => None,
+    }
+}
+
+/// What an identity column does with given values.
+pub(super) fn identity_of(generated_as: &GeneratedAs) -> Identity {
+    match generated_as {
+        GeneratedAs::Always | GeneratedAs::ExpStored => Identity::Always,
+        GeneratedAs::ByDefault => Identity::ByDefault,
+    }
 }
 
 fn column_type(name: &str, data_type: &DataType, notices: &mut Vec<String>) -> Result<LogicalType> {

@@ -11,6 +11,7 @@ use taut_types::IndexKind;
 
 use super::columns::{column_changes, convert_columns};
 use super::constraints::{constraint_change, table_constraint};
+use super::sequences::identity_change;
 use crate::declared::SchemaChange;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{local_name, normalize};
@@ -118,18 +119,18 @@ pub(super) fn drop_statement(
 
 pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
     let unsupported = [
-        (truncate.identity == Some(TruncateIdentityOption::Restart), "TRUNCATE ... RESTART IDENTITY"),
         (truncate.cascade == Some(CascadeOption::Cascade), "TRUNCATE ... CASCADE"),
         (truncate.if_exists, "TRUNCATE IF EXISTS"),
         (truncate.partitions.is_some(), "TRUNCATE ... PARTITION"),
         (truncate.on_cluster.is_some(), "TRUNCATE ... ON CLUSTER"),
     ];
     if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
-        return Err(SqlError::unsupported(what, "TRUNCATE TABLE t, u CONTINUE IDENTITY RESTRICT is"));
+        return Err(SqlError::unsupported(what, "TRUNCATE TABLE t, u RESTART IDENTITY RESTRICT is"));
     }
     // ONLY and * matter only for inherited tables, which do not exist here.
     let names = truncate.table_names.iter().map(|table| local_name(&table.name)).collect::<Result<_>>()?;
-    Ok(Statement::Truncate { names })
+    let restarts_identity = truncate.identity == Some(TruncateIdentityOption::Restart);
+    Ok(Statement::Truncate { names, restarts_identity })
 }
 
 pub(super) fn alter_table(alter: AlterTable) -> Result<Statement> {
@@ -156,6 +157,10 @@ pub(super) fn alter_table(alter: AlterTable) -> Result<Statement> {
 fn table_change(operations: Vec<AlterTableOperation>, notices: &mut Vec<String>) -> Result<TableChange> {
     let (mut options, mut changes) = (Vec::new(), Vec::new());
     for operation in operations {
+        if let Some(change) = identity_change(&operation, notices)? {
+            changes.push(SchemaChange::Identity(change));
+            continue;
+        }
         if let Some(change) = constraint_change(&operation)? {
             changes.push(SchemaChange::Constraint(change));
             continue;

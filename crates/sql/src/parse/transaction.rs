@@ -170,7 +170,7 @@ mod tests {
         ));
         assert!(matches!(
             one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
-            Statement::Truncate { names } if names == ["t", "u"]
+            Statement::Truncate { names, restarts_identity: false } if names == ["t", "u"]
         ));
     }
 }
