@@ -83,6 +83,8 @@ DELETE FROM grouped WHERE id IN (10, 20, 30, 40, 50, 205);
 DELETE FROM ranged WHERE id IN (10, 20, 30, 40, 50, 205);
 DELETE FROM hashed WHERE id IN (10, 20, 30, 40, 50, 205);
 INSERT INTO accounts (id, email) VALUES (51, 'mail 51');
+CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY, name text);
+INSERT INTO numbered (name) SELECT name FROM made WHERE id <= 3;
 CHECKPOINT;
 
 -- Commits in the log.
@@ -106,6 +108,9 @@ DELETE FROM hashed WHERE id IN (60, 70, 80, 90, 100, 206, 215);
 UPDATE slotted SET n = -1 WHERE id IN (61, 207, 216);
 UPDATE slotted SET n = id * 7919 % 1000 WHERE n = -1;
 INSERT INTO orders (id, account) VALUES (81, 51);
+INSERT INTO numbered (name) VALUES ('four'), ('five');
+CREATE SEQUENCE tens START WITH 10 INCREMENT BY 10;
+SELECT nextval('tens'), nextval('tens');
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

@@ -50,7 +50,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 23] = [
+const OTHERS: [(u64, &str, &str, &str); 24] = [
     // Through the csb index of columns, in a block without it, a block with it, and the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -103,6 +103,13 @@ const OTHERS: [(u64, &str, &str, &str); 23] = [
         "",
         "5 595 2020-01-06 1.50 true\n125 875 2020-05-05 -53.75 true\n207 233 2020-07-26 -23.41 name 7 true\n\
          217 2020-08-05 -19.71 name 17 false",
+    ),
+    (
+        ALTERED,
+        "SELECT concat_ws(' ', n.count, s.sequence_name, s.next_value, s.column_name)
+         FROM taut.sequences AS s, (SELECT count(DISTINCT id) AS count FROM numbered) AS n ORDER BY s.sequence_name",
+        "",
+        "5 numbered_id_seq 6 id\n5 tens 30",
     ),
     (ALTERED, "SELECT concat_ws(' ', count(*)) FROM altered WHERE price = 1.5 AND late AND name IS NULL", "", "110"),
     (
@@ -281,5 +288,12 @@ fn a_writer_gives_the_answers_also_after_changes() {
             let rest = "SELECT concat_ws(' ', count(*)) FROM taut.blocks WHERE table_name = 'slotted'";
             assert_eq!(answer(session, rest), "1", "version {version}");
         });
+        if version >= ALTERED {
+            with_session(&path, false, |session| {
+                run(session, "INSERT INTO numbered (name) VALUES ('six')");
+                let next = "SELECT concat_ws(' ', max(id), nextval('tens')) FROM numbered";
+                assert_eq!(answer(session, next), "6 30", "version {version}");
+            });
+        }
     }
 }

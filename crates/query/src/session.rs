@@ -24,6 +24,7 @@ mod prepared;
 mod queries;
 mod replace_table;
 mod returned_rows;
+mod sequences;
 mod settings;
 mod staged_file;
 mod system_tables;
@@ -64,6 +65,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::create_physical_plan;
 use crate::exec::scan::TautTable;
+use crate::expressions::SequenceAccess;
 use crate::mover::Mover;
 use crate::plan::cache::StatementCache;
 use crate::plan::files::ReadOptions;
@@ -78,6 +80,7 @@ use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
 use self::merge_join::{is_out_of_memory, wait_for_memory};
 use self::queries::{Planning, QueryRequest};
+use self::sequences::SessionSequences;
 use self::transactions::Transactions;
 
 /// Result of a statement.
@@ -97,6 +100,16 @@ pub struct Done {
     pub rows: Option<u64>,
     /// Notices for the user.
     pub notices: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds notices to the summary of a finished statement.
+    fn with_notices(mut self, notices: &[String]) -> Self {
+        if let Self::Done(done) = &mut self {
+            done.notices.extend(notices.iter().cloned());
+        }
+        self
+    }
 }
 
 impl Done {
@@ -133,7 +146,7 @@ pub struct QuerySession {
     /// Cached result of [`QuerySession::has_long_definitions`], with the [`Catalog::definitions_id`] for which it was
     /// computed.
     has_long_definitions: Mutex<Option<(u64, bool)>>,
-    transactions: Mutex<Transactions>,
+    transactions: Arc<Mutex<Transactions>>,
     running: Mutex<RunningStatement>,
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
@@ -153,6 +166,10 @@ impl QuerySession {
         // A new catalog accepts any schema.
         let _ = catalog.register_schema(PUBLIC, Arc::clone(&empty_schema));
         context.register_catalog(CATALOG, Arc::new(catalog));
+        let transactions = Arc::<Mutex<Transactions>>::default();
+        let sequences = SessionSequences::new(Arc::clone(&store), Arc::clone(&transactions));
+        let options = SequenceAccess(Arc::new(sequences));
+        context.state_ref().write().config_mut().options_mut().extensions.insert(options);
         let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(empty_schema);
         Self {
             store,
@@ -166,7 +183,7 @@ impl QuerySession {
             planning: Planning::new(),
             insert_targets: InsertTargets::default(),
             has_long_definitions: Mutex::default(),
-            transactions: Mutex::default(),
+            transactions,
             running: Mutex::default(),
             statement_timeout: Mutex::default(),
         }
@@ -373,6 +390,15 @@ impl QuerySession {
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
+            Statement::CreateSequence { name, if_not_exists, options, notices } => {
+                Ok(self.create_sequence(name, *if_not_exists, options)?.with_notices(notices))
+            }
+            Statement::AlterSequence { name, if_exists, change, notices } => {
+                Ok(self.alter_sequence(name, *if_exists, change)?.with_notices(notices))
+            }
+            Statement::Drop { kind: ObjectKind::Sequence, names, if_exists, cascade } => {
+                self.drop_sequences(names, *if_exists, *cascade)
+            }
             Statement::Drop { kind: ObjectKind::Index, names, if_exists, cascade } => {
                 self.drop_indexes(names, *if_exists, *cascade).await
             }
@@ -391,11 +417,7 @@ impl QuerySession {
                 self.alter_table(name, options).await
             }
             Statement::AlterTable { name, change: TableChange::Schema(changes), notices, .. } => {
-                let mut outcome = self.alter_schema(name, changes).await?;
-                if let Outcome::Done(done) = &mut outcome {
-                    done.notices.extend(notices.iter().cloned());
-                }
-                Ok(outcome)
+                Ok(self.alter_schema(name, changes).await?.with_notices(notices))
             }
             Statement::AlterTable { name, change: TableChange::Rename(new), .. } => self.rename_table(name, new).await,
             Statement::CopyFrom { name, columns, file, options } => {
@@ -407,7 +429,7 @@ impl QuerySession {
             Statement::CreateView { name, or_replace, columns, sql } => {
                 self.create_view(name, *or_replace, columns, sql).await
             }
-            Statement::Truncate { names } => self.truncate(names).await,
+            Statement::Truncate { names, restarts_identity } => self.truncate(names, *restarts_identity).await,
             Statement::Backup { directory, options } => self.run_backup(directory, *options).await,
             Statement::StopLogRetention => self.stop_log_retention(),
             Statement::Checkpoint => self.checkpoint(),

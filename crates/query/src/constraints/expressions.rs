@@ -2,6 +2,7 @@
 //!
 //! They are planned on their own, without the settings of a session, so that they mean the same for every user.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::ArrayRef;
@@ -9,27 +10,31 @@ use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::common::{DFSchema, DataFusionError, TableReference};
 use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::prelude::SessionConfig;
-use taut_types::{LogicalType, Schema};
+use datafusion::sql::sqlparser::ast;
+use taut_sql::parse_expression;
+use taut_types::{LogicalType, Schema, quote_identifier};
 
 use crate::error::{QueryError, Result};
 use crate::expressions::{
     coerce_operands, guarded, set_parser_options, statement_cast, with_checked_arithmetic, with_dates, with_domains,
-    with_exact_functions, with_signed_results, with_statement_casts,
+    with_exact_functions, with_sequences, with_signed_results, with_statement_casts,
 };
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut config = SessionConfig::new();
     set_parser_options(config.options_mut());
-    with_dates(with_domains(with_signed_results(with_exact_functions(
+    with_sequences(with_dates(with_domains(with_signed_results(with_exact_functions(
         SessionStateBuilder::new().with_default_features(),
-    ))))
+    )))))
     .with_config(config)
     .build()
 });
@@ -92,7 +97,10 @@ pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> 
 }
 
 /// Evaluates the defaults of one statement. Functions of time return the same value for all columns and rows.
-pub struct DefaultValues(ExprSimplifier);
+pub struct DefaultValues {
+    simplifier: ExprSimplifier,
+    settings: Arc<ConfigOptions>,
+}
 
 impl DefaultValues {
     /// Creates an evaluator with the current time.
@@ -101,7 +109,7 @@ impl DefaultValues {
             .with_schema(Arc::new(DFSchema::empty()))
             .with_config_options(Arc::clone(settings))
             .with_current_time();
-        Self(ExprSimplifier::new(context.build()))
+        Self { simplifier: ExprSimplifier::new(context.build()), settings: Arc::clone(settings) }
     }
 
     /// Evaluates a default for some number of rows.
@@ -110,12 +118,15 @@ impl DefaultValues {
     /// If the default cannot be evaluated.
     pub fn evaluate(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
         let no_columns = DFSchema::empty();
-        let checked = with_checked_arithmetic(self.0.coerce(default, &no_columns)?, &no_columns)?;
-        let simple = self.0.simplify(checked)?;
+        let checked = with_checked_arithmetic(self.simplifier.coerce(default, &no_columns)?, &no_columns)?;
+        let simple = self.simplifier.simplify(checked)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);
         let batch = batch.map_err(DataFusionError::from)?;
-        Ok(STATE.create_physical_expr(simple, &no_columns)?.evaluate(&batch)?.into_array(rows)?)
+        let context = PhysicalPlanningContext::default();
+        // Sequences of the session are among its settings.
+        let execution = ExecutionProps { config_options: Some(Arc::clone(&self.settings)), ..ExecutionProps::new() };
+        Ok(create_physical_expr(&simple, &no_columns, &execution, &context)?.evaluate(&batch)?.into_array(rows)?)
     }
 }
 
@@ -144,4 +155,52 @@ fn check_single_row(expression: &Expr, what: &str, sql: &str) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Names of the sequences from which a default takes numbers.
+pub fn sequences_of_default(sql: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for_each_sequence(sql, |name| names.push(name.clone()));
+    names
+}
+
+/// A default after a sequence is renamed.
+pub fn renamed_sequence(sql: &str, name: &str, new_name: &str) -> String {
+    let renamed = for_each_sequence(sql, |used| {
+        if used == name {
+            new_name.clone_into(used);
+        }
+    });
+    renamed.unwrap_or_else(|| sql.to_owned())
+}
+
+/// A default that takes the next number of a sequence.
+pub fn default_of_sequence(name: &str) -> String {
+    format!("nextval('{}')", quote_identifier(name).replace('\'', "''"))
+}
+
+/// Calls a function with the name of each sequence in a default, which may replace it. Returns the default afterwards,
+/// or `None` if it cannot be parsed.
+fn for_each_sequence(sql: &str, mut change: impl FnMut(&mut String)) -> Option<String> {
+    let mut expression = parse_expression(sql).ok()?;
+    let _: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |part| {
+        if let ast::Expr::Function(function) = part
+            && ["nextval", "currval", "setval"]
+                .iter()
+                .any(|known| function.name.to_string().eq_ignore_ascii_case(known))
+            && let ast::FunctionArguments::List(list) = &mut function.args
+            && let Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))) =
+                list.args.first_mut()
+            && let ast::Value::SingleQuotedString(text) = &mut value.value
+        {
+            let mut name = TableReference::parse_str(text).table().to_owned();
+            let before = name.clone();
+            change(&mut name);
+            if name != before {
+                *text = quote_identifier(&name);
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    Some(expression.to_string())
 }

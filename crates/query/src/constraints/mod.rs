@@ -13,5 +13,5 @@ mod indexes;
 
 pub use checks::Checks;
 pub use declare::{AlteredTable, apply_changes, declare_constraints};
-pub use expressions::{DefaultValues, default_expression};
+pub use expressions::{DefaultValues, default_expression, default_of_sequence, renamed_sequence, sequences_of_default};
 pub use indexes::add_key_indexes;

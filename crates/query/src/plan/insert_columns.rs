@@ -20,7 +20,9 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     Ident, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Visit, Visitor,
 };
-use taut_sql::{column_count, local_name, values_error};
+use taut_sql::{SqlError, column_count, local_name, values_error};
+use taut_store::Catalog;
+use taut_types::ColumnIndex;
 
 use super::statement_to_plan;
 use crate::error::QueryError;
@@ -54,6 +56,45 @@ pub async fn with_first_columns(
     let first = schema.fields().iter().take(values);
     insert.columns = first.map(|field| ObjectName::from(Ident::with_quote('"', field.name()))).collect();
     Ok(Some(completed))
+}
+
+/// Checks that an `INSERT` gives no value to a column that is `GENERATED ALWAYS`.
+///
+/// # Errors
+/// If it does, or if it cannot be planned.
+pub async fn check_given_values(
+    state: &SessionState,
+    catalog: &Catalog,
+    statement: &EngineStatement,
+) -> Result<(), QueryError> {
+    let Some(Ast::Insert(Insert { table: TableObject::TableName(name), columns, source: Some(source), .. })) =
+        insert_ast(statement)
+    else {
+        return Ok(());
+    };
+    let Some(table) = local_name(name).ok().and_then(|name| catalog.table(&name)) else { return Ok(()) };
+    let generated = (0..table.schema.len()).map(ColumnIndex::from);
+    let mut generated = generated.filter(|column| table.constraints.is_always_generated(*column)).peekable();
+    if generated.peek().is_none() {
+        return Ok(());
+    }
+    let width = match column_count(source)? {
+        _ if !columns.is_empty() => 0,
+        Some(width) => width,
+        None => {
+            let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+            statement_to_plan(state, &query).await?.schema().fields().len()
+        }
+    };
+    let named: Vec<String> = columns.iter().filter_map(|column| local_name(column).ok()).collect();
+    let given = generated.find(|column| column.index() < width || named.contains(&table.schema.column(*column).name));
+    match given {
+        Some(column) => {
+            let column = table.schema.column(column).name.clone();
+            Err(SqlError::GeneratedAlways { column, is_update: false }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether a statement is an `INSERT` of a query with a `VALUES` list somewhere inside, or an `EXPLAIN` or `PREPARE` of
@@ -179,6 +220,22 @@ fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
 }
 
 /// The `INSERT` that a statement is, or that its `EXPLAIN` or `PREPARE` contains.
+fn insert_ast(statement: &EngineStatement) -> Option<&Ast> {
+    fn inside(ast: &Ast) -> Option<&Ast> {
+        match ast {
+            Ast::Insert(_) => Some(ast),
+            Ast::Explain { statement, .. } | Ast::Prepare { statement, .. } => inside(statement),
+            _ => None,
+        }
+    }
+    match statement {
+        EngineStatement::Statement(ast) => inside(ast),
+        EngineStatement::Explain(explain) => insert_ast(&explain.statement),
+        _ => None,
+    }
+}
+
+/// The same `INSERT`, to be changed.
 fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
     fn inside(ast: &mut Ast) -> Option<&mut Ast> {
         match ast {

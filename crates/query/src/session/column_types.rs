@@ -126,6 +126,10 @@ impl QuerySession {
     fn check_default(&self, default: &str, column: &str, logical_type: LogicalType) -> Result<()> {
         let settings = self.state(None).config_options().clone();
         let expression = default_expression(default, logical_type);
+        // Its values would be lost, such as numbers of a sequence.
+        if expression.as_ref().is_ok_and(|expression| expression.is_volatile()) {
+            return Ok(());
+        }
         let value = expression.and_then(|value| DefaultValues::at_current_time(&settings).evaluate(value, 1));
         value.map(drop).map_err(|_| QueryError::NoCastOfDefault {
             column: column.to_owned(),

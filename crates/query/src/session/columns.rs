@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::Expr;
-use taut_sql::{ColumnChange, ConstraintChange, Declared, ObjectKind, names_column, rename_column};
-use taut_store::{Catalog, Constraints, ForeignKey, Table, TableId, Transaction};
+use taut_sql::{
+    ColumnChange, ConstraintChange, Declared, DeclaredSequence, ObjectKind, names_column, parse_expression,
+    rename_column,
+};
+use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Sequence, Table, TableId, Transaction};
 use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, TableDesign, datum_at};
 
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
+use super::sequences::{add_owned, skip_numbers};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
@@ -81,9 +85,23 @@ impl QuerySession {
             }
             return Err(column_exists(name, &column.name));
         }
-        let default = declared.defaults.first().map(|(_, default)| default.to_string());
-        let value = match &default {
-            Some(default) if table.rows() > 0 => self.value_of_default(default, column)?,
+        let default = declared.defaults.first().map(|(_, default)| default);
+        if let Some(sequence) = declared.sequences.first() {
+            self.add_numbered_column(target, table, column, sequence).await?;
+            let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
+            return self.change_constraints(target, name, &defaults).await;
+        }
+        if let Some(default) = default.filter(|_| table.rows() > 0)
+            && default_expression(&default.to_string(), column.logical_type)?.is_volatile()
+        {
+            let added = Column { nullable: true, ..column.clone() };
+            target.commit(|edit| edit.add_column(table.id, added, None))?;
+            self.fill_column(target, name, column, default).await?;
+            let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
+            return self.change_constraints(target, name, &defaults).await;
+        }
+        let value = match default {
+            Some(default) if table.rows() > 0 => self.value_of_default(&default.to_string(), column)?,
             _ => None,
         };
         if !column.nullable && value.is_none() && table.rows() > 0 {
@@ -91,22 +109,53 @@ impl QuerySession {
         }
         // Views do not see the column.
         target.commit(|edit| edit.add_column(table.id, column.clone(), value))?;
-        let default = declared.defaults.iter().map(|(column, value)| ConstraintChange::Default {
-            column: column.clone(),
-            value: Some(Box::new(value.clone())),
-        });
-        self.change_constraints(target, name, &default.collect::<Vec<_>>()).await
+        let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
+        self.change_constraints(target, name, &defaults).await
+    }
+
+    /// Adds a `SERIAL` or identity column. The rows of the table get the first numbers of its sequence.
+    async fn add_numbered_column(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        column: &Column,
+        declared: &DeclaredSequence,
+    ) -> Result<()> {
+        let rows = table.rows();
+        let added = Column { nullable: column.nullable || rows > 0, ..column.clone() };
+        let sequence = target.commit(|edit| {
+            edit.add_column(table.id, added, None)?;
+            let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let (schema, mut constraints) = (Arc::clone(&newest.schema), newest.constraints.as_ref().clone());
+            let sequence = add_owned(edit, (&table.name, &schema), declared, &mut constraints)?;
+            set_constraints(edit, table.id, constraints)?;
+            Ok::<_, QueryError>(sequence)
+        })?;
+        if rows == 0 {
+            return Ok(());
+        }
+        // Others do not see the sequence yet, so its numbers are computed here.
+        let Sequence { start, increment, .. } = sequence;
+        let numbers = format!("({start}) + (row_number() OVER () - 1) * ({increment})");
+        let numbers = parse_expression(&numbers)?;
+        target.commit(|edit| skip_numbers(edit, sequence, rows))?;
+        self.fill_column(target, &table.name, column, &numbers).await
+    }
+
+    /// Sets the values of a new column, and then whether it may hold nulls.
+    async fn fill_column(&self, target: &Changes, name: &str, column: &Column, value: &Expr) -> Result<()> {
+        let fill = TypeChange { column: &column.name, logical_type: column.logical_type, using: Some(value) };
+        self.set_column_types(target, name, &[fill]).await?;
+        if !column.nullable {
+            let change = ConstraintChange::Nullable { column: column.name.clone(), nullable: false };
+            self.change_constraints(target, name, &[change]).await?;
+        }
+        Ok(())
     }
 
     /// The value of a default for the rows that exist when its column is added.
     fn value_of_default(&self, default: &str, column: &Column) -> Result<Option<Datum>> {
         let expression = default_expression(default, column.logical_type)?;
-        if expression.is_volatile() {
-            return Err(QueryError::unsupported(
-                format!("ADD COLUMN with DEFAULT {default}, which differs from row to row,"),
-                "add the column without a default, UPDATE the rows, and then ALTER COLUMN ... SET DEFAULT",
-            ));
-        }
         let settings = self.state(None).config_options().clone();
         let array = DefaultValues::at_current_time(&settings).evaluate(expression, 1)?;
         Ok(datum_at(&array, column.logical_type, 0))
@@ -291,6 +340,11 @@ impl QuerySession {
         withdraw_reads(&state);
         Ok(plan?)
     }
+}
+
+/// Change that sets a default of a column.
+fn default_change((column, value): &(String, Expr)) -> ConstraintChange {
+    ConstraintChange::Default { column: column.clone(), value: Some(Box::new(value.clone())) }
 }
 
 /// The database of a transaction in which a column has a name that no statement can have.

@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
-use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredRule, SchemaChange};
+use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredRule, IdentityChange, SchemaChange};
 use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
@@ -16,6 +16,7 @@ use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::columns::TypeChange;
 use super::keys::{format_key, not_referenced};
+use super::sequences::add_owned;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
 use crate::error::{QueryError, Result, Violation};
@@ -39,7 +40,10 @@ impl QuerySession {
         declaration: &Declared,
     ) -> Result<()> {
         let table = edit.create_table(name, schema.clone(), design.clone())?;
-        let constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
+        let mut constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
+        for sequence in &declaration.sequences {
+            add_owned(edit, (name, schema), sequence, &mut constraints)?;
+        }
         if constraints.is_empty() {
             return Ok(());
         }
@@ -74,6 +78,10 @@ impl QuerySession {
                     SchemaStep::Column(change) => self.change_column(&target, name, change).await?,
                     SchemaStep::Types(changes) => {
                         self.set_column_types(&target, name, &changes).await?;
+                        Vec::new()
+                    }
+                    SchemaStep::Identity(change) => {
+                        self.change_identity(&target, name, change)?;
                         Vec::new()
                     }
                     SchemaStep::Constraint(change) => {
@@ -290,6 +298,7 @@ enum SchemaStep<'a> {
     /// New types, all computed from the same rows.
     Types(Vec<TypeChange<'a>>),
     Constraint(ConstraintChange),
+    Identity(&'a IdentityChange),
 }
 
 /// The steps of a statement in PostgreSQL's order: constraints, `NOT NULL` and defaults are dropped, columns get other
@@ -304,6 +313,8 @@ fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
                 | ConstraintChange::Nullable { nullable: true, .. }
                 | ConstraintChange::Default { value: None, .. }),
             ) => before.push(SchemaStep::Constraint(change.clone())),
+            SchemaChange::Identity(change @ IdentityChange::Drop { .. }) => before.push(SchemaStep::Identity(change)),
+            SchemaChange::Identity(change) => after.push(SchemaStep::Identity(change)),
             SchemaChange::Constraint(change) => after.push(SchemaStep::Constraint(change.clone())),
             SchemaChange::Column(ColumnChange::SetType { column, logical_type, using }) => {
                 types.push(TypeChange { column, logical_type: *logical_type, using: using.as_deref() });

@@ -23,6 +23,7 @@ use taut_types::ColumnIndex;
 use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
 use super::returned_rows::ReturnedRows;
+use super::sequences::restart_owned;
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
 use crate::error::{QueryError, Result, Violation};
@@ -438,7 +439,7 @@ impl QuerySession {
     }
 
     /// Removes all rows of some tables.
-    pub(super) async fn truncate(&self, names: &[String]) -> Result<Outcome> {
+    pub(super) async fn truncate(&self, names: &[String], restarts_identity: bool) -> Result<Outcome> {
         self.check_may_write("TRUNCATE TABLE")?;
         let truncated = self.in_transaction(async |changes: Changes| {
             let snapshot = changes.snapshot();
@@ -462,7 +463,11 @@ impl QuerySession {
                     transaction.lock_all_keys(table.id, KeyMode::Exclusive).await?;
                 }
             }
-            changes.commit(|edit| tables.iter().try_for_each(|table| edit.truncate(table.id)))?;
+            changes.commit(|edit| {
+                tables.iter().try_for_each(|table| edit.truncate(table.id))?;
+                let restarted = tables.iter().filter(|_| restarts_identity);
+                restarted.into_iter().try_for_each(|table| restart_owned(edit, table.id))
+            })?;
             Ok(())
         });
         truncated.await?;
@@ -481,7 +486,8 @@ fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr
     let column = |index: usize| {
         let column = table.schema.column(ColumnIndex::from(index));
         let default = defaults.get(&ColumnIndex::from(index));
-        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type) }
+        let is_always_generated = table.constraints.is_always_generated(ColumnIndex::from(index));
+        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type), is_always_generated }
     };
     (0..table.schema.len()).map(column).collect()
 }

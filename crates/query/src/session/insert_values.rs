@@ -185,6 +185,10 @@ impl InsertTarget {
         if indexes.iter().collect::<HashSet<_>>().len() != indexes.len() {
             return None;
         }
+        // Planning reports the error.
+        if indexes.iter().any(|index| self.constraints.is_always_generated(ColumnIndex::from(*index))) {
+            return None;
+        }
         if rows.iter().any(|row| row.content.len() != indexes.len()) {
             return None;
         }

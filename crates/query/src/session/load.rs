@@ -166,7 +166,11 @@ impl QuerySession {
             TableSource::Like { table, with_defaults } => {
                 let like = snapshot.table(table).ok_or_else(|| QueryError::no_relation(table))?;
                 let mut declared = Declared::default();
-                for (column, default) in like.constraints.defaults.iter().filter(|_| *with_defaults) {
+                // The numbers of an identity column stay its own.
+                let is_identity =
+                    |column| like.constraints.sequences.get(column).is_some_and(|owned| owned.identity.is_some());
+                let defaults = like.constraints.defaults.iter().filter(|(column, _)| !is_identity(column));
+                for (column, default) in defaults.filter(|_| *with_defaults) {
                     let name = like.schema.column(*column).name.clone();
                     declared.defaults.push((name, parse_expression(default)?));
                 }

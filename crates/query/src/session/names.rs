@@ -7,6 +7,7 @@ use taut_sql::{ObjectKind, relations_of};
 use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId, View};
 
 use super::constraints::{drop_references_between, set_constraints};
+use super::sequences::{DefaultUse, drop_defaults, uses_of_owned};
 use super::{Done, Outcome, QuerySession};
 use crate::error::{Dependency, QueryError, Result};
 
@@ -34,14 +35,17 @@ impl QuerySession {
         let keys = others.flat_map(|table| table.constraints.foreign_keys.iter().map(|key| (table.id, key)));
         let foreign_keys: Vec<(TableId, &ForeignKey)> = keys.filter(|(_, key)| tables.contains(&key.table)).collect();
         let dependent_views = dependent_views(&snapshot, kind, found);
+        let uses = uses_of_owned(&snapshot, &tables);
+        let of_defaults = uses.iter().map(DefaultUse::dependency);
         let of_views =
             dependent_views.iter().map(|(view, on)| Dependency { dependent: view_text(view), on: on.clone() });
-        let dependencies = of_views.chain(foreign_keys.iter().map(|(child, key)| Dependency {
+        let dependencies = of_defaults.chain(of_views).chain(foreign_keys.iter().map(|(child, key)| Dependency {
             dependent: foreign_key_text(&snapshot, *child, key),
             on: format!("table {:?}", snapshot.table_of(key.table).map_or("", |table| table.name.as_str())),
         }));
         notices.extend(drop_dependents(kind, names, dependencies.collect(), cascade)?);
         self.changes().commit_last(|edit| {
+            drop_defaults(edit, &uses)?;
             drop_foreign_keys(edit, &foreign_keys)?;
             drop_references_between(edit, &tables)?;
             // A view is dropped before what it reads.

@@ -32,7 +32,9 @@ use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan;
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
-use crate::plan::insert_columns::{insert_of_listed_values, inserts_query_of_values, with_first_columns};
+use crate::plan::insert_columns::{
+    check_given_values, insert_of_listed_values, inserts_query_of_values, with_first_columns,
+};
 use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
@@ -356,6 +358,7 @@ impl QuerySession {
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
+        check_given_values(&state, &snapshot, request.statement).await?;
         if inserts_query_of_values(request.statement) {
             let all_columns = self.state_on(Arc::clone(&snapshot), None);
             if let Some(plan) = insert_of_listed_values(&all_columns, request.statement).await? {

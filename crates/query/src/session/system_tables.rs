@@ -7,6 +7,7 @@ mod constraints;
 mod indexes;
 mod mover;
 mod partitions;
+mod sequences;
 mod settings;
 mod table_options;
 mod tables;
@@ -46,13 +47,14 @@ pub struct SystemTable {
 
 impl SystemTable {
     /// All system tables, ordered by name.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         blocks::TABLE,
         columns::TABLE,
         constraints::TABLE,
         indexes::TABLE,
         mover::TABLE,
         partitions::TABLE,
+        sequences::TABLE,
         settings::TABLE,
         table_options::TABLE,
         tables::TABLE,

@@ -58,6 +58,11 @@ impl Transactions {
         TransactionModes { isolation: self.isolation, read_only: self.read_only }
     }
 
+    /// The transaction in progress.
+    pub fn transaction(&self) -> Option<Arc<Transaction>> {
+        self.current.as_ref().map(|current| Arc::clone(&current.transaction))
+    }
+
     /// When the transaction in progress began.
     pub fn start(&self) -> Option<DateTime<Utc>> {
         self.current.as_ref().map(|current| current.start)

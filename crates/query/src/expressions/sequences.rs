@@ -1,0 +1,177 @@
+//! `nextval`, `currval`, `lastval` and `setval`.
+//!
+//! The functions find the sequences of their session in the configuration with which a statement was planned, so that
+//! they also work in defaults, which are planned without a session.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+
+/// The sequences of a database, as a session sees them.
+pub trait Sequences: Debug + Send + Sync {
+    /// Takes the next numbers of a sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, has not as many numbers, or the database cannot be written.
+    fn next_values(&self, name: &str, count: usize) -> Result<Vec<i64>>;
+
+    /// The last number that this session took from a sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, or the session has taken none.
+    fn current_value(&self, name: &str) -> Result<i64>;
+
+    /// The last number that this session took from any sequence.
+    ///
+    /// # Errors
+    /// If the session has taken none.
+    fn last_value(&self) -> Result<i64>;
+
+    /// Sets the last number of a sequence, so that the number after it is the next one. If `is_called` is false, the
+    /// number itself is the next one.
+    ///
+    /// # Errors
+    /// If the sequence does not exist, or the number is not within its limits.
+    fn set_value(&self, name: &str, value: i64, is_called: bool) -> Result<()>;
+}
+
+/// Access to the sequences of a session, as part of its configuration. It is no setting.
+#[derive(Clone, Debug)]
+pub struct SequenceAccess(pub Arc<dyn Sequences>);
+
+impl ExtensionOptions for SequenceAccess {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
+        plan_err!("unrecognized configuration parameter \"{}.{key}\"", Self::PREFIX)
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
+}
+
+impl ConfigExtension for SequenceAccess {
+    const PREFIX: &'static str = "sequences";
+}
+
+/// Adds the functions on sequences.
+pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
+    let functions = Kind::ALL.map(|kind| Arc::new(ScalarUDF::new_from_impl(SequenceFunction::new(kind))));
+    let mut state = state;
+    state.scalar_functions().get_or_insert_default().extend(functions);
+    state
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Next,
+    Current,
+    Last,
+    Set,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Next, Self::Current, Self::Last, Self::Set];
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SequenceFunction {
+    kind: Kind,
+    signature: Signature,
+}
+
+impl SequenceFunction {
+    fn new(kind: Kind) -> Self {
+        let text = || TypeSignature::Exact(vec![DataType::Utf8]);
+        let set = |flag: &[DataType]| TypeSignature::Exact([&[DataType::Utf8, DataType::Int64], flag].concat());
+        let signature = match kind {
+            Kind::Next | Kind::Current => text(),
+            Kind::Last => TypeSignature::Nullary,
+            Kind::Set => TypeSignature::OneOf(vec![set(&[]), set(&[DataType::Boolean])]),
+        };
+        Self { kind, signature: Signature::new(signature, Volatility::Volatile) }
+    }
+
+    fn value_of_row(&self, sequences: &dyn Sequences, columns: &[ArrayRef], row: usize) -> Result<Option<i64>> {
+        if columns.iter().any(|column| column.is_null(row)) {
+            return Ok(None);
+        }
+        let name = || columns[0].as_string::<i32>().value(row);
+        Ok(Some(match self.kind {
+            Kind::Next => match sequences.next_values(name(), 1)?.as_slice() {
+                [number] => *number,
+                _ => return internal_err!("a sequence gave another count of numbers"),
+            },
+            Kind::Current => sequences.current_value(name())?,
+            Kind::Last => sequences.last_value()?,
+            Kind::Set => {
+                let value = columns[1].as_primitive::<Int64Type>().value(row);
+                let is_called = columns.get(2).is_none_or(|column| column.as_boolean().value(row));
+                sequences.set_value(name(), value, is_called)?;
+                value
+            }
+        }))
+    }
+}
+
+impl ScalarUDFImpl for SequenceFunction {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Next => "nextval",
+            Kind::Current => "currval",
+            Kind::Last => "lastval",
+            Kind::Set => "setval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int64)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(SequenceAccess(sequences)) = args.config_options.extensions.get::<SequenceAccess>() else {
+            return internal_err!("{} needs a session", self.name());
+        };
+        // Takes the numbers of all rows together if they come from one sequence.
+        if let (Kind::Next, [ColumnarValue::Scalar(name)]) = (self.kind, args.args.as_slice())
+            && let ScalarValue::Utf8(Some(name)) = name
+        {
+            let numbers = sequences.next_values(name, args.number_rows)?;
+            return Ok(ColumnarValue::Array(Arc::new(Int64Array::from(numbers))));
+        }
+        let types = [DataType::Utf8, DataType::Int64, DataType::Boolean];
+        let column = |(value, data_type): (&ColumnarValue, &DataType)| -> Result<ArrayRef> {
+            Ok(cast(&value.to_array(args.number_rows)?, data_type)?)
+        };
+        let columns = args.args.iter().zip(&types).map(column).collect::<Result<Vec<_>>>()?;
+        let rows = 0..args.number_rows;
+        let values =
+            rows.map(|row| self.value_of_row(sequences.as_ref(), &columns, row)).collect::<Result<Vec<_>>>()?;
+        Ok(ColumnarValue::Array(Arc::new(Int64Array::from(values))))
+    }
+}

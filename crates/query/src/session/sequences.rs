@@ -1,0 +1,545 @@
+//! Sequences: `CREATE`, `ALTER` and `DROP SEQUENCE`, and the numbers that a session takes from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, TableReference};
+use parking_lot::Mutex;
+use taut_sql::{DeclaredSequence, IdentityChange, ObjectKind, PUBLIC, SequenceChange, SequenceOptions};
+use taut_store::{
+    Catalog, CatalogEdit, CommitError, Constraints, OwnedSequence, Sequence, SequenceId, Store, Table, TableId,
+};
+use taut_types::{ColumnIndex, LogicalType, Schema};
+
+use super::constraints::set_constraints;
+use super::names::drop_dependents;
+use super::transactions::Transactions;
+use super::{Done, Outcome, QuerySession};
+use crate::constraints::{default_of_sequence, renamed_sequence, sequences_of_default};
+use crate::error::{Dependency, QueryError, Result};
+use crate::expressions::Sequences;
+use crate::write::changes::Changes;
+
+/// Access of a session to the sequences of its database, and the numbers that it has taken.
+#[derive(Debug)]
+pub(super) struct SessionSequences {
+    store: Arc<Store>,
+    transactions: Arc<Mutex<Transactions>>,
+    taken: Mutex<TakenNumbers>,
+}
+
+/// The last number that a session has taken from each sequence, and from any.
+#[derive(Debug, Default)]
+struct TakenNumbers {
+    by_sequence: BTreeMap<SequenceId, i64>,
+    last: Option<SequenceId>,
+}
+
+impl SessionSequences {
+    pub fn new(store: Arc<Store>, transactions: Arc<Mutex<Transactions>>) -> Self {
+        Self { store, transactions, taken: Mutex::default() }
+    }
+
+    /// The sequence of a name, as `nextval` gets it: an identifier, with a schema or without.
+    fn find(&self, name: &str) -> Result<Sequence> {
+        let reference = TableReference::parse_str(name);
+        let no_schema = reference.schema().is_none_or(|schema| schema == PUBLIC);
+        let snapshot = match self.transactions.lock().transaction() {
+            Some(transaction) => transaction.snapshot(),
+            None => self.store.snapshot(),
+        };
+        let is_relation = |name: &str| snapshot.table(name).is_some() || snapshot.view(name).is_some();
+        match snapshot.sequence(reference.table()).filter(|_| no_schema) {
+            Some(sequence) => Ok(sequence.clone()),
+            None if no_schema && is_relation(reference.table()) => {
+                Err(QueryError::NotASequence { name: reference.table().to_owned() })
+            }
+            None => Err(QueryError::no_relation(name)),
+        }
+    }
+
+    fn check_may_write(&self, function: &str) -> Result<()> {
+        match self.store.is_read_only() || self.transactions.lock().modes().read_only {
+            true => Err(QueryError::Transaction {
+                message: format!("cannot execute {function}() in a read-only transaction"),
+                hint: None,
+                sqlstate: "25006",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn record(&self, sequence: SequenceId, number: i64) {
+        let taken = &mut *self.taken.lock();
+        taken.by_sequence.insert(sequence, number);
+        taken.last = Some(sequence);
+    }
+
+    fn take(&self, name: &str, count: usize) -> Result<Vec<i64>> {
+        let sequence = self.find(name)?;
+        self.check_may_write("nextval")?;
+        let transaction = self.transactions.lock().transaction();
+        let numbers = match transaction {
+            Some(transaction) => transaction.next_values(sequence.id, count)?,
+            None => self.store.next_values(sequence.id, count)?,
+        };
+        if let Some(last) = numbers.last() {
+            self.record(sequence.id, *last);
+        }
+        Ok(numbers)
+    }
+
+    fn set(&self, name: &str, value: i64, is_called: bool) -> Result<()> {
+        let sequence = self.find(name)?;
+        self.check_may_write("setval")?;
+        if !(sequence.min..=sequence.max).contains(&value) {
+            return Err(QueryError::SequenceValue {
+                sequence: sequence.name,
+                value,
+                min: sequence.min,
+                max: sequence.max,
+            });
+        }
+        let next = if is_called { sequence.after(value) } else { Some(value) };
+        let transaction = self.transactions.lock().transaction();
+        match transaction {
+            Some(transaction) => transaction.set_next_value(sequence.id, next)?,
+            None => self.store.set_next_value(sequence.id, next)?,
+        }
+        if is_called {
+            self.record(sequence.id, value);
+        }
+        Ok(())
+    }
+
+    fn current(&self, name: &str) -> Result<i64> {
+        let sequence = self.find(name)?;
+        let number = self.taken.lock().by_sequence.get(&sequence.id).copied();
+        number.ok_or(QueryError::NoCurrentValue { sequence: Some(sequence.name) })
+    }
+
+    fn last(&self) -> Result<i64> {
+        let taken = self.taken.lock();
+        let number = taken.last.and_then(|sequence| taken.by_sequence.get(&sequence).copied());
+        number.ok_or(QueryError::NoCurrentValue { sequence: None })
+    }
+}
+
+fn external(error: QueryError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl Sequences for SessionSequences {
+    fn next_values(&self, name: &str, count: usize) -> datafusion::common::Result<Vec<i64>> {
+        self.take(name, count).map_err(external)
+    }
+
+    fn current_value(&self, name: &str) -> datafusion::common::Result<i64> {
+        self.current(name).map_err(external)
+    }
+
+    fn last_value(&self) -> datafusion::common::Result<i64> {
+        self.last().map_err(external)
+    }
+
+    fn set_value(&self, name: &str, value: i64, is_called: bool) -> datafusion::common::Result<()> {
+        self.set(name, value, is_called).map_err(external)
+    }
+}
+
+impl QuerySession {
+    pub(super) fn create_sequence(
+        &self,
+        name: &str,
+        if_not_exists: bool,
+        options: &SequenceOptions,
+    ) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let is_taken =
+            snapshot.sequence(name).is_some() || snapshot.table(name).is_some() || snapshot.view(name).is_some();
+        if is_taken && if_not_exists {
+            let notice = format!("relation {name:?} already exists, skipping");
+            return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("CREATE SEQUENCE") }));
+        }
+        if is_taken {
+            return Err(QueryError::relation_exists(name));
+        }
+        let sequence = new_sequence(name, options, LogicalType::BigInt)?;
+        self.changes().commit_last(|edit| {
+            let id = edit.create_sequence(sequence)?;
+            set_owner(edit, id, options.owned_by.as_ref())
+        })?;
+        Ok(Outcome::Done(Done::with_tag("CREATE SEQUENCE")))
+    }
+
+    pub(super) fn alter_sequence(&self, name: &str, if_exists: bool, change: &SequenceChange) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let Some(sequence) = snapshot.sequence(name) else {
+            return match if_exists {
+                true => {
+                    let notice = format!("relation {name:?} does not exist, skipping");
+                    Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER SEQUENCE") }))
+                }
+                false => Err(QueryError::no_relation(name)),
+            };
+        };
+        self.changes().commit_last(|edit| match change {
+            SequenceChange::Rename(new_name) => {
+                let renamed = Sequence { name: new_name.clone(), ..sequence.clone() };
+                edit.alter_sequence(renamed, false)?;
+                rename_in_defaults(edit, name, new_name)
+            }
+            SequenceChange::Options(options) => {
+                let altered = altered_sequence(sequence, options)?;
+                edit.alter_sequence(altered, options.restart.is_some())?;
+                set_owner(edit, sequence.id, options.owned_by.as_ref())
+            }
+        })?;
+        Ok(Outcome::Done(Done::with_tag("ALTER SEQUENCE")))
+    }
+
+    pub(super) fn drop_sequences(&self, names: &[String], if_exists: bool, cascade: bool) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let (mut notices, mut dropped) = (Vec::new(), BTreeMap::new());
+        for name in names {
+            match snapshot.sequence(name) {
+                Some(sequence) => drop(dropped.insert(name.as_str(), sequence.id)),
+                None if if_exists => notices.push(format!("sequence {name:?} does not exist, skipping")),
+                None => {
+                    let kind = ObjectKind::Sequence;
+                    return Err(QueryError::NotFound { kind, name: name.clone(), relation: None });
+                }
+            }
+        }
+        if let Some((table, column, name)) = identity_of(&snapshot, &dropped) {
+            return Err(QueryError::RequiredSequence { sequence: name, table, column });
+        }
+        let uses = uses_in_defaults(&snapshot, |name| dropped.contains_key(name));
+        let dependencies = uses.iter().map(DefaultUse::dependency);
+        notices.extend(drop_dependents(ObjectKind::Sequence, names, dependencies.collect(), cascade)?);
+        self.changes().commit_last(|edit| {
+            drop_defaults(edit, &uses)?;
+            for sequence in dropped.values() {
+                forget_owner(edit, *sequence)?;
+                edit.drop_sequence(*sequence)?;
+            }
+            Ok::<_, CommitError>(())
+        })?;
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP SEQUENCE") }))
+    }
+}
+
+/// Creates the sequence of a column, and adds it and the default of the column to the constraints of its table, which
+/// are not stored yet. Returns the sequence.
+pub(super) fn add_owned(
+    edit: &mut CatalogEdit,
+    (table, schema): (&str, &Schema),
+    declared: &DeclaredSequence,
+    constraints: &mut Constraints,
+) -> Result<Sequence> {
+    let DeclaredSequence { column: column_name, identity, options } = declared;
+    let column = schema.index_of(column_name).ok_or_else(|| QueryError::no_column(table, column_name))?;
+    let problem = |problem| Err(QueryError::Identity { table: table.to_owned(), column: column_name.clone(), problem });
+    if constraints.defaults.contains_key(&column) {
+        return problem("already has a default value");
+    }
+    let logical_type = schema.column(column).logical_type;
+    if logical_type.integer_range().is_none() {
+        let message = "identity column type must be smallint, integer, or bigint".to_owned();
+        return Err(QueryError::InvalidSequence { message });
+    }
+    let base = format!("{table}_{column_name}_seq");
+    let is_free = |name: &String| edit.is_free(name);
+    let mut numbered = (1..).map(|number| format!("{base}{number}"));
+    let name = Some(base.clone()).filter(is_free).or_else(|| numbered.find(is_free)).unwrap_or(base);
+    let new = new_sequence(&name, options, logical_type)?;
+    let id = edit.create_sequence(new.clone())?;
+    constraints.defaults.insert(column, default_of_sequence(&name));
+    constraints.sequences.insert(column, OwnedSequence { sequence: id, identity: *identity });
+    Ok(Sequence { id, ..new })
+}
+
+impl QuerySession {
+    /// Changes the identity of a column, in a transaction.
+    pub(super) fn change_identity(&self, target: &Changes, name: &str, change: &IdentityChange) -> Result<()> {
+        let snapshot = target.snapshot();
+        let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
+        let (IdentityChange::Add(DeclaredSequence { column, .. })
+        | IdentityChange::Set { column, .. }
+        | IdentityChange::Alter { column, .. }
+        | IdentityChange::Drop { column, .. }) = change;
+        let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+        let problem = |problem| Err(QueryError::Identity { table: name.to_owned(), column: column.clone(), problem });
+        let owned = table.constraints.sequences.get(&index).copied();
+        let Some(OwnedSequence { sequence, .. }) = owned.filter(|owned| owned.identity.is_some()) else {
+            return match change {
+                IdentityChange::Drop { if_exists: true, .. } => Ok(()),
+                IdentityChange::Add(_) if table.schema.column(index).nullable => {
+                    problem("must be declared NOT NULL before identity can be added")
+                }
+                IdentityChange::Add(declared) => target.commit(|edit| {
+                    let mut constraints = table.constraints.as_ref().clone();
+                    add_owned(edit, (name, &table.schema), declared, &mut constraints)?;
+                    Ok(set_constraints(edit, table.id, constraints)?)
+                }),
+                _ => problem("is not an identity column"),
+            };
+        };
+        target.commit(|edit| match change {
+            IdentityChange::Add(_) => problem("is already an identity column"),
+            IdentityChange::Set { identity, .. } => Ok(change_constraints(edit, table.id, |constraints| {
+                constraints.sequences.insert(index, OwnedSequence { sequence, identity: Some(*identity) });
+            })?),
+            IdentityChange::Alter { options, .. } => alter_owned(edit, sequence, options),
+            IdentityChange::Drop { .. } => {
+                change_constraints(edit, table.id, |constraints| {
+                    constraints.sequences.remove(&index);
+                    constraints.defaults.remove(&index);
+                })?;
+                Ok(edit.drop_sequence(sequence)?)
+            }
+        })
+    }
+}
+
+/// A sequence as `CREATE SEQUENCE` declares it. Its numbers are of `default_type`, unless the options say otherwise.
+pub(super) fn new_sequence(name: &str, options: &SequenceOptions, default_type: LogicalType) -> Result<Sequence> {
+    let template = Sequence {
+        id: SequenceId(0),
+        name: name.to_owned(),
+        logical_type: default_type,
+        start: 0,
+        increment: 1,
+        min: 0,
+        max: 0,
+        cycles: false,
+        next: None,
+    };
+    let sequence = with_options(&template, options, true)?;
+    Ok(Sequence { next: Some(sequence.start), ..sequence })
+}
+
+/// A sequence with other options.
+fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Sequence> {
+    let altered = with_options(sequence, options, false)?;
+    let next = match options.restart {
+        Some(restart) => {
+            let number = restart.unwrap_or(altered.start);
+            check_bounds("RESTART", number, &altered)?;
+            Some(number)
+        }
+        None => altered.next,
+    };
+    if let Some(number) = next {
+        check_bounds("RESTART", number, &altered)?;
+    }
+    Ok(Sequence { next, ..altered })
+}
+
+/// Replaces the options that are given. If the sequence is new, those that are not given get their defaults.
+fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) -> Result<Sequence> {
+    let logical_type = options.logical_type.unwrap_or(sequence.logical_type);
+    let increment = options.increment.unwrap_or(sequence.increment);
+    let invalid = |message: String| Err(QueryError::InvalidSequence { message });
+    if increment == 0 {
+        return invalid("INCREMENT must not be zero".to_owned());
+    }
+    let Some(range) = logical_type.integer_range() else {
+        return invalid("sequence type must be smallint, integer, or bigint".to_owned());
+    };
+    let (least, greatest) = if increment > 0 { (1, *range.end()) } else { (*range.start(), -1) };
+    // A new type brings new limits where the old ones were those of the old type.
+    let old_range = sequence.logical_type.integer_range();
+    let is_default =
+        |limit: i64| old_range.as_ref().is_some_and(|range| [range.start(), range.end()].contains(&&limit));
+    let limit = |option: Option<Option<i64>>, old: i64, default: i64| match option {
+        Some(given) => given.unwrap_or(default),
+        None if is_new || (options.logical_type.is_some() && is_default(old)) => default,
+        None => old,
+    };
+    let (min, max) = (limit(options.min, sequence.min, least), limit(options.max, sequence.max, greatest));
+    for (name, limit) in [("MINVALUE", min), ("MAXVALUE", max)] {
+        if !range.contains(&limit) {
+            let sql_type = logical_type.sql_name();
+            return invalid(format!("{name} ({limit}) is out of range for sequence data type {sql_type}"));
+        }
+    }
+    if min >= max {
+        return invalid(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})"));
+    }
+    let first = if increment > 0 { min } else { max };
+    let start = options.start.unwrap_or(if is_new { first } else { sequence.start });
+    let cycles = options.cycles.unwrap_or(sequence.cycles);
+    let changed = Sequence { logical_type, increment, min, max, start, cycles, ..sequence.clone() };
+    check_bounds("START", start, &changed)?;
+    Ok(changed)
+}
+
+fn check_bounds(option: &str, number: i64, sequence: &Sequence) -> Result<()> {
+    let problem = match number {
+        _ if number < sequence.min => format!("less than MINVALUE ({})", sequence.min),
+        _ if number > sequence.max => format!("greater than MAXVALUE ({})", sequence.max),
+        _ => return Ok(()),
+    };
+    Err(QueryError::InvalidSequence { message: format!("{option} value ({number}) cannot be {problem}") })
+}
+
+/// Restarts the sequences that belong to the columns of a table.
+pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<(), CommitError> {
+    let owned = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
+    for owned in owned.sequences.values() {
+        if let Some(sequence) = edit.catalog().sequence_of(owned.sequence).cloned() {
+            edit.alter_sequence(Sequence { next: Some(sequence.start), ..sequence }, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the first numbers of a new sequence, which are computed elsewhere.
+pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u64) -> Result<()> {
+    let nth = |index: u64| {
+        let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(sequence.increment));
+        offset.and_then(|offset| sequence.start.checked_add(offset))
+    };
+    let inside = |number: &i64| (sequence.min..=sequence.max).contains(number);
+    if count > 0 && nth(count - 1).filter(inside).is_none() {
+        let ascends = sequence.increment > 0;
+        let limit = if ascends { sequence.max } else { sequence.min };
+        return Err(CommitError::SequenceEnds { sequence: sequence.name, limit, ascends }.into());
+    }
+    let next = nth(count).filter(inside);
+    Ok(edit.alter_sequence(Sequence { next, ..sequence }, true)?)
+}
+
+/// Changes the sequence of an identity column.
+pub(super) fn alter_owned(edit: &mut CatalogEdit, sequence: SequenceId, options: &SequenceOptions) -> Result<()> {
+    let old = edit.catalog().sequence_of(sequence).cloned().ok_or(CommitError::NoSequence { sequence })?;
+    Ok(edit.alter_sequence(altered_sequence(&old, options)?, options.restart.is_some())?)
+}
+
+/// Makes a sequence belong to a column, or to none. `None` changes nothing.
+fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option<(String, String)>>) -> Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    let is_identity = |table: &Arc<Table>| {
+        let mut owned = table.constraints.sequences.values();
+        owned.any(|owned| owned.sequence == sequence && owned.identity.is_some())
+    };
+    if edit.catalog().tables().any(is_identity) {
+        let message = "cannot change ownership of identity sequence".to_owned();
+        return Err(QueryError::InvalidSequence { message });
+    }
+    forget_owner(edit, sequence)?;
+    let Some((table_name, column_name)) = owner else { return Ok(()) };
+    let table = edit.catalog().table(table_name).ok_or_else(|| QueryError::no_relation(table_name))?;
+    let column = table.schema.index_of(column_name).ok_or_else(|| QueryError::no_column(table_name, column_name))?;
+    if table.constraints.sequences.contains_key(&column) {
+        let what = format!("a second sequence of column {column_name:?} of table {table_name:?}");
+        return Err(QueryError::unsupported(what, "a column owns one sequence"));
+    }
+    let owned = OwnedSequence { sequence, identity: None };
+    Ok(change_constraints(edit, table.id, |constraints| {
+        constraints.sequences.insert(column, owned);
+    })?)
+}
+
+/// Makes a sequence belong to no column.
+fn forget_owner(edit: &mut CatalogEdit, sequence: SequenceId) -> Result<(), CommitError> {
+    let owns = |table: &&Arc<Table>| table.constraints.sequences.values().any(|owned| owned.sequence == sequence);
+    let owners: Vec<TableId> = edit.catalog().tables().filter(owns).map(|table| table.id).collect();
+    let forget = |constraints: &mut Constraints| constraints.sequences.retain(|_, owned| owned.sequence != sequence);
+    owners.into_iter().try_for_each(|table| change_constraints(edit, table, forget))
+}
+
+fn change_constraints(
+    edit: &mut CatalogEdit,
+    table: TableId,
+    change: impl FnOnce(&mut Constraints),
+) -> Result<(), CommitError> {
+    let stored = edit.catalog().table_of(table).ok_or(CommitError::NoTable { table })?;
+    let mut constraints = stored.constraints.as_ref().clone();
+    change(&mut constraints);
+    set_constraints(edit, table, constraints)
+}
+
+/// The first of some sequences that belongs to an identity column: table, column and sequence.
+fn identity_of(catalog: &Catalog, sequences: &BTreeMap<&str, SequenceId>) -> Option<(String, String, String)> {
+    let owned = catalog.tables().flat_map(|table| {
+        let owned = table.constraints.sequences.iter();
+        owned.filter(|(_, owned)| owned.identity.is_some()).map(move |(column, owned)| (table, column, owned.sequence))
+    });
+    let name_of = |id: SequenceId| sequences.iter().find(|(_, sequence)| **sequence == id).map(|(name, _)| *name);
+    let mut found = owned.filter_map(|(table, column, id)| Some((table, column, name_of(id)?)));
+    let (table, column, name) = found.next()?;
+    Some((table.name.clone(), table.schema.column(*column).name.clone(), name.to_owned()))
+}
+
+/// A default that takes numbers of a sequence.
+pub(super) struct DefaultUse {
+    table: TableId,
+    table_name: String,
+    column: ColumnIndex,
+    column_name: String,
+    sequence: String,
+}
+
+impl DefaultUse {
+    /// The default as an object that depends on its sequence.
+    pub fn dependency(&self) -> Dependency {
+        Dependency {
+            dependent: format!("default value for column {:?} of table {:?}", self.column_name, self.table_name),
+            on: format!("sequence {:?}", self.sequence),
+        }
+    }
+}
+
+/// Removes the defaults of columns.
+pub(super) fn drop_defaults(edit: &mut CatalogEdit, uses: &[DefaultUse]) -> Result<(), CommitError> {
+    let mut uses = uses.iter();
+    uses.try_for_each(|usage| {
+        change_constraints(edit, usage.table, |constraints| {
+            constraints.defaults.remove(&usage.column);
+        })
+    })
+}
+
+/// The defaults of other tables that take numbers of sequences which belong to columns of some tables.
+pub(super) fn uses_of_owned(catalog: &Catalog, tables: &[TableId]) -> Vec<DefaultUse> {
+    let owners = tables.iter().filter_map(|table| catalog.table_of(*table));
+    let owned = owners.flat_map(|table| table.constraints.sequences.values());
+    let names: Vec<&str> = owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.as_str())).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let mut uses = uses_in_defaults(catalog, |name| names.contains(&name));
+    uses.retain(|usage| !tables.contains(&usage.table));
+    uses
+}
+
+/// The defaults that take numbers of the sequences whose name meets a condition.
+fn uses_in_defaults(catalog: &Catalog, is_used: impl Fn(&str) -> bool) -> Vec<DefaultUse> {
+    let mut uses = Vec::new();
+    for table in catalog.tables() {
+        for (column, default) in &table.constraints.defaults {
+            let used = sequences_of_default(default).into_iter().find(|name| is_used(name));
+            uses.extend(used.map(|sequence| DefaultUse {
+                table: table.id,
+                table_name: table.name.clone(),
+                column: *column,
+                column_name: table.schema.column(*column).name.clone(),
+                sequence,
+            }));
+        }
+    }
+    uses
+}
+
+fn rename_in_defaults(edit: &mut CatalogEdit, name: &str, new_name: &str) -> Result<()> {
+    for usage in uses_in_defaults(edit.catalog(), |used| used == name) {
+        change_constraints(edit, usage.table, |constraints| {
+            if let Some(default) = constraints.defaults.get_mut(&usage.column) {
+                *default = renamed_sequence(default, name, new_name);
+            }
+        })?;
+    }
+    Ok(())
+}
