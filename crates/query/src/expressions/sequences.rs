@@ -77,40 +77,40 @@ impl ConfigExtension for SequenceAccess {
 
 /// Adds the functions on sequences.
 pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
-    let functions = Kind::ALL.map(|kind| Arc::new(ScalarUDF::new_from_impl(SequenceFunction::new(kind))));
+    let functions = SequenceCall::ALL.map(|call| Arc::new(ScalarUDF::new_from_impl(SequenceFunction::new(call))));
     let mut state = state;
     state.scalar_functions().get_or_insert_default().extend(functions);
     state
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum SequenceCall {
     Next,
     Current,
     Last,
     Set,
 }
 
-impl Kind {
+impl SequenceCall {
     const ALL: [Self; 4] = [Self::Next, Self::Current, Self::Last, Self::Set];
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SequenceFunction {
-    kind: Kind,
+    call: SequenceCall,
     signature: Signature,
 }
 
 impl SequenceFunction {
-    fn new(kind: Kind) -> Self {
+    fn new(call: SequenceCall) -> Self {
         let text = || TypeSignature::Exact(vec![DataType::Utf8]);
         let set = |flag: &[DataType]| TypeSignature::Exact([&[DataType::Utf8, DataType::Int64], flag].concat());
-        let signature = match kind {
-            Kind::Next | Kind::Current => text(),
-            Kind::Last => TypeSignature::Nullary,
-            Kind::Set => TypeSignature::OneOf(vec![set(&[]), set(&[DataType::Boolean])]),
+        let signature = match call {
+            SequenceCall::Next | SequenceCall::Current => text(),
+            SequenceCall::Last => TypeSignature::Nullary,
+            SequenceCall::Set => TypeSignature::OneOf(vec![set(&[]), set(&[DataType::Boolean])]),
         };
-        Self { kind, signature: Signature::new(signature, Volatility::Volatile) }
+        Self { call, signature: Signature::new(signature, Volatility::Volatile) }
     }
 
     fn value_of_row(&self, sequences: &dyn Sequences, columns: &[ArrayRef], row: usize) -> Result<Option<i64>> {
@@ -118,14 +118,14 @@ impl SequenceFunction {
             return Ok(None);
         }
         let name = || columns[0].as_string::<i32>().value(row);
-        Ok(Some(match self.kind {
-            Kind::Next => match sequences.next_values(name(), 1)?.as_slice() {
+        Ok(Some(match self.call {
+            SequenceCall::Next => match sequences.next_values(name(), 1)?.as_slice() {
                 [number] => *number,
                 _ => return internal_err!("a sequence gave another count of numbers"),
             },
-            Kind::Current => sequences.current_value(name())?,
-            Kind::Last => sequences.last_value()?,
-            Kind::Set => {
+            SequenceCall::Current => sequences.current_value(name())?,
+            SequenceCall::Last => sequences.last_value()?,
+            SequenceCall::Set => {
                 let value = columns[1].as_primitive::<Int64Type>().value(row);
                 let is_called = columns.get(2).is_none_or(|column| column.as_boolean().value(row));
                 sequences.set_value(name(), value, is_called)?;
@@ -137,11 +137,11 @@ impl SequenceFunction {
 
 impl ScalarUDFImpl for SequenceFunction {
     fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Next => "nextval",
-            Kind::Current => "currval",
-            Kind::Last => "lastval",
-            Kind::Set => "setval",
+        match self.call {
+            SequenceCall::Next => "nextval",
+            SequenceCall::Current => "currval",
+            SequenceCall::Last => "lastval",
+            SequenceCall::Set => "setval",
         }
     }
 
@@ -158,7 +158,7 @@ impl ScalarUDFImpl for SequenceFunction {
             return internal_err!("{} needs a session", self.name());
         };
         // Takes the numbers of all rows together if they come from one sequence.
-        if let (Kind::Next, [ColumnarValue::Scalar(name)]) = (self.kind, args.args.as_slice())
+        if let (SequenceCall::Next, [ColumnarValue::Scalar(name)]) = (self.call, args.args.as_slice())
             && let ScalarValue::Utf8(Some(name)) = name
         {
             let numbers = sequences.next_values(name, args.number_rows)?;

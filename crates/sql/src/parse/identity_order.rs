@@ -8,8 +8,8 @@ use crate::dialect::Grammar;
 /// The options in the order of the parser.
 const ORDER: [&str; 6] = ["increment", "minvalue", "maxvalue", "start", "cache", "cycle"];
 
-/// Puts the options of identity columns in the order of the parser, and returns the tokens of the new text. `tokens` are
-/// those of the text, if it has been changed before. Returns `tokens` for texts without such options.
+/// Puts the options of identity columns in the order of the parser, and returns the tokens of the new text. `tokens`
+/// are those of the text, if it has been changed before. Returns `tokens` for texts without such options.
 pub(super) fn order_identity_options(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let word = b"identity";
     if !sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)) {
