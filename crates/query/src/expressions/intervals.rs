@@ -86,7 +86,8 @@ impl ScalarUDFImpl for IntervalLength {
     }
 }
 
-fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
+/// Lengths of intervals in nanoseconds, where a month has 30 days.
+pub(super) fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
     let lengths: Decimal128Array = match intervals.data_type() {
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let intervals: &PrimitiveArray<IntervalMonthDayNanoType> = intervals.as_primitive();

@@ -10,12 +10,16 @@
 //!   key = bits if the sign is 0, else bits with all but the sign inverted
 //! ```
 //!
-//! For other types, these functions call the engine's.
+//! Intervals are compared by their length, in which a month has 30 days. The engine compares months, then days, then
+//! the time. For other types, these functions call the engine's.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
-use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, Float32Type, Float64Type, Int32Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit,
+};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::function::AccumulatorArgs;
@@ -24,6 +28,8 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
     Signature, StatisticsArgs,
 };
+
+use super::super::intervals::lengths as interval_lengths;
 
 /// The functions that replace the engine's `min` and `max`.
 pub fn extrema() -> [AggregateUDF; 2] {
@@ -77,6 +83,9 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if is_interval(args.return_type()) {
+            return Ok(Box::new(IntervalExtremum { is_maximum: self.name() == "max", found: None }));
+        }
         match key_type(args.return_type()) {
             Some(key_type) => Ok(Box::new(ByKey { engine: self.engine.accumulator(with_type(args, key_type))? })),
             None => self.engine.accumulator(args),
@@ -84,7 +93,7 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        self.engine.groups_accumulator_supported(args)
+        !is_interval(args.return_type()) && self.engine.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
@@ -97,6 +106,9 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if is_interval(args.return_type()) {
+            return self.accumulator(args);
+        }
         match key_type(args.return_type()) {
             Some(key_type) => {
                 Ok(Box::new(ByKey { engine: self.engine.create_sliding_accumulator(with_type(args, key_type))? }))
@@ -123,6 +135,52 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
 
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
         self.engine.set_monotonicity(data_type)
+    }
+}
+
+fn is_interval(data_type: &DataType) -> bool {
+    *data_type == DataType::Interval(IntervalUnit::MonthDayNano)
+}
+
+/// Accumulator of the shortest or the longest interval.
+#[derive(Debug)]
+struct IntervalExtremum {
+    is_maximum: bool,
+    /// Length of the interval in nanoseconds, and the interval.
+    found: Option<(i128, IntervalMonthDayNano)>,
+}
+
+impl Accumulator for IntervalExtremum {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let lengths = interval_lengths(&values[0])?;
+        let intervals = values[0].as_primitive::<IntervalMonthDayNanoType>();
+        for (length, interval) in lengths.as_primitive::<Decimal128Type>().iter().zip(intervals) {
+            let Some((length, interval)) = length.zip(interval) else { continue };
+            let is_better = self.found.is_none_or(|(best, _)| match self.is_maximum {
+                true => length > best,
+                false => length < best,
+            });
+            if is_better {
+                self.found = Some((length, interval));
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        Ok(ScalarValue::IntervalMonthDayNano(self.found.map(|(_, interval)| interval)))
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
     }
 }
 
