@@ -299,16 +299,54 @@ fn value_error(message: &str) -> Option<ErrorParts> {
         let target = sql_type(array.strip_suffix("Array").unwrap_or(array));
         return Some(ErrorParts::new("22003", format!("{target} out of range")));
     }
-    match message {
-        "Scalar subquery returned more than one row" => {
-            Some(ErrorParts::new("21000", "more than one row returned by a subquery used as an expression"))
-        }
-        "cannot take square root of a negative number" => {
-            Some(ErrorParts::new("2201F", "cannot take square root of a negative number"))
-        }
-        _ => None,
+    if message == "Scalar subquery returned more than one row" {
+        return Some(ErrorParts::new("21000", "more than one row returned by a subquery used as an expression"));
     }
+    if message.starts_with("negative count not allowed") || message.starts_with("overlay start position must be") {
+        return Some(ErrorParts::new("22011", "negative substring length not allowed"));
+    }
+    let sqlstate = VALUE_ERRORS.iter().find(|(_, text)| message.contains(text)).map(|(sqlstate, _)| *sqlstate);
+    Some(ErrorParts::new(sqlstate?, message))
 }
+
+/// SQLSTATEs of errors about values, and texts that only their messages contain.
+const VALUE_ERRORS: [(&str, &str); 35] = [
+    ("0A000", "not supported for type"),
+    ("0A000", "timestamps cannot be binned into intervals containing months or years"),
+    ("22003", "number is out of range"),
+    ("22003", "value overflows numeric format"),
+    ("22004", "null values cannot be formatted as an SQL identifier"),
+    ("22007", "according to format specifier"),
+    ("22008", "date field value out of range"),
+    ("22008", "interval out of range"),
+    ("22008", "stride must be greater than zero"),
+    ("22008", "time field value out of range"),
+    ("22008", "timestamp out of range"),
+    ("2201B", "invalid regular expression:"),
+    ("2201F", "cannot take square root of a negative number"),
+    ("2201G", "count must be greater than zero"),
+    ("2201G", "lower and upper bounds must be finite"),
+    ("2201G", "lower bound cannot equal upper bound"),
+    ("2201G", "upper bound cannot be NaN"),
+    ("22023", "character number must be positive"),
+    ("22023", "does not support the \"global\" option"),
+    ("22023", "field position must not be zero"),
+    ("22023", "format specifies argument 0"),
+    ("22023", "invalid base64 end sequence"),
+    ("22023", "invalid hexadecimal d"),
+    ("22023", "invalid regular expression option"),
+    ("22023", "invalid value for parameter"),
+    ("22023", "not recognized for type"),
+    ("22023", "too few arguments for format()"),
+    ("22023", "unrecognized encoding"),
+    ("22023", "unrecognized format() type specifier"),
+    ("22023", "unterminated format() type specifier"),
+    ("22023", "while decoding base64 sequence"),
+    ("22P02", "invalid input syntax for type bytea"),
+    ("42601", "invalid Unicode escape"),
+    ("54000", "null character not permitted"),
+    ("54000", "requested character too large for encoding"),
+];
 
 /// Text between `before` and the first `after` behind it, and the text behind that.
 fn text_between<'t>(text: &'t str, before: &str, after: &str) -> Option<(&'t str, &'t str)> {

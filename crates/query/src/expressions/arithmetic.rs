@@ -28,6 +28,7 @@ mod sum;
 
 pub use extrema::{maximum, minimum};
 pub use kernels::overflow;
+pub(super) use sliding::sliding;
 
 use std::sync::{Arc, LazyLock};
 

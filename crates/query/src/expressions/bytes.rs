@@ -58,6 +58,11 @@ fn parse(text: &str) -> Option<Vec<u8>> {
         });
         return pairs.collect();
     }
+    parse_escaped(text)
+}
+
+/// Reads characters in which `\\` is a backslash and `\141` the byte with these octal digits. `None` for other escapes.
+pub(super) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, others)) = rest.split_first() {

@@ -13,6 +13,9 @@ mod zones;
 
 use std::sync::Arc;
 
+pub(super) use interval::interpolated_interval;
+pub(super) use parts::as_intervals;
+
 use datafusion::arrow::array::{
     ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewBuilder, Time64MicrosecondArray,
     Time64NanosecondArray, TimestampMicrosecondArray,

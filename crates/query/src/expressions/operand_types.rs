@@ -160,8 +160,8 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
     })
 }
 
-/// Functions that return one of their arguments.
-const RETURN_AN_ARGUMENT: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
+/// Functions that return one of their arguments, or an array of them.
+const RETURN_AN_ARGUMENT: [&str; 7] = ["coalesce", "greatest", "ifnull", "least", "make_array", "nullif", "nvl"];
 
 /// Casts the decimal columns of a union's inputs whose column in another input is floating point.
 fn widen_union(union: Union) -> Result<LogicalPlan> {

@@ -17,8 +17,8 @@ use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{
-    CheckedArithmetic, Guards, OperandTypes, set_parser_options, with_dates, with_domains, with_exact_functions,
-    with_sequences, with_signed_results,
+    CheckedArithmetic, Guards, OperandTypes, set_parser_options, with_aggregates, with_dates, with_domains,
+    with_exact_functions, with_functions, with_sequences, with_signed_results,
 };
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, JoinElimination, JoinOrder,
@@ -124,15 +124,14 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
-        let state = with_sequences(with_dates(with_domains(with_signed_results(with_exact_functions(
-            SessionStateBuilder::new().with_default_features(),
-        )))))
-        .with_config(config)
-        .with_runtime_env(Arc::clone(&self.runtime))
-        .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
-        .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
-        .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))
-        .build();
+        let state = with_sequences(with_exact_functions(SessionStateBuilder::new().with_default_features()));
+        let state = with_functions(with_aggregates(with_dates(with_domains(with_signed_results(state)))))
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.runtime))
+            .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
+            .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
+            .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))
+            .build();
         let context = SessionContext::new_with_state(state);
         crate::plan::assignment_cast::register(&context);
         context

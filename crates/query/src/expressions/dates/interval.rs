@@ -115,6 +115,25 @@ pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64)
     parts.interval(1.0)
 }
 
+/// The interval at a part of the way from one interval to another.
+pub fn interpolated_interval(
+    low: IntervalMonthDayNano,
+    high: IntervalMonthDayNano,
+    part: f64,
+) -> Option<IntervalMonthDayNano> {
+    let distance = IntervalMonthDayNano::new(
+        high.months.checked_sub(low.months)?,
+        high.days.checked_sub(low.days)?,
+        high.nanoseconds.checked_sub(low.nanoseconds)?,
+    );
+    let IntervalMonthDayNano { months, days, nanoseconds } = scale(distance, |number| number * part)?;
+    Some(IntervalMonthDayNano::new(
+        low.months.checked_add(months)?,
+        low.days.checked_add(days)?,
+        low.nanoseconds.checked_add(nanoseconds)?,
+    ))
+}
+
 /// Splits a text at spaces, and numbers from the units that follow them.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();

@@ -8,7 +8,9 @@
 //!   milliseconds                  decimal(16, 3)
 //!   microseconds                  bigint
 //!   epoch                         double precision
+//!   julian                        double precision, days since 4714 BC and the part of the day
 //!   century, decade, millennium   integer, from the year
+//!   timezone                      integer, 0 because instants are shown in UTC
 //!   others                        integer
 //! ```
 //!
@@ -22,8 +24,8 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, DurationMicrosecondType, Field, FieldRef, Int32Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    IntervalUnit, TimeUnit,
+    DataType, DurationMicrosecondType, Field, FieldRef, Float64Type, Int32Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
 use datafusion::common::{Result, ScalarValue, internal_err, plan_datafusion_err, plan_err};
 use datafusion::functions::datetime::date_part as engine_date_part;
@@ -67,6 +69,8 @@ enum DateField {
     Century,
     Millennium,
     Epoch,
+    Julian,
+    Zone,
 }
 
 impl DateField {
@@ -85,6 +89,8 @@ impl DateField {
             "century" | "centuries" | "cent" | "c" => Self::Century,
             "millennium" | "millennia" | "mil" | "mils" => Self::Millennium,
             "epoch" => Self::Epoch,
+            "julian" => Self::Julian,
+            "timezone" | "timezone_hour" | "timezone_minute" => Self::Zone,
             _ => return None,
         })
     }
@@ -99,7 +105,7 @@ impl DateField {
             Self::Month => "month",
             Self::Quarter => "quarter",
             Self::Year | Self::Decade | Self::Century | Self::Millennium => "year",
-            Self::Epoch => "epoch",
+            Self::Epoch | Self::Julian | Self::Zone => "epoch",
         }
     }
 
@@ -108,7 +114,7 @@ impl DateField {
             Self::Microseconds => DataType::Int64,
             Self::Milliseconds => DataType::Decimal128(16, 3),
             Self::Seconds => DataType::Decimal128(16, 6),
-            Self::Epoch => DataType::Float64,
+            Self::Epoch | Self::Julian => DataType::Float64,
             _ => DataType::Int32,
         }
     }
@@ -154,7 +160,7 @@ impl DateField {
             Self::Decade => (months / 12 / 10).into(),
             Self::Century => (months / 12 / 100).into(),
             Self::Millennium => (months / 12 / 1_000).into(),
-            Self::Year | Self::Epoch => (months / 12).into(),
+            Self::Year | Self::Epoch | Self::Julian | Self::Zone => (months / 12).into(),
         }
     }
 }
@@ -181,6 +187,12 @@ impl DatePart {
         match (DateField::parse(name), data_type) {
             (Some(Microseconds | Milliseconds | Seconds | Minute | Hour), DataType::Date32) if self.is_extract => {
                 plan_err!("unit \"{}\" not supported for type date", name.to_lowercase())
+            }
+            (Some(DateField::Julian), DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_)) => {
+                plan_err!("unit \"{}\" not supported for type {}", name.to_lowercase(), short_name(data_type))
+            }
+            (Some(DateField::Zone), data_type) if !matches!(data_type, DataType::Timestamp(_, Some(_))) => {
+                plan_err!("unit \"{}\" not supported for type {}", name.to_lowercase(), short_name(data_type))
             }
             (Some(field), _) => Ok(Some(field)),
             (None, DataType::Interval(_) | DataType::Duration(_)) => {
@@ -211,12 +223,8 @@ impl DatePart {
     }
 
     fn field(&self, field: DateField, values: &ArrayRef) -> Result<ArrayRef> {
-        let intervals = match values.data_type() {
-            DataType::Duration(_) => Some(days_and_times(values)?),
-            DataType::Interval(_) => Some(cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?),
-            _ => None,
-        };
-        if let Some(intervals) = intervals {
+        if let DataType::Duration(_) | DataType::Interval(_) = values.data_type() {
+            let intervals = as_intervals(values)?;
             let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
             return match field.result_type() {
                 DataType::Float64 => Ok(Arc::new(intervals.unary::<_, _>(seconds) as Float64Array)),
@@ -232,12 +240,41 @@ impl DatePart {
             DateField::Microseconds | DateField::Milliseconds | DateField::Seconds => {
                 field.of_micros(cast(&values, &DataType::Int64)?.as_primitive().clone())
             }
+            DateField::Julian => {
+                let seconds: &Float64Array = values.as_primitive();
+                Ok(Arc::new(seconds.unary::<_, Float64Type>(|seconds| seconds / 86_400.0 + JULIAN_DAY_OF_1970)))
+            }
+            DateField::Zone => {
+                let seconds: &Float64Array = values.as_primitive();
+                Ok(Arc::new(seconds.unary::<_, Int32Type>(|_| 0)))
+            }
             DateField::Year | DateField::Decade | DateField::Century | DateField::Millennium => {
                 let years: &Int32Array = values.as_primitive();
                 Ok(Arc::new(years.unary::<_, Int32Type>(|year| field.of_year(year))))
             }
             _ => Ok(values),
         }
+    }
+}
+
+/// Days from 4714-11-24 BC to 1970-01-01.
+const JULIAN_DAY_OF_1970: f64 = 2_440_588.0;
+
+/// Name of a type of dates in PostgreSQL.
+fn short_name(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Interval(_) | DataType::Duration(_) => "interval",
+        DataType::Time64(_) => "time without time zone",
+        DataType::Date32 => "date",
+        _ => "timestamp without time zone",
+    }
+}
+
+/// Intervals, or differences of timestamps, as intervals of months, days and times.
+pub fn as_intervals(values: &ArrayRef) -> Result<ArrayRef> {
+    match values.data_type() {
+        DataType::Duration(_) => days_and_times(values),
+        _ => Ok(cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?),
     }
 }
 

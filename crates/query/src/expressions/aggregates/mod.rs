@@ -1,0 +1,16 @@
+//! Aggregates of PostgreSQL and DuckDB that the engine lacks, or computes differently.
+
+mod determination;
+mod moments;
+mod quantiles;
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateBuilder;
+
+/// Adds the aggregates to a session state.
+pub fn with_aggregates(mut state: SessionStateBuilder) -> SessionStateBuilder {
+    let functions = moments::aggregates().chain(quantiles::aggregates()).chain([determination::regr_r2()]);
+    state.aggregate_functions().get_or_insert_default().extend(functions.map(Arc::new));
+    state
+}

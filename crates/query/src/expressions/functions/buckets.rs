@@ -1,0 +1,172 @@
+//! Intervals of equal width that contain a timestamp: `date_bin` of PostgreSQL and `time_bucket` of DuckDB.
+//!
+//! ```text
+//!   date_bin('15 minutes', timestamp '2024-02-11 15:44', timestamp '2024-01-01')   2024-02-11 15:30:00
+//!   time_bucket('3 months', date '2024-02-11')                                     2024-01-01
+//! ```
+//!
+//! The third argument is the start of one of the intervals. For `time_bucket` it can also be an interval, by which all
+//! of them are moved. Without it, one of the intervals begins on Monday, 2000-01-03, or, if the width consists of
+//! months, on 2000-01-01.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Days, Months, NaiveDate};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, TimestampMicrosecondArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimestampMicrosecondType,
+};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use taut_types::LogicalType;
+
+use super::super::dates::as_intervals;
+use super::calendar::{first_of_month, month_number};
+use super::definition::ArgumentType::{Date, Interval, Moment};
+use super::definition::{Definition, complete_rows};
+
+pub(super) const FUNCTIONS: [Definition; 2] = [
+    Definition {
+        name: "date_bin",
+        arguments: &[&[Interval, Moment], &[Interval, Moment, Moment]],
+        result: type_of_moment,
+        compute: bins,
+    },
+    Definition {
+        name: "time_bucket",
+        arguments: &[
+            &[Interval, Date],
+            &[Interval, Date, Interval],
+            &[Interval, Date, Date],
+            &[Interval, Moment],
+            &[Interval, Moment, Interval],
+            &[Interval, Moment, Moment],
+        ],
+        result: type_of_moment,
+        compute: buckets,
+    },
+];
+
+fn type_of_moment(types: &[DataType]) -> DataType {
+    types[1].clone()
+}
+
+const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
+/// 2000-01-03 in microseconds since 1970.
+const FIRST_MONDAY: i64 = 10_959 * MICROSECONDS_PER_DAY;
+/// January 2000 in months since year 0.
+const FIRST_MONTH: i64 = 24_000;
+
+/// Dates and timestamps in microseconds since 1970.
+fn micros_of(moments: &ArrayRef) -> Result<TimestampMicrosecondArray> {
+    let micros = cast(moments, &LogicalType::Timestamp.arrow())?;
+    Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
+}
+
+/// Microseconds of an interval without months. `None` if they are out of range.
+fn width_in_micros(width: IntervalMonthDayNano) -> Option<i64> {
+    i64::from(width.days).checked_mul(MICROSECONDS_PER_DAY)?.checked_add(width.nanoseconds / 1_000)
+}
+
+/// The start of the interval of a width that contains a moment. All values are in the same unit.
+fn start(width: i64, moment: i64, origin: i64) -> Result<i64> {
+    let distance = moment.checked_sub(origin).and_then(|distance| distance.checked_sub(distance.rem_euclid(width)));
+    distance
+        .and_then(|distance| origin.checked_add(distance))
+        .ok_or_else(|| exec_datafusion_err!("timestamp out of range"))
+}
+
+fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let widths = as_intervals(&arguments[0])?;
+    let widths = widths.as_primitive::<IntervalMonthDayNanoType>();
+    let moments = micros_of(&arguments[1])?;
+    let origins = arguments.get(2).map(micros_of).transpose()?;
+    let bins = complete_rows(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let width = widths.value(row);
+        if width.months != 0 {
+            return exec_err!("timestamps cannot be binned into intervals containing months or years");
+        }
+        let width = width_in_micros(width).ok_or_else(|| exec_datafusion_err!("interval out of range"))?;
+        if width <= 0 {
+            return exec_err!("stride must be greater than zero");
+        }
+        start(width, moments.value(row), origins.as_ref().map_or(0, |origins| origins.value(row))).map(Some)
+    });
+    Ok(Arc::new(bins.collect::<Result<TimestampMicrosecondArray>>()?))
+}
+
+/// What the third argument of `time_bucket` is.
+enum Third {
+    Absent,
+    Offset(ArrayRef),
+    Origin(TimestampMicrosecondArray),
+}
+
+fn buckets(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let widths = as_intervals(&arguments[0])?;
+    let widths = widths.as_primitive::<IntervalMonthDayNanoType>();
+    let moments = micros_of(&arguments[1])?;
+    let third = match arguments.get(2) {
+        None => Third::Absent,
+        Some(third) => match third.data_type() {
+            DataType::Interval(_) | DataType::Duration(_) => Third::Offset(as_intervals(third)?),
+            _ => Third::Origin(micros_of(third)?),
+        },
+    };
+    let buckets = complete_rows(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let (width, moment) = (widths.value(row), moments.value(row));
+        Ok(Some(match &third {
+            Third::Absent => bucket(width, moment, None)?,
+            Third::Origin(origins) => bucket(width, moment, Some(origins.value(row)))?,
+            Third::Offset(offsets) => {
+                let offset = offsets.as_primitive::<IntervalMonthDayNanoType>().value(row);
+                shifted(bucket(width, shifted(moment, offset, -1)?, None)?, offset, 1)?
+            }
+        }))
+    });
+    Ok(Arc::new(buckets.collect::<Result<TimestampMicrosecondArray>>()?))
+}
+
+fn bucket(width: IntervalMonthDayNano, moment: i64, origin: Option<i64>) -> Result<i64> {
+    if width.months == 0 {
+        return match width_in_micros(width) {
+            Some(width) if width > 0 => start(width, moment, origin.unwrap_or(FIRST_MONDAY)),
+            _ => exec_err!("Period must be greater than 0"),
+        };
+    }
+    if width.days != 0 || width.nanoseconds != 0 {
+        return exec_err!("Month intervals cannot have day or time component");
+    }
+    if width.months < 0 {
+        return exec_err!("Period must be greater than 0");
+    }
+    let origin = origin.map(date_of).transpose()?.map_or(FIRST_MONTH, month_number);
+    let month = start(width.months.into(), month_number(date_of(moment)?), origin)?;
+    let first = first_of_month(month).ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?;
+    Ok(i64::from(first.to_epoch_days()) * MICROSECONDS_PER_DAY)
+}
+
+fn date_of(micros: i64) -> Result<NaiveDate> {
+    let moment = DateTime::from_timestamp_micros(micros);
+    Ok(moment.ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?.date_naive())
+}
+
+/// A moment plus an interval, or minus it if `sign` is -1.
+fn shifted(micros: i64, interval: IntervalMonthDayNano, sign: i32) -> Result<i64> {
+    let shift = || {
+        let mut moment = DateTime::from_timestamp_micros(micros)?;
+        let (months, days) = (interval.months.checked_mul(sign)?, interval.days.checked_mul(sign)?);
+        moment = match months {
+            0.. => moment.checked_add_months(Months::new(months.unsigned_abs()))?,
+            _ => moment.checked_sub_months(Months::new(months.unsigned_abs()))?,
+        };
+        moment = match days {
+            0.. => moment.checked_add_days(Days::new(days.unsigned_abs().into()))?,
+            _ => moment.checked_sub_days(Days::new(days.unsigned_abs().into()))?,
+        };
+        moment.timestamp_micros().checked_add(interval.nanoseconds / 1_000 * i64::from(sign))
+    };
+    shift().ok_or_else(|| exec_datafusion_err!("timestamp out of range"))
+}

@@ -1,0 +1,271 @@
+//! How a function of PostgreSQL or DuckDB is declared: its name, the types of its arguments, and the computation of a
+//! column of results.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, StringViewArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
+use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use taut_types::LogicalType;
+
+use super::super::bytes::is_bytes;
+use super::super::dates::is_text;
+
+/// What a function accepts as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ArgumentType {
+    Text,
+    Bytes,
+    /// An integer, as a bigint.
+    Integer,
+    /// Any number, as double precision.
+    Double,
+    /// A floating-point number, in its own type.
+    Floating,
+    /// An integer or a decimal, in its own type.
+    Exact,
+    Date,
+    /// A date or a timestamp with or without time zone, as a timestamp without time zone.
+    Timestamp,
+    /// A date or a timestamp, as a timestamp that has a time zone if the argument has one.
+    Moment,
+    /// Also the difference of two timestamps, in its own type.
+    Interval,
+    /// An array, in its own type.
+    List,
+    /// A value of any type.
+    Any,
+    /// A value of any type with a text, as text.
+    AsText,
+    /// Any number of further arguments: booleans, and other values as text. Only as the last argument.
+    TextsMore,
+}
+
+impl ArgumentType {
+    /// The type to which an argument of a type is converted. `None` if the type is not accepted.
+    fn accepted(self, from: &DataType) -> Option<DataType> {
+        if *from == DataType::Null {
+            return Some(self.type_of_null());
+        }
+        let own_if = |condition: bool| condition.then(|| from.clone());
+        match self {
+            Self::Text => is_text(from).then_some(DataType::Utf8View),
+            Self::Bytes => is_bytes(from).then_some(DataType::BinaryView),
+            Self::Integer => from.is_integer().then_some(DataType::Int64),
+            Self::Double => from.is_numeric().then_some(DataType::Float64),
+            Self::Floating => own_if(from.is_floating()),
+            Self::Exact => own_if(from.is_integer() || matches!(from, DataType::Decimal128(..))),
+            Self::Date => (*from == DataType::Date32).then(|| from.clone()),
+            Self::Timestamp => (matches!(from, DataType::Date32 | DataType::Timestamp(..)) || is_text(from))
+                .then(|| self.type_of_null()),
+            Self::Moment => match from {
+                DataType::Timestamp(_, Some(_)) => Some(LogicalType::TimestampTz.arrow()),
+                _ => Self::Timestamp.accepted(from),
+            },
+            Self::Interval if is_text(from) => Some(self.type_of_null()),
+            Self::Interval => own_if(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
+            Self::List => own_if(matches!(from, DataType::List(_))),
+            Self::Any => Some(from.clone()),
+            Self::TextsMore if *from == DataType::Boolean => Some(from.clone()),
+            // The text of bytes and arrays in PostgreSQL is not that of the engine's casts.
+            Self::AsText | Self::TextsMore => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
+        }
+    }
+
+    fn type_of_null(self) -> DataType {
+        match self {
+            Self::Text | Self::AsText | Self::TextsMore => DataType::Utf8View,
+            Self::Bytes => DataType::BinaryView,
+            Self::Integer => DataType::Int64,
+            Self::Double | Self::Floating => DataType::Float64,
+            Self::Exact => DataType::Decimal128(38, 0),
+            Self::Date => DataType::Date32,
+            Self::Timestamp | Self::Moment => LogicalType::Timestamp.arrow(),
+            Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            Self::List => DataType::List(Arc::new(Field::new_list_field(DataType::Null, true))),
+            Self::Any => DataType::Null,
+        }
+    }
+}
+
+/// The result type of a function that always returns the same type.
+pub(super) mod result {
+    use super::{DataType, Field, IntervalUnit, LogicalType, TimeUnit};
+    use std::sync::Arc;
+
+    pub fn boolean(_types: &[DataType]) -> DataType {
+        DataType::Boolean
+    }
+    pub fn integer(_types: &[DataType]) -> DataType {
+        DataType::Int32
+    }
+    pub fn bigint(_types: &[DataType]) -> DataType {
+        DataType::Int64
+    }
+    pub fn double(_types: &[DataType]) -> DataType {
+        DataType::Float64
+    }
+    pub fn text(_types: &[DataType]) -> DataType {
+        DataType::Utf8View
+    }
+    pub fn bytes(_types: &[DataType]) -> DataType {
+        DataType::BinaryView
+    }
+    pub fn texts(_types: &[DataType]) -> DataType {
+        DataType::List(Arc::new(Field::new_list_field(DataType::Utf8View, true)))
+    }
+    pub fn date(_types: &[DataType]) -> DataType {
+        DataType::Date32
+    }
+    pub fn time(_types: &[DataType]) -> DataType {
+        DataType::Time64(TimeUnit::Nanosecond)
+    }
+    pub fn timestamp(_types: &[DataType]) -> DataType {
+        LogicalType::Timestamp.arrow()
+    }
+    pub fn timestamptz(_types: &[DataType]) -> DataType {
+        LogicalType::TimestampTz.arrow()
+    }
+    pub fn interval(_types: &[DataType]) -> DataType {
+        DataType::Interval(IntervalUnit::MonthDayNano)
+    }
+}
+
+/// Declaration of a function.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub name: &'static str,
+    /// Lists of arguments that the function accepts. The first that matches is used.
+    pub arguments: &'static [&'static [ArgumentType]],
+    /// Type of the result for arguments of these types.
+    pub result: fn(&[DataType]) -> DataType,
+    /// Computes the results from arrays of equal length. The results are cast to the type of the result.
+    pub compute: fn(&[ArrayRef]) -> Result<ArrayRef>,
+}
+
+impl Definition {
+    /// The function. `engine` are the functions that it may replace: it has the aliases of the one with its name.
+    /// Otherwise a copied session state would have the engine's function again, under this name.
+    pub fn udf(&'static self, engine: &[Arc<ScalarUDF>]) -> Arc<ScalarUDF> {
+        let replaced = engine.iter().find(|function| function.name() == self.name);
+        let aliases = replaced.map_or_else(Vec::new, |function| function.aliases().to_vec());
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(DeclaredFunction { definition: self, aliases, signature }))
+    }
+
+    /// Types to which arguments of some types are converted.
+    fn accepted(&self, types: &[DataType]) -> Option<Vec<DataType>> {
+        self.arguments.iter().find_map(|arguments| {
+            let has_more = arguments.last() == Some(&ArgumentType::TextsMore);
+            let named = arguments.len() - usize::from(has_more);
+            if types.len() < named || (types.len() > named && !has_more) {
+                return None;
+            }
+            let argument = |index: usize| arguments.get(index).copied().unwrap_or(ArgumentType::TextsMore);
+            types.iter().enumerate().map(|(index, data_type)| argument(index).accepted(data_type)).collect()
+        })
+    }
+}
+
+/// A declared function.
+#[derive(Debug)]
+struct DeclaredFunction {
+    definition: &'static Definition,
+    aliases: Vec<String>,
+    signature: Signature,
+}
+
+impl PartialEq for DeclaredFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition.name == other.definition.name
+    }
+}
+
+impl Eq for DeclaredFunction {}
+
+impl Hash for DeclaredFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.definition.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for DeclaredFunction {
+    fn name(&self) -> &str {
+        self.definition.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match self.definition.accepted(types) {
+            Some(accepted) => Ok(accepted),
+            None => {
+                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+                plan_err!(
+                    "No function matches the given name and argument types '{}({})'.",
+                    self.name(),
+                    types.join(", ")
+                )
+            }
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok((self.definition.result)(types))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, true)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let arguments = args.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let results = (self.definition.compute)(&arguments)?;
+        let results = cast(&results, args.return_field.data_type())?;
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
+            false => ColumnarValue::Array(results),
+        })
+    }
+}
+
+/// Texts of an argument that is [`ArgumentType::Text`].
+pub(super) fn texts(argument: &ArrayRef) -> &StringViewArray {
+    argument.as_string_view()
+}
+
+/// Texts computed from each text.
+pub(super) fn map_text(argument: &ArrayRef, compute: impl Fn(&str) -> Result<Option<String>>) -> Result<ArrayRef> {
+    let results = texts(argument).iter().map(|text| text.map_or(Ok(None), &compute));
+    Ok(Arc::new(results.collect::<Result<StringViewArray>>()?))
+}
+
+/// Truth values computed from each pair of texts.
+pub(super) fn booleans(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
+    Arc::new(values.collect::<BooleanArray>())
+}
+
+/// Integers as an array.
+pub(super) fn integers(values: impl Iterator<Item = Result<Option<i32>>>) -> Result<ArrayRef> {
+    Ok(Arc::new(values.collect::<Result<Int32Array>>()?))
+}
+
+/// The rows of arguments, in order. `None` for a row in which an argument is null.
+pub(super) fn complete_rows(arguments: &[ArrayRef]) -> impl Iterator<Item = Option<usize>> {
+    let is_complete = |row: usize| arguments.iter().all(|argument| argument.is_valid(row));
+    (0..arguments[0].len()).map(move |row| is_complete(row).then_some(row))
+}

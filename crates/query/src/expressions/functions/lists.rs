@@ -1,0 +1,125 @@
+//! Functions of arrays: sums in the type that `sum` of such values has, and removal of elements.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, PrimitiveArray, UInt64Array,
+};
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::compute::kernels::cmp::distinct;
+use datafusion::arrow::compute::{cast, filter, take};
+use datafusion::arrow::datatypes::{
+    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float64Type, Int64Type,
+};
+use datafusion::common::{Result, exec_err};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+
+use super::super::arithmetic::overflow;
+use super::definition::ArgumentType::{Any, List};
+use super::definition::Definition;
+
+pub(super) const FUNCTIONS: [Definition; 2] = [
+    Definition { name: "array_sum", arguments: &[&[List]], result: sum_type, compute: sums },
+    Definition { name: "array_remove", arguments: &[&[List, Any]], result: first_type, compute: removed },
+];
+
+fn first_type(types: &[DataType]) -> DataType {
+    types[0].clone()
+}
+
+/// Arrays without the elements that are equal to a value. Null is equal to null.
+fn removed(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let lists = arguments[0].as_list::<i32>();
+    let item = lists.value_type();
+    let common = comparison_coercion(&item, arguments[1].data_type());
+    let Some(common) = common else {
+        return exec_err!("array_remove cannot compare {item} with {}", arguments[1].data_type());
+    };
+    let counts = lists.offsets().windows(2).map(|ends| (ends[1] - ends[0]) as usize);
+    let rows = counts.enumerate().flat_map(|(row, count)| std::iter::repeat_n(row as u64, count));
+    let first = lists.offsets()[0] as usize;
+    let values = lists.values().slice(first, lists.offsets()[lists.len()] as usize - first);
+    let removed = take(&cast(&arguments[1], &common)?, &UInt64Array::from_iter_values(rows), None)?;
+    let is_kept = distinct(&cast(&values, &common)?, &removed)?;
+    let mut offsets = vec![0];
+    let mut kept = 0;
+    for ends in lists.offsets().windows(2) {
+        kept += is_kept.slice(ends[0] as usize - first, (ends[1] - ends[0]) as usize).true_count() as i32;
+        offsets.push(kept);
+    }
+    let field = Arc::new(Field::new_list_field(item, true));
+    let values = filter(&values, &is_kept)?;
+    Ok(Arc::new(ListArray::try_new(field, OffsetBuffer::new(offsets.into()), values, lists.nulls().cloned())?))
+}
+
+fn sum_type(types: &[DataType]) -> DataType {
+    match &types[0] {
+        DataType::List(item) => match item.data_type() {
+            DataType::Decimal128(_, scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, *scale),
+            item if item.is_floating() => DataType::Float64,
+            _ => DataType::Int64,
+        },
+        _ => DataType::Int64,
+    }
+}
+
+fn sums(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let target = sum_type(&[arguments[0].data_type().clone()]);
+    let lists = arguments[0].as_list::<i32>();
+    let item = lists.value_type();
+    if !item.is_numeric() && item != DataType::Null {
+        return exec_err!("array_sum of {item} is not supported");
+    }
+    let items = cast(lists.values(), &target)?;
+    let ranges = lists
+        .offsets()
+        .windows(2)
+        .enumerate()
+        .map(|(row, ends)| lists.is_valid(row).then_some(ends[0] as usize..ends[1] as usize));
+    Ok(match target {
+        DataType::Float64 => {
+            let items = items.as_primitive::<Float64Type>();
+            Arc::new(
+                ranges.map(|range| present(items, range?).reduce(|sum, item| sum + item)).collect::<Float64Array>(),
+            )
+        }
+        DataType::Decimal128(precision, scale) => {
+            let items = items.as_primitive::<Decimal128Type>();
+            let in_range = |sum: i128| sum.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into());
+            let add = |sum: i128, item: i128| {
+                sum.checked_add(item).filter(|sum| in_range(*sum)).ok_or_else(|| overflow(&target))
+            };
+            let sums = ranges.map(|range| match range {
+                Some(range) => sum(present(items, range), add),
+                None => Ok(None),
+            });
+            let sums = sums.collect::<Result<Decimal128Array, _>>()?;
+            Arc::new(sums.with_precision_and_scale(precision, scale)?)
+        }
+        _ => {
+            let items = items.as_primitive::<Int64Type>();
+            let add = |sum: i64, item: i64| sum.checked_add(item).ok_or_else(|| overflow(&target));
+            let sums = ranges.map(|range| match range {
+                Some(range) => sum(present(items, range), add),
+                None => Ok(None),
+            });
+            Arc::new(sums.collect::<Result<Int64Array, _>>()?)
+        }
+    })
+}
+
+/// The values of a range that are not null.
+fn present<T: ArrowPrimitiveType>(
+    items: &PrimitiveArray<T>,
+    range: std::ops::Range<usize>,
+) -> impl Iterator<Item = T::Native> {
+    range.filter(|index| items.is_valid(*index)).map(|index| items.value(index))
+}
+
+/// The sum of values, `None` without any.
+fn sum<T, E>(mut items: impl Iterator<Item = T>, add: impl Fn(T, T) -> Result<T, E>) -> Result<Option<T>, E> {
+    match items.next() {
+        None => Ok(None),
+        Some(first) => items.try_fold(first, add).map(Some),
+    }
+}

@@ -1,0 +1,67 @@
+//! Functions of PostgreSQL and DuckDB that the engine lacks, or computes differently. Where both systems have a
+//! function, it is PostgreSQL's.
+//!
+//! Each file declares the functions of one topic as constants of [`definition::Definition`].
+
+mod buckets;
+mod calendar;
+mod definition;
+mod degrees;
+mod encoding;
+mod format;
+mod intervals;
+mod lists;
+mod numbers;
+mod regex;
+mod regex_syntax;
+mod strptime;
+mod text;
+mod truncation;
+mod type_names;
+
+use datafusion::execution::SessionStateBuilder;
+
+use self::definition::Definition;
+
+static FORMAT: [Definition; 1] = [format::FORMAT];
+static ENCODING: [Definition; 2] = encoding::FUNCTIONS;
+static DEGREES: [Definition; 8] = degrees::FUNCTIONS;
+static NUMBERS: [Definition; 9] = numbers::FUNCTIONS;
+static TEXT: [Definition; 11] = text::FUNCTIONS;
+static REGEX: [Definition; 10] = regex::FUNCTIONS;
+static INTERVALS: [Definition; 5] = intervals::FUNCTIONS;
+static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
+static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
+static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
+static LISTS: [Definition; 2] = lists::FUNCTIONS;
+
+fn definitions() -> impl Iterator<Item = &'static Definition> {
+    let topics: [&'static [Definition]; 11] =
+        [&FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS];
+    topics.into_iter().flatten()
+}
+
+/// Adds the functions to a session state.
+pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
+    let functions = state.scalar_functions().get_or_insert_default();
+    let added: Vec<_> = definitions().map(|definition| definition.udf(functions)).collect();
+    functions.extend(added);
+    functions.extend(type_names::functions());
+    functions.push(truncation::date_trunc());
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_function_has_the_name_of_an_alias() {
+        let mut state = SessionStateBuilder::new().with_default_features();
+        let engine = state.scalar_functions().take().unwrap();
+        for definition in definitions() {
+            let of = engine.iter().find(|function| function.aliases().iter().any(|alias| alias == definition.name));
+            assert_eq!(of.map(|function| function.name()), None, "{} is an alias", definition.name);
+        }
+    }
+}

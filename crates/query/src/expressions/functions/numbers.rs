@@ -1,0 +1,262 @@
+//! Functions of numbers: buckets of equal width, factorials, common divisors and multiples, digits, and infinity.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, Decimal128Array, Float64Array, Int32Array, Int64Array,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::kernels::arity::{try_binary, try_unary};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float64Type, Int64Type, i256};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+
+use super::definition::ArgumentType::{Any, Bytes, Double, Exact, Floating, Integer, Interval, Timestamp};
+use super::definition::{Definition, booleans, integers, result};
+
+pub(super) const FUNCTIONS: [Definition; 9] = [
+    Definition {
+        name: "width_bucket",
+        arguments: &[&[Exact, Exact, Exact, Integer], &[Double, Double, Double, Integer]],
+        result: result::integer,
+        compute: width_bucket,
+    },
+    Definition { name: "factorial", arguments: &[&[Integer]], result: integral_decimal, compute: factorial },
+    Definition { name: "gcd", arguments: &[&[Integer, Integer]], result: result::bigint, compute: common_divisor },
+    Definition { name: "lcm", arguments: &[&[Integer, Integer]], result: result::bigint, compute: common_multiple },
+    Definition { name: "scale", arguments: &[&[Exact]], result: result::integer, compute: scale },
+    Definition { name: "min_scale", arguments: &[&[Exact]], result: result::integer, compute: min_scale },
+    Definition {
+        name: "isfinite",
+        arguments: &[&[Floating], &[Exact], &[Timestamp], &[Interval]],
+        result: result::boolean,
+        compute: |values| Ok(is_infinite(&values[0], false)),
+    },
+    Definition {
+        name: "isinf",
+        arguments: &[&[Floating], &[Exact], &[Timestamp]],
+        result: result::boolean,
+        compute: |values| Ok(is_infinite(&values[0], true)),
+    },
+    Definition { name: "bit_count", arguments: &[&[Bytes], &[Any]], result: result::bigint, compute: bit_count },
+];
+
+fn integral_decimal(_types: &[DataType]) -> DataType {
+    DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)
+}
+
+fn width_bucket(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let counts = arguments[3].as_primitive::<Int64Type>();
+    let is_exact = !arguments[..3].iter().any(|argument| argument.data_type().is_floating());
+    let buckets = |row: usize, bucket: &dyn Fn(usize, i64) -> Result<i64>| -> Result<Option<i32>> {
+        if arguments.iter().any(|argument| argument.is_null(row)) {
+            return Ok(None);
+        }
+        let count = counts.value(row);
+        if count <= 0 {
+            return exec_err!("count must be greater than zero");
+        }
+        let bucket = i32::try_from(bucket(row, count)?);
+        Ok(Some(bucket.map_err(|_| ArrowError::ArithmeticOverflow("integer out of range".to_owned()))?))
+    };
+    let rows = 0..counts.len();
+    if is_exact {
+        let [operand, low, high] = aligned(&arguments[..3])?;
+        let bucket = |row: usize, count: i64| exact_bucket(operand[row], low[row], high[row], count);
+        integers(rows.map(|row| buckets(row, &bucket)))
+    } else {
+        let number = |index: usize| arguments[index].as_primitive::<Float64Type>();
+        let (operand, low, high) = (number(0), number(1), number(2));
+        let bucket = |row: usize, count: i64| bucket(operand.value(row), low.value(row), high.value(row), count);
+        integers(rows.map(|row| buckets(row, &bucket)))
+    }
+}
+
+/// The unscaled values of three columns of integers and decimals, at the greatest scale of them.
+fn aligned(numbers: &[ArrayRef]) -> Result<[Vec<i256>; 3]> {
+    let scale = |data_type: &DataType| match data_type {
+        DataType::Decimal128(_, scale) => *scale,
+        _ => 0,
+    };
+    let most = numbers.iter().map(|number| scale(number.data_type())).max().unwrap_or(0);
+    let aligned = |number: &ArrayRef| -> Result<Vec<i256>> {
+        let decimals = match number.data_type() {
+            DataType::Decimal128(..) => Arc::clone(number),
+            _ => cast(number, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))?,
+        };
+        let factor = i256::from_i128(10).wrapping_pow((most - scale(decimals.data_type())).unsigned_abs().into());
+        let values = decimals.as_primitive::<Decimal128Type>().values();
+        Ok(values.iter().map(|value| i256::from_i128(*value).wrapping_mul(factor)).collect())
+    };
+    Ok([aligned(&numbers[0])?, aligned(&numbers[1])?, aligned(&numbers[2])?])
+}
+
+fn exact_bucket(operand: i256, low: i256, high: i256, count: i64) -> Result<i64> {
+    if low == high {
+        return exec_err!("lower bound cannot equal upper bound");
+    }
+    // Buckets that descend are those of the negative numbers, ascending.
+    let negated = |number: i256| if low > high { number.wrapping_neg() } else { number };
+    let (operand, low, high) = (negated(operand), negated(low), negated(high));
+    if operand < low {
+        return Ok(0);
+    }
+    if operand >= high {
+        return Ok(count + 1);
+    }
+    // Decimals of 38 digits at 38 more digits would not leave room for the product.
+    let product = (operand - low).checked_mul(i256::from_i128(count.into()));
+    let product = product.ok_or_else(|| exec_datafusion_err!("value overflows numeric format"))?;
+    Ok(product.wrapping_div(high - low).as_i128() as i64 + 1)
+}
+
+fn bucket(operand: f64, low: f64, high: f64, count: i64) -> Result<i64> {
+    if operand.is_nan() || low.is_nan() || high.is_nan() {
+        return exec_err!("operand, lower bound, and upper bound cannot be NaN");
+    }
+    if !low.is_finite() || !high.is_finite() {
+        return exec_err!("lower and upper bounds must be finite");
+    }
+    if low == high {
+        return exec_err!("lower bound cannot equal upper bound");
+    }
+    let (operand, low, high) = if low > high { (-operand, -low, -high) } else { (operand, low, high) };
+    if operand < low {
+        return Ok(0);
+    }
+    if operand >= high {
+        return Ok(count + 1);
+    }
+    // Halves cannot overflow where the difference of the bounds does.
+    let share = match high - low {
+        width if width.is_finite() => (operand - low) / width,
+        _ => (operand / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
+    };
+    // Rounding must not reach the bucket beyond the last.
+    Ok(((count as f64 * share) as i64).min(count - 1) + 1)
+}
+
+fn factorial(numbers: &[ArrayRef]) -> Result<ArrayRef> {
+    let factorials: Decimal128Array = try_unary(numbers[0].as_primitive::<Int64Type>(), |number: i64| {
+        if number < 0 {
+            return Err(ArrowError::ArithmeticOverflow("factorial of a negative number is undefined".to_owned()));
+        }
+        let product = (1..=i128::from(number.min(100))).try_fold(1_i128, i128::checked_mul);
+        product
+            .filter(|product| product.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into()))
+            .ok_or_else(|| ArrowError::ArithmeticOverflow("value overflows numeric format".to_owned()))
+    })?;
+    Ok(Arc::new(factorials.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
+}
+
+fn divisor(left: i64, right: i64) -> u64 {
+    let (mut left, mut right) = (left.unsigned_abs(), right.unsigned_abs());
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    left
+}
+
+fn bigint(number: Option<u64>) -> Result<i64, ArrowError> {
+    number
+        .and_then(|number| i64::try_from(number).ok())
+        .ok_or_else(|| ArrowError::ArithmeticOverflow("bigint out of range".to_owned()))
+}
+
+fn common_divisor(numbers: &[ArrayRef]) -> Result<ArrayRef> {
+    combined(numbers, |left, right| bigint(Some(divisor(left, right))))
+}
+
+fn common_multiple(numbers: &[ArrayRef]) -> Result<ArrayRef> {
+    combined(numbers, |left, right| match divisor(left, right) {
+        _ if left == 0 || right == 0 => Ok(0),
+        divisor => bigint((left.unsigned_abs() / divisor).checked_mul(right.unsigned_abs())),
+    })
+}
+
+fn combined(numbers: &[ArrayRef], combine: impl Fn(i64, i64) -> Result<i64, ArrowError>) -> Result<ArrayRef> {
+    let (left, right) = (numbers[0].as_primitive::<Int64Type>(), numbers[1].as_primitive::<Int64Type>());
+    let results: Int64Array = try_binary(left, right, combine)?;
+    Ok(Arc::new(results))
+}
+
+/// Digits behind the decimal point of the type of decimals.
+fn scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
+    let scale = match numbers[0].data_type() {
+        DataType::Decimal128(_, scale) => i32::from(*scale),
+        _ => 0,
+    };
+    let of_row = |row: usize| Ok(numbers[0].is_valid(row).then_some(scale));
+    integers((0..numbers[0].len()).map(of_row))
+}
+
+/// Digits behind the decimal point that are needed to write decimals exactly.
+fn min_scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
+    let DataType::Decimal128(_, scale) = *numbers[0].data_type() else { return self::scale(numbers) };
+    let needed = |number: i128| {
+        let mut digits = (number, i32::from(scale));
+        while digits.1 > 0 && digits.0 % 10 == 0 {
+            digits = (digits.0 / 10, digits.1 - 1);
+        }
+        digits.1
+    };
+    let needed: Int32Array = numbers[0].as_primitive::<Decimal128Type>().unary(needed);
+    Ok(Arc::new(needed))
+}
+
+/// Whether values are infinite, or finite. Only floating-point numbers can be infinite, and NaN is neither.
+fn is_infinite(values: &ArrayRef, expected: bool) -> ArrayRef {
+    let numbers: Option<Float64Array> = values
+        .data_type()
+        .is_floating()
+        .then(|| cast(values, &DataType::Float64).ok().map(|numbers| numbers.as_primitive().clone()))
+        .flatten();
+    let answer = |row: usize| match &numbers {
+        Some(numbers) if expected => numbers.value(row).is_infinite(),
+        Some(numbers) => numbers.value(row).is_finite(),
+        None => !expected,
+    };
+    booleans((0..values.len()).map(|row| values.is_valid(row).then(|| answer(row))))
+}
+
+/// Bits that are set in bytes, or in an integer of the width of its type.
+fn bit_count(values: &[ArrayRef]) -> Result<ArrayRef> {
+    if let Some(bytes) = values[0].as_any().downcast_ref::<BinaryViewArray>() {
+        let bits = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum();
+        return Ok(Arc::new(bytes.iter().map(|bytes| bytes.map(bits)).collect::<Int64Array>()));
+    }
+    let unused_bits = match values[0].data_type() {
+        DataType::Int8 => 56,
+        DataType::Int16 => 48,
+        DataType::Int32 => 32,
+        DataType::Int64 | DataType::Null => 0,
+        other => return exec_err!("bit_count of {other} is not supported"),
+    };
+    let numbers = cast(&values[0], &DataType::Int64)?;
+    let bits = |number: i64| i64::from((number.cast_unsigned() << unused_bits).count_ones());
+    Ok(Arc::new(numbers.as_primitive::<Int64Type>().unary::<_, Int64Type>(bits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_those_of_postgresql() {
+        for (operand, low, high, count, expected) in [
+            (5.35, 0.024, 10.06, 5, 3),
+            (0.0, 1.0, 10.0, 5, 0),
+            (10.0, 1.0, 10.0, 5, 6),
+            (5.0, 10.0, 1.0, 5, 3),
+            (11.0, 10.0, 0.0, 5, 0),
+            (1.0, f64::MIN, f64::MAX, 4, 3),
+        ] {
+            assert_eq!(bucket(operand, low, high, count).unwrap(), expected, "{operand}");
+        }
+        let exact = |operand: i128, low: i128, high: i128, count| {
+            exact_bucket(i256::from_i128(operand), i256::from_i128(low), i256::from_i128(high), count).unwrap()
+        };
+        assert_eq!((exact(29, 0, 100, 100), exact(100, 100, 0, 5), exact(0, 100, 0, 5)), (30, 1, 6));
+        assert!(bucket(f64::NAN, 0.0, 1.0, 1).is_err() && bucket(1.0, 1.0, 1.0, 1).is_err());
+    }
+}

@@ -1,0 +1,474 @@
+//! Functions of regular expressions with PostgreSQL's syntax, flags and replacement texts.
+//!
+//! ```text
+//!   PostgreSQL              as the library of regular expressions writes it
+//!   a.b                     (?s)a.b, because a dot also matches a line feed
+//!   \y \m \M \Y \Z          \b \b{start} \b{end} \B \z
+//!   [a[b]                   [a\[b]
+//! ```
+//!
+//! The flags are `i` and `c` for case, `n` and `m` for newline-sensitive matching, `p` and `w` for one half of it each,
+//! `s` for none, `x` for patterns with spaces and comments, and `q` for literal text. Back references and assertions
+//! about the text around a match are errors.
+//!
+//! `regexp_matches`, `regexp_full_match` and `regexp_extract_all` are DuckDB's, where a dot does not match a line feed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, BooleanArray, Int64Array, ListBuilder, StringViewArray, StringViewBuilder,
+};
+use datafusion::arrow::datatypes::Int64Type;
+use datafusion::common::{Result, exec_err};
+use regex::{Captures, Regex, RegexBuilder};
+
+use super::definition::ArgumentType::{Integer, Text};
+use super::definition::{Definition, complete_rows, result, texts};
+use super::regex_syntax::translated;
+
+pub(super) const FUNCTIONS: [Definition; 10] = [
+    Definition {
+        name: "regexp_match",
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: result::texts,
+        compute: first_match,
+    },
+    Definition {
+        name: "regexp_like",
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: result::boolean,
+        compute: |arguments| matching(arguments, "regexp_like"),
+    },
+    Definition {
+        name: "regexp_matches",
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: result::boolean,
+        compute: |arguments| matching(arguments, "regexp_matches"),
+    },
+    Definition {
+        name: "regexp_full_match",
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: result::boolean,
+        compute: |arguments| matching(arguments, "regexp_full_match"),
+    },
+    Definition {
+        name: "regexp_extract_all",
+        arguments: &[&[Text, Text], &[Text, Text, Integer], &[Text, Text, Integer, Text]],
+        result: result::texts,
+        compute: all_matches,
+    },
+    Definition {
+        name: "regexp_split_to_array",
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: result::texts,
+        compute: split,
+    },
+    Definition {
+        name: "regexp_count",
+        arguments: &[&[Text, Text], &[Text, Text, Integer], &[Text, Text, Integer, Text]],
+        result: result::integer,
+        compute: count,
+    },
+    Definition {
+        name: "regexp_replace",
+        arguments: &[
+            &[Text, Text, Text],
+            &[Text, Text, Text, Text],
+            &[Text, Text, Text, Integer],
+            &[Text, Text, Text, Integer, Integer],
+            &[Text, Text, Text, Integer, Integer, Text],
+        ],
+        result: result::text,
+        compute: replace,
+    },
+    Definition {
+        name: "regexp_instr",
+        arguments: &[
+            &[Text, Text],
+            &[Text, Text, Integer],
+            &[Text, Text, Integer, Integer],
+            &[Text, Text, Integer, Integer, Integer],
+            &[Text, Text, Integer, Integer, Integer, Text],
+            &[Text, Text, Integer, Integer, Integer, Text, Integer],
+        ],
+        result: result::integer,
+        compute: position,
+    },
+    Definition {
+        name: "regexp_substr",
+        arguments: &[
+            &[Text, Text],
+            &[Text, Text, Integer],
+            &[Text, Text, Integer, Integer],
+            &[Text, Text, Integer, Integer, Text],
+            &[Text, Text, Integer, Integer, Text, Integer],
+        ],
+        result: result::text,
+        compute: part,
+    },
+];
+
+/// Functions of DuckDB, whose dot does not match a line feed unless the flags say so.
+const OF_DUCKDB: [&str; 3] = ["regexp_matches", "regexp_full_match", "regexp_extract_all"];
+
+/// Regular expressions compiled for a function.
+struct Patterns {
+    function: &'static str,
+    /// By pattern and flags.
+    compiled: HashMap<(String, String), Pattern>,
+    /// The last one used. Most calls have one pattern for all rows.
+    last: Option<(String, String, Pattern)>,
+}
+
+/// A compiled pattern. `is_global` is the flag `g`.
+#[derive(Clone)]
+struct Pattern {
+    regex: Regex,
+    is_global: bool,
+}
+
+impl Patterns {
+    fn new(function: &'static str) -> Self {
+        Self { function, compiled: HashMap::new(), last: None }
+    }
+
+    fn get(&mut self, pattern: &str, flags: &str) -> Result<Pattern> {
+        if let Some((last_pattern, last_flags, compiled)) = &self.last
+            && last_pattern == pattern
+            && last_flags == flags
+        {
+            return Ok(compiled.clone());
+        }
+        let key = (pattern.to_owned(), flags.to_owned());
+        let compiled = match self.compiled.get(&key) {
+            Some(compiled) => compiled.clone(),
+            None => compile(self.function, pattern, flags)?,
+        };
+        self.last = Some((key.0.clone(), key.1.clone(), compiled.clone()));
+        self.compiled.insert(key, compiled.clone());
+        Ok(compiled)
+    }
+}
+
+fn compile(function: &'static str, pattern: &str, flags: &str) -> Result<Pattern> {
+    let (mut is_global, mut is_literal, mut ignores_case, mut is_extended) = (false, false, false, false);
+    let (mut dot_matches_line, mut has_line_anchors) = (!OF_DUCKDB.contains(&function), false);
+    for flag in flags.chars() {
+        match flag {
+            'g' if function == "regexp_replace" => is_global = true,
+            'g' => return exec_err!("{function}() does not support the \"global\" option"),
+            'i' => ignores_case = true,
+            'c' => ignores_case = false,
+            'n' | 'm' => (dot_matches_line, has_line_anchors) = (false, true),
+            'p' => (dot_matches_line, has_line_anchors) = (false, false),
+            'w' => (dot_matches_line, has_line_anchors) = (true, true),
+            's' => (dot_matches_line, has_line_anchors) = (true, false),
+            'x' => is_extended = true,
+            'q' | 'l' => is_literal = true,
+            'e' | 't' => {}
+            _ => return exec_err!("invalid regular expression option: \"{flag}\""),
+        }
+    }
+    let pattern = if is_literal { regex::escape(pattern) } else { translated(pattern) };
+    let pattern = if function == "regexp_full_match" { format!("\\A(?:{pattern})\\z") } else { pattern };
+    let regex = RegexBuilder::new(&pattern)
+        .case_insensitive(ignores_case)
+        .dot_matches_new_line(dot_matches_line)
+        .multi_line(has_line_anchors)
+        .ignore_whitespace(is_extended)
+        .build();
+    match regex {
+        Ok(regex) => Ok(Pattern { regex, is_global }),
+        Err(error) => {
+            let reason = error.to_string();
+            exec_err!("invalid regular expression: {}", reason.lines().last().unwrap_or_default().trim())
+        }
+    }
+}
+
+/// A search in one text.
+struct Search<'a> {
+    regex: &'a Regex,
+    text: &'a str,
+}
+
+impl<'a> Search<'a> {
+    /// Matches from a byte position on. Unlike those of the library, an empty match may follow another match.
+    fn matches(&self, from: usize) -> impl Iterator<Item = Captures<'a>> {
+        let mut at = Some(from);
+        std::iter::from_fn(move || {
+            let found = self.regex.captures_at(self.text, at?)?;
+            let whole = found.get(0)?;
+            at = match whole.is_empty() {
+                true => self.text[whole.end()..].chars().next().map(|next| whole.end() + next.len_utf8()),
+                false => Some(whole.end()),
+            };
+            Some(found)
+        })
+    }
+}
+
+/// One row of arguments, which are null if any of them is.
+struct RegexRow<'a> {
+    arguments: &'a [ArrayRef],
+    row: usize,
+}
+
+impl<'a> RegexRow<'a> {
+    /// The rows of some arguments. `None` for rows with a null.
+    fn all(arguments: &'a [ArrayRef]) -> impl Iterator<Item = Option<Self>> {
+        complete_rows(arguments).map(move |row| row.map(|row| Self { arguments, row }))
+    }
+
+    fn text(&self, index: usize) -> &'a str {
+        self.arguments.get(index).map_or("", |argument| texts(argument).value(self.row))
+    }
+
+    /// An integer argument, or `default` if the call does not have it. It must be at least `minimum`.
+    fn integer(&self, index: usize, name: &str, minimum: i64, default: i64) -> Result<i64> {
+        let number = self.arguments.get(index).map(|argument| argument.as_primitive::<Int64Type>().value(self.row));
+        match number {
+            Some(number) if number < minimum => {
+                exec_err!("invalid value for parameter \"{name}\": {number}")
+            }
+            number => Ok(number.unwrap_or(default)),
+        }
+    }
+
+    /// The byte position of the character at which a search starts, and `None` if it is behind the end of the text.
+    fn start(&self, index: usize) -> Result<Option<usize>> {
+        let start = self.integer(index, "start", 1, 1)?;
+        let text = self.text(0);
+        let mut positions = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+        Ok(usize::try_from(start - 1).ok().and_then(|start| positions.nth(start)))
+    }
+}
+
+fn matching(arguments: &[ArrayRef], name: &'static str) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new(name);
+    let answers = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let pattern = patterns.get(row.text(1), row.text(2))?;
+        Ok(Some(pattern.regex.is_match(row.text(0))))
+    });
+    Ok(Arc::new(answers.collect::<Result<BooleanArray>>()?))
+}
+
+/// The groups of the first match, or the whole match of a pattern without groups.
+fn first_match(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_match");
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in RegexRow::all(arguments) {
+        let found = match &row {
+            Some(row) => patterns.get(row.text(1), row.text(2))?.regex.captures(row.text(0)),
+            None => None,
+        };
+        match found {
+            Some(groups) => {
+                let skipped = usize::from(groups.len() > 1);
+                lists.append_value(groups.iter().skip(skipped).map(|group| group.map(|group| group.as_str())));
+            }
+            None => lists.append_null(),
+        }
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// A group of every match.
+fn all_matches(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_extract_all");
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in RegexRow::all(arguments) {
+        let Some(row) = row else {
+            lists.append_null();
+            continue;
+        };
+        let group = usize::try_from(row.integer(2, "group", 0, 0)?).unwrap_or(usize::MAX);
+        let Pattern { regex, .. } = patterns.get(row.text(1), row.text(3))?;
+        if group >= regex.captures_len() {
+            return exec_err!("Pattern has {} groups. Cannot access group {group}", regex.captures_len() - 1);
+        }
+        lists.append_value(regex.captures_iter(row.text(0)).map(|groups| {
+            // A group that did not take part in the match is empty.
+            Some(groups.get(group).map_or("", |group| group.as_str()).to_owned())
+        }));
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// Parts of texts between matches. Empty matches at the end of a text, or next to another match, do not split.
+fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_split_to_array");
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in RegexRow::all(arguments) {
+        let Some(row) = row else {
+            lists.append_null();
+            continue;
+        };
+        let text = row.text(0);
+        let Pattern { regex, .. } = patterns.get(row.text(1), row.text(2))?;
+        let search = Search { regex: &regex, text };
+        let (mut parts, mut end) = (Vec::new(), 0);
+        for found in search.matches(0).filter_map(|groups| groups.get(0)) {
+            if found.start() < text.len() && found.end() > end {
+                parts.push(Some(&text[end..found.start()]));
+                end = found.end();
+            }
+        }
+        parts.push(Some(&text[end..]));
+        lists.append_value(parts);
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+fn count(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_count");
+    let counts = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let Pattern { regex, .. } = patterns.get(row.text(1), row.text(3))?;
+        let search = Search { regex: &regex, text: row.text(0) };
+        Ok(Some(row.start(2)?.map_or(0, |start| search.matches(start).count() as i64)))
+    });
+    Ok(Arc::new(counts.collect::<Result<Int64Array>>()?))
+}
+
+/// The match with a number, which counts from 1 at the start of the search.
+fn nth_match<'a>(row: &RegexRow<'a>, regex: &'a Regex, start: usize, number: usize) -> Result<Option<Captures<'a>>> {
+    let number_of_match = row.integer(number, "n", 1, 1)?;
+    let Some(start) = row.start(start)? else { return Ok(None) };
+    let search = Search { regex, text: row.text(0) };
+    let index = usize::try_from(number_of_match - 1).unwrap_or(usize::MAX);
+    let found = search.matches(start).nth(index);
+    Ok(found)
+}
+
+fn group_index(row: &RegexRow<'_>, index: usize) -> Result<usize> {
+    Ok(usize::try_from(row.integer(index, "subexpr", 0, 0)?).unwrap_or(usize::MAX))
+}
+
+/// The position of a match, or behind it, in characters. 0 without a match.
+fn position(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_instr");
+    let positions = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let is_end = match row.integer(4, "endoption", 0, 0)? {
+            0 => false,
+            1 => true,
+            other => return exec_err!("invalid value for parameter \"endoption\": {other}"),
+        };
+        let pattern = patterns.get(row.text(1), row.text(5))?;
+        let found = nth_match(&row, &pattern.regex, 2, 3)?;
+        let found = match &found {
+            Some(groups) => groups.get(group_index(&row, 6)?),
+            None => None,
+        };
+        Ok(Some(found.map_or(0, |found| {
+            let at = if is_end { found.end() } else { found.start() };
+            1 + row.text(0)[..at].chars().count() as i64
+        })))
+    });
+    Ok(Arc::new(positions.collect::<Result<Int64Array>>()?))
+}
+
+/// A match, or a group of it.
+fn part(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_substr");
+    let parts = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let pattern = patterns.get(row.text(1), row.text(4))?;
+        let found = nth_match(&row, &pattern.regex, 2, 3)?;
+        let group = group_index(&row, 5)?;
+        Ok(found.and_then(|groups| groups.get(group).map(|group| group.as_str().to_owned())))
+    });
+    Ok(Arc::new(parts.collect::<Result<StringViewArray>>()?))
+}
+
+fn replace(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("regexp_replace");
+    // The fourth argument is flags, or the position at which the search starts.
+    let has_start = arguments.get(3).is_some_and(|argument| argument.as_primitive_opt::<Int64Type>().is_some());
+    let flags_index = if has_start { 5 } else { 3 };
+    let replaced = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let pattern = patterns.get(row.text(1), row.text(flags_index))?;
+        let start = if has_start { row.start(3)? } else { Some(0) };
+        // The number of the match to replace, 0 for all.
+        let number = match arguments.len() > 4 {
+            true => row.integer(4, "n", 0, 1)?,
+            false => i64::from(!pattern.is_global),
+        };
+        Ok(Some(match start {
+            Some(start) => replaced(&pattern, &row, start, number),
+            None => row.text(0).to_owned(),
+        }))
+    });
+    Ok(Arc::new(replaced.collect::<Result<StringViewArray>>()?))
+}
+
+fn replaced(pattern: &Pattern, row: &RegexRow<'_>, start: usize, number: i64) -> String {
+    let text = row.text(0);
+    let (mut replaced, mut end) = (String::with_capacity(text.len()), 0);
+    for (index, groups) in (1..).zip(Search { regex: &pattern.regex, text }.matches(start)) {
+        if number != 0 && index != number {
+            continue;
+        }
+        let Some(whole) = groups.get(0) else { break };
+        replaced.push_str(&text[end..whole.start()]);
+        append_replacement(&mut replaced, row.text(2), &groups);
+        end = whole.end();
+        if index == number {
+            break;
+        }
+    }
+    replaced + &text[end..]
+}
+
+/// Appends a replacement, in which `\1` to `\9` stand for groups, `\&` for the whole match, and `\\` for a backslash.
+fn append_replacement(replaced: &mut String, replacement: &str, groups: &Captures<'_>) {
+    let mut rest = replacement;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        replaced.push_str(before);
+        let group = |index: usize| groups.get(index).map_or("", |group| group.as_str());
+        let (part, length) = match escape.as_bytes().first() {
+            Some(digit @ b'1'..=b'9') => (group(usize::from(digit - b'0')), 1),
+            Some(b'&') => (group(0), 1),
+            Some(b'\\') => ("\\", 1),
+            _ => ("\\", 0),
+        };
+        replaced.push_str(part);
+        rest = &escape[length..];
+    }
+    replaced.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(texts: &[&str]) -> Vec<ArrayRef> {
+        texts.iter().map(|text| Arc::new(StringViewArray::from(vec![*text])) as ArrayRef).collect()
+    }
+
+    fn replacement(arguments: &[&str]) -> String {
+        replace(&array(arguments)).unwrap().as_string_view().value(0).to_owned()
+    }
+
+    #[test]
+    fn replacements_are_those_of_postgresql() {
+        assert_eq!(replacement(&["abcabc", "(b)", "[\\1]", "g"]), "a[b]ca[b]c");
+        assert_eq!(replacement(&["abcabc", "b", "<\\&>$1\\\\"]), "a<b>$1\\cabc");
+        assert_eq!(replacement(&["foobar", "o*", "x", "g"]), "xfxxbxaxrx");
+        assert_eq!(replacement(&["a\nb", "a.b", "x"]), "x");
+        assert_eq!(replacement(&["a\nb", "a.b", "x", "n"]), "a\nb");
+        assert_eq!(replacement(&["a.b", ".", "x", "q"]), "axb");
+    }
+
+    #[test]
+    fn unknown_flags_and_patterns_are_errors() {
+        for arguments in [["a", "(", "x", ""], ["a", "a", "x", "z"], ["a", "(?=a)", "x", ""]] {
+            assert!(replace(&array(&arguments)).is_err(), "{arguments:?}");
+        }
+        assert!(first_match(&array(&["a", "a", "g"])).is_err());
+    }
+}
