@@ -108,6 +108,7 @@ impl VisitorMut for Desugar {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
             refused::check_count(function)?;
+            date_patterns::translate_fractions(function);
             operators::use_engine_name(function);
             function_names::name_sequence(function);
             self.function_depth -= 1;

@@ -131,6 +131,19 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
+/// Replaces the parts of a pattern of DuckDB's `strftime` that mean something else to the engine: `%f`, `%g` and `%n`
+/// are microseconds, milliseconds and nanoseconds.
+pub(super) fn translate_fractions(function: &mut Function) {
+    if name(function).as_deref() != Some("strftime") {
+        return;
+    }
+    if let Some(Expr::Value(pattern)) = second_argument(function)
+        && let Value::SingleQuotedString(text) = &mut pattern.value
+    {
+        *text = text.replace("%f", "%6f").replace("%g", "%3f").replace("%n", "%9f");
+    }
+}
+
 fn not_a_literal(function: &str) -> SqlError {
     SqlError::unsupported(format!("a pattern of {function} that is not a literal"), "a string such as 'YYYY-MM-DD' is")
 }

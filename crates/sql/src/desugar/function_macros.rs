@@ -10,42 +10,81 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
+use datafusion_sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident,
-    ObjectName, OrderByExpr, OrderByOptions, Value, visit_expressions_mut,
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
+    Ident, ObjectName, OrderByExpr, OrderByOptions, Value, visit_expressions_mut,
 };
 
 use crate::dialect::parse_expression;
+use crate::syntax;
+
+use super::operators::use_engine_name;
 
 /// Functions with the number of their arguments, and what they stand for. `$1` is the first argument.
-const MACROS: [(&str, usize, &str); 22] = [
-    ("div", 2, "trunc(CAST($1 AS numeric) / $2)"),
-    ("year", 1, "CAST(extract(year FROM $1) AS bigint)"),
-    ("quarter", 1, "CAST(extract(quarter FROM $1) AS bigint)"),
-    ("month", 1, "CAST(extract(month FROM $1) AS bigint)"),
-    ("week", 1, "CAST(extract(week FROM $1) AS bigint)"),
-    ("weekofyear", 1, "CAST(extract(week FROM $1) AS bigint)"),
+const MACROS: [(&str, usize, &str); 62] = [
+    ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
+    ("approx_count_distinct", 1, "approx_distinct($1)"),
+    ("array_dims", 1, "'[1:' || array_to_string(array_dims($1), '][1:') || ']'"),
+    ("array_distinct", 1, "array_distinct(array_compact($1))"),
+    ("array_first", 1, "array_element($1, 1)"),
+    ("array_last", 1, "array_element($1, -1)"),
+    ("array_lower", 2, "CASE WHEN array_length($1, $2) IS NOT NULL THEN 1 END"),
+    ("array_reverse_sort", 1, "array_sort($1, 'DESC', 'NULLS FIRST')"),
+    ("array_sort", 1, "array_sort($1, 'ASC', 'NULLS LAST')"),
+    ("array_unique", 1, "cardinality(array_distinct(array_compact($1)))"),
+    ("array_upper", 2, "array_length($1, $2)"),
+    ("century", 1, "CAST(extract(century FROM $1) AS bigint)"),
+    ("current_database", 0, "'taut'"),
+    ("current_schema", 0, "'public'"),
+    ("date_add", 2, "$1 + $2"),
     ("day", 1, "CAST(extract(day FROM $1) AS bigint)"),
+    ("dayname", 1, "to_char($1, '%A')"),
     ("dayofmonth", 1, "CAST(extract(day FROM $1) AS bigint)"),
     ("dayofweek", 1, "CAST(extract(dow FROM $1) AS bigint)"),
     ("dayofyear", 1, "CAST(extract(doy FROM $1) AS bigint)"),
-    ("hour", 1, "CAST(extract(hour FROM $1) AS bigint)"),
-    ("minute", 1, "CAST(extract(minute FROM $1) AS bigint)"),
+    ("decade", 1, "CAST(extract(decade FROM $1) AS bigint)"),
+    ("div", 2, "trunc(CAST($1 AS numeric) / $2)"),
     ("epoch", 1, "CAST(extract(epoch FROM $1) AS double precision)"),
-    ("monthname", 1, "to_char($1, '%B')"),
-    ("dayname", 1, "to_char($1, '%A')"),
+    ("hour", 1, "CAST(extract(hour FROM $1) AS bigint)"),
+    ("if", 3, "CASE WHEN $1 THEN $2 ELSE $3 END"),
+    ("isodow", 1, "CAST(extract(isodow FROM $1) AS bigint)"),
+    ("isoyear", 1, "CAST(extract(isoyear FROM $1) AS bigint)"),
     ("last_day", 1, "CAST(date_trunc('month', $1) + interval '1 month' - interval '1 day' AS date)"),
-    (
-        "make_timestamp",
-        6,
-        "CAST(make_date($1, $2, $3) AS timestamp) + interval '1 hour' * $4 + interval '1 minute' * $5 \
-         + interval '1 second' * $6",
-    ),
-    ("quote_literal", 1, "'''' || replace($1, '''', '''''') || ''''"),
-    ("regexp_substr", 2, "(regexp_match($1, '(' || $2 || ')'))[1]"),
-    ("regexp_extract", 2, "coalesce((regexp_match($1, '(' || $2 || ')'))[1], '')"),
-    ("regexp_extract", 3, "coalesce((regexp_match($1, '(' || $2 || ')'))[1 + $3], '')"),
-    ("approx_count_distinct", 1, "approx_distinct($1)"),
+    ("list_count", 1, "cardinality(array_compact($1))"),
+    ("list_distinct", 1, "array_distinct(array_compact($1))"),
+    ("list_first", 1, "array_element($1, 1)"),
+    ("list_last", 1, "array_element($1, -1)"),
+    ("list_reverse_sort", 1, "array_sort($1, 'DESC', 'NULLS FIRST')"),
+    ("list_sort", 1, "array_sort($1, 'ASC', 'NULLS LAST')"),
+    ("list_string_agg", 1, "array_to_string($1, ',')"),
+    ("list_string_agg", 2, "array_to_string($1, $2)"),
+    ("list_unique", 1, "cardinality(array_distinct(array_compact($1)))"),
+    ("microsecond", 1, "CAST(extract(microseconds FROM $1) AS bigint)"),
+    ("millennium", 1, "CAST(extract(millennium FROM $1) AS bigint)"),
+    ("millisecond", 1, "CAST(trunc(extract(milliseconds FROM $1)) AS bigint)"),
+    ("minute", 1, "CAST(extract(minute FROM $1) AS bigint)"),
+    ("month", 1, "CAST(extract(month FROM $1) AS bigint)"),
+    ("monthname", 1, "to_char($1, '%B')"),
+    ("quarter", 1, "CAST(extract(quarter FROM $1) AS bigint)"),
+    ("regexp_extract", 2, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1], '')"),
+    ("regexp_extract", 3, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1 + $3], '')"),
+    ("second", 1, "CAST(trunc(extract(second FROM $1)) AS bigint)"),
+    ("to_days", 1, "interval '1 day' * $1"),
+    ("to_hours", 1, "interval '1 hour' * $1"),
+    ("to_microseconds", 1, "interval '1 microsecond' * $1"),
+    ("to_milliseconds", 1, "interval '1 millisecond' * $1"),
+    ("to_minutes", 1, "interval '1 minute' * $1"),
+    ("to_months", 1, "interval '1 month' * $1"),
+    ("to_quarters", 1, "interval '3 months' * $1"),
+    ("to_seconds", 1, "interval '1 second' * $1"),
+    ("to_weeks", 1, "interval '7 days' * $1"),
+    ("to_years", 1, "interval '1 year' * $1"),
+    ("week", 1, "CAST(extract(week FROM $1) AS bigint)"),
+    ("weekday", 1, "CAST(extract(dow FROM $1) AS bigint)"),
+    ("weekofyear", 1, "CAST(extract(week FROM $1) AS bigint)"),
+    ("xor", 2, "$1 # $2"),
+    ("year", 1, "CAST(extract(year FROM $1) AS bigint)"),
 ];
 
 /// Units of `date_diff`, and the number of boundaries between two moments; weeks are whole weeks.
@@ -97,14 +136,40 @@ pub(super) fn expand(expression: &mut Expr) {
     if function.name.0.len() != 1 {
         return;
     }
-    if matches!(name.as_str(), "arg_max" | "max_by" | "arg_min" | "min_by") {
-        extreme_row(function, name.contains("max"));
-        return;
+    match name.as_str() {
+        "arg_max" | "max_by" | "arg_min" | "min_by" => return extreme_row(function, name.contains("max")),
+        "count_if" | "countif" => return count_if(function),
+        "string_agg" => return with_separator(function),
+        "make_interval" => return with_all_parts(function),
+        _ => {}
     }
     let Some(arguments) = plain_arguments(function) else { return };
     let (template, arguments) = match (name.as_str(), arguments.as_slice()) {
         ("date_diff" | "datediff", [unit, from, to]) => {
             (text_of(unit).and_then(|unit| DIFFERENCE_TEMPLATES.get(unit.as_str())), vec![from.clone(), to.clone()])
+        }
+        ("list_aggregate" | "list_aggr" | "array_aggregate" | "array_aggr", [list, aggregate, others @ ..]) => {
+            let Some(aggregate) = text_of(aggregate) else { return };
+            *expression = syntax::call(&format!("list_{aggregate}"), [std::slice::from_ref(list), others].concat());
+            if let Expr::Function(function) = expression {
+                use_engine_name(function);
+            }
+            return expand(expression);
+        }
+        // As in ORDER BY, nulls are last in ascending and first in descending order.
+        ("list_sort" | "array_sort", [list, order]) => {
+            let Some(direction) = text_of(order) else { return };
+            let nulls = if direction == "desc" { "NULLS FIRST" } else { "NULLS LAST" };
+            let nulls = Expr::value(Value::SingleQuotedString(nulls.to_owned()));
+            *expression = syntax::call("array_sort", vec![list.clone(), order.clone(), nulls]);
+            return;
+        }
+        // The zone is computed twice, so it must be a literal.
+        ("date_trunc" | "datetrunc", [field, instant, zone @ Expr::Value(_)]) => {
+            let local = syntax::call("timezone", vec![zone.clone(), instant.clone()]);
+            let truncated = syntax::call("date_trunc", vec![field.clone(), local]);
+            *expression = syntax::call("timezone", vec![zone.clone(), truncated]);
+            return;
         }
         (name, arguments) => (TEMPLATES.get(&(name, arguments.len())), arguments.to_vec()),
     };
@@ -182,6 +247,52 @@ fn extreme_row(function: &mut Function, is_max: bool) {
     function.name = ObjectName::from(vec![Ident::new("first_value")]);
 }
 
+/// Turns `count_if(x)` into `count(CASE WHEN x THEN 1 END)`.
+fn count_if(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(condition))] = list.args.as_mut_slice() else { return };
+    let when = CaseWhen { condition: std::mem::replace(condition, syntax::null()), result: syntax::integer(1) };
+    *condition = Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![when],
+        else_result: None,
+    };
+    function.name = ObjectName::from(vec![Ident::new("count")]);
+}
+
+/// Adds the separator to `string_agg(x)`, which is a comma in DuckDB.
+fn with_separator(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(_))] = list.args.as_slice() {
+        let comma = Expr::value(Value::SingleQuotedString(",".to_owned()));
+        list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(comma)));
+    }
+}
+
+/// Names of the arguments of `make_interval`, all of which are optional.
+const PARTS_OF_INTERVALS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// Writes all arguments of `make_interval` in order. Those that a call leaves out are 0.
+fn with_all_parts(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let mut parts = vec![syntax::integer(0); PARTS_OF_INTERVALS.len()];
+    for (index, argument) in list.args.iter().enumerate() {
+        let (index, value) = match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => (Some(index), value),
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
+                (PARTS_OF_INTERVALS.iter().position(|part| name.value.eq_ignore_ascii_case(part)), value)
+            }
+            _ => return,
+        };
+        // An argument that does not exist is left for the planner to refuse.
+        let Some(part) = index.and_then(|index| parts.get_mut(index)) else { return };
+        *part = value.clone();
+    }
+    list.args = parts.into_iter().map(|part| FunctionArg::Unnamed(FunctionArgExpr::Expr(part))).collect();
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -211,6 +322,14 @@ mod tests {
         assert_eq!(
             expanded("arg_max(x, y) FILTER (WHERE z)"),
             "first_value(x ORDER BY y DESC) FILTER (WHERE (z) AND (x) IS NOT NULL AND (y) IS NOT NULL)"
+        );
+        assert_eq!(expanded("count_if(x > 1) FILTER (WHERE y)"), "count(CASE WHEN x > 1 THEN 1 END) FILTER (WHERE y)");
+        assert_eq!(expanded("string_agg(x ORDER BY y)"), "string_agg(x, ',' ORDER BY y)");
+        assert_eq!(expanded("make_interval(1, days => 3)"), "make_interval(1, 0, 0, 3, 0, 0, 0)");
+        assert_eq!(expanded("list_aggregate(l, 'count')"), "(cardinality(array_compact((l))))");
+        assert_eq!(
+            expanded("date_trunc('day', t, 'UTC')"),
+            r#""timezone"('UTC', "date_trunc"('day', "timezone"('UTC', t)))"#
         );
         for other in ["year(a, b)", "div(a)", "arg_max(x)", "sum(x)", "date_diff('eon', a, b)", "s.year(d)"] {
             assert_eq!(expanded(other), other);

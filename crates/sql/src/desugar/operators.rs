@@ -13,25 +13,51 @@
 //!   -interval '1 day 2 hours'     (interval '1 day 2 hours' * -1)
 //!   x::varchar(3)                 left(x::text, 3)
 //!   ARRAY[a, b]                   make_array(a, b)
+//!   a && b                        array_has_any(a, b)
+//!   x ~ 'a.b'                     x ~ '(?s)a.b'
+//!   |/ x, ||/ x, @ x              sqrt(x), cbrt(x), abs(x)
+//!   ~ x                           ((x) # -1)
+//!   substring(x FROM 'a.b')       (regexp_match(x, 'a.b'))[1]
+//!   localtimestamp                cast(now() AS timestamp)
 //!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, Interval, ObjectNamePart, UnaryOperator, Value,
+    AccessExpr, BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, Interval, ObjectNamePart, Subscript, TimezoneInfo, UnaryOperator, Value,
 };
 
 use crate::syntax;
 
 /// Functions of PostgreSQL and DuckDB that the engine has under another name.
-const SYNONYMS: [(&str, &str); 8] = [
+const SYNONYMS: [(&str, &str); 28] = [
+    ("approx_quantile", "approx_percentile_cont"),
+    ("arbitrary", "any_value"),
+    ("array_replace", "array_replace_all"),
     ("every", "bool_and"),
+    ("first", "first_value"),
     ("gen_random_uuid", "uuid"),
+    ("get_current_timestamp", "now"),
+    ("group_concat", "string_agg"),
+    ("last", "last_value"),
+    ("lcase", "lower"),
     ("len", "length"),
+    ("list", "array_agg"),
+    ("list_min", "array_min"),
     ("list_value", "make_array"),
+    ("listagg", "string_agg"),
+    ("ord", "unicode"),
+    ("prefix", "starts_with"),
     ("sign", "signum"),
+    ("split", "string_split"),
+    ("statement_timestamp", "now"),
     ("stddev_samp", "stddev"),
+    ("str_split", "string_split"),
     ("strftime", "to_char"),
+    ("string_split_regex", "regexp_split_to_array"),
+    ("suffix", "ends_with"),
+    ("transaction_timestamp", "now"),
+    ("ucase", "upper"),
     ("variance", "var_samp"),
 ];
 
@@ -70,6 +96,15 @@ pub(super) fn rewrite(expression: &mut Expr) {
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             *expression = syntax::call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
+        Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
+            *expression = syntax::call("array_has_any", vec![left.as_ref().clone(), right.as_ref().clone()]);
+        }
+        Expr::BinaryOp { op, right, .. } if is_regex(op) => match_line_feeds(right),
+        Expr::UnaryOp { op, expr } if let Some(replacement) = prefix_operator(op, expr) => *expression = replacement,
+        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. } if matches!(pattern.as_ref(), Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) =>
+        {
+            *expression = first_match(expr, pattern);
+        }
         Expr::Interval(Interval { value, leading_field: None, last_field: None, .. }) => {
             if let Expr::Value(literal) = value.as_ref()
                 && let Value::SingleQuotedString(text) = &literal.value
@@ -85,7 +120,8 @@ pub(super) fn rewrite(expression: &mut Expr) {
             }
         }
         Expr::Function(function) => {
-            if let Some(other) = remainder(function).or_else(|| converted(function)) {
+            let other = remainder(function).or_else(|| converted(function)).or_else(|| local_now(function));
+            if let Some(other) = other {
                 *expression = other;
             }
         }
@@ -110,6 +146,75 @@ pub(super) fn rewrite(expression: &mut Expr) {
         }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
         _ => {}
+    }
+}
+
+/// `localtimestamp` and `localtime`, which are keywords without parentheses, as casts of the current time.
+fn local_now(function: &Function) -> Option<Expr> {
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+    let target = match name.value.to_ascii_lowercase().as_str() {
+        "localtimestamp" => DataType::Timestamp(None, TimezoneInfo::None),
+        "localtime" => DataType::Time(None, TimezoneInfo::None),
+        _ => return None,
+    };
+    let now = Box::new(syntax::call("now", Vec::new()));
+    let is_keyword = function.args == FunctionArguments::None;
+    is_keyword.then_some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type: target, array: false, format: None })
+}
+
+fn is_regex(operator: &BinaryOperator) -> bool {
+    use BinaryOperator::{PGRegexIMatch, PGRegexMatch, PGRegexNotIMatch, PGRegexNotMatch};
+    matches!(operator, PGRegexMatch | PGRegexIMatch | PGRegexNotMatch | PGRegexNotIMatch)
+}
+
+/// Flag of the engine's regular expressions by which a dot also matches a line feed.
+const DOT_MATCHES_ALL: &str = "(?s)";
+
+/// Lets the dots of a regular expression match a line feed, as in PostgreSQL.
+fn match_line_feeds(pattern: &mut Expr) {
+    match pattern {
+        Expr::Value(literal) => {
+            if let Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) = &mut literal.value
+                && text.contains('.')
+                && !text.starts_with(DOT_MATCHES_ALL)
+            {
+                text.insert_str(0, DOT_MATCHES_ALL);
+            }
+        }
+        _ => {
+            let flag = Expr::value(Value::SingleQuotedString(DOT_MATCHES_ALL.to_owned()));
+            let computed = Expr::Nested(Box::new(std::mem::replace(pattern, syntax::null())));
+            let whole =
+                Expr::BinaryOp { left: Box::new(flag), op: BinaryOperator::StringConcat, right: Box::new(computed) };
+            *pattern = Expr::Nested(Box::new(whole));
+        }
+    }
+}
+
+/// The function of an operator before its operand. `None` for operators that the planner knows.
+fn prefix_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
+    let function = match operator {
+        UnaryOperator::PGSquareRoot => "sqrt",
+        UnaryOperator::PGCubeRoot => "cbrt",
+        UnaryOperator::PGAbs => "abs",
+        UnaryOperator::BitwiseNot => {
+            let operand = Box::new(Expr::Nested(Box::new(operand.clone())));
+            let ones = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(syntax::integer(1)) };
+            let inverted = Expr::BinaryOp { left: operand, op: BinaryOperator::PGBitwiseXor, right: Box::new(ones) };
+            return Some(Expr::Nested(Box::new(inverted)));
+        }
+        _ => return None,
+    };
+    Some(syntax::call(function, vec![operand.clone()]))
+}
+
+/// The part of a text that matches a pattern: its first group, or the whole match of a pattern without groups.
+fn first_match(text: &Expr, pattern: &Expr) -> Expr {
+    let groups = syntax::call("regexp_match", vec![text.clone(), pattern.clone()]);
+    let first = Subscript::Index { index: syntax::integer(1) };
+    Expr::CompoundFieldAccess {
+        root: Box::new(Expr::Nested(Box::new(groups))),
+        access_chain: vec![AccessExpr::Subscript(first)],
     }
 }
 
