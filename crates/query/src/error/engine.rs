@@ -310,7 +310,7 @@ fn value_error(message: &str) -> Option<ErrorParts> {
 }
 
 /// SQLSTATEs of errors about values, and texts that only their messages contain.
-const VALUE_ERRORS: [(&str, &str); 35] = [
+const VALUE_ERRORS: [(&str, &str); 36] = [
     ("0A000", "not supported for type"),
     ("0A000", "timestamps cannot be binned into intervals containing months or years"),
     ("22003", "number is out of range"),
@@ -346,6 +346,7 @@ const VALUE_ERRORS: [(&str, &str); 35] = [
     ("42601", "invalid Unicode escape"),
     ("54000", "null character not permitted"),
     ("54000", "requested character too large for encoding"),
+    ("54000", "requested length too large"),
 ];
 
 /// Text between `before` and the first `after` behind it, and the text behind that.

@@ -5,6 +5,8 @@
 //!   to_date('5 Jan 2024', 'DD Mon YYYY')    to_date('5 Jan 2024', '%d %b %Y')
 //! ```
 //!
+//! A pattern of numbers, such as `9,990.00`, is passed to another function as it is.
+//!
 //! A pattern with `%` is passed as it is. A part of a pattern that has no counterpart is an error.
 
 use std::ops::ControlFlow;
@@ -94,6 +96,10 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         Value::Null => return ControlFlow::Continue(()),
         _ => return ControlFlow::Break(not_a_literal(&name)),
     };
+    if name == "to_char" && is_of_numbers(text) {
+        function.name.0 = vec![ObjectNamePart::Identifier(Ident::new("number_to_char"))];
+        return ControlFlow::Continue(());
+    }
     if text.contains('%') {
         return ControlFlow::Continue(());
     }
@@ -129,6 +135,18 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         };
     }
     ControlFlow::Continue(())
+}
+
+/// Whether a pattern is one of numbers: outside of quotes, it has a `9` or a `0`, and no parts of dates.
+fn is_of_numbers(pattern: &str) -> bool {
+    let mut unquoted = pattern.split('"').step_by(2).collect::<String>().to_ascii_uppercase();
+    let has_digits = unquoted.contains(['9', '0']);
+    for part in ["FM", "MI", "PL", "PR", "SG", "TH"] {
+        unquoted = unquoted.replace(part, "");
+    }
+    let letters = if pattern.contains('%') { "" } else { "DEGLSV" };
+    let is_of_date = |character: char| character.is_ascii_alphabetic() && !letters.contains(character);
+    has_digits && !unquoted.contains(is_of_date) && !unquoted.contains("DD") && !unquoted.contains("SS")
 }
 
 /// Replaces the parts of a pattern of DuckDB's `strftime` that mean something else to the engine: `%f`, `%g` and `%n`
@@ -223,6 +241,20 @@ mod tests {
             ("IYYY-\"W\"IW Q", "%G-W%V %q"),
         ] {
             assert_eq!(to_strftime(pattern, false).as_deref(), Ok(expected), "{pattern}");
+        }
+        for (pattern, expected) in [
+            ("9,990.00", true),
+            ("FM999MI", true),
+            ("S9G999D99", true),
+            ("999 \"YYYY\"", true),
+            ("99%", true),
+            ("%d.09", false),
+            ("YYYY-MM-01", false),
+            ("DD.09", false),
+            ("HH24:MI:00", false),
+            ("YYYY", false),
+        ] {
+            assert_eq!(is_of_numbers(pattern), expected, "{pattern}");
         }
         assert_eq!(to_strftime("DD MON YYYY", true).as_deref(), Ok("%d %B %Y"));
         for (pattern, part) in

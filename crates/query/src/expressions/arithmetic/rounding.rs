@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array};
 use datafusion::arrow::compute::kernels::arity::try_binary;
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type};
 use datafusion::arrow::error::ArrowError;
@@ -176,6 +176,10 @@ impl ScalarUDFImpl for Rounding {
         let DataType::Decimal128(precision, scale) = *args.return_field.data_type() else {
             return match (self.direction, types.as_slice()) {
                 (Direction::Nearest, [DataType::Float64]) => nearest_even(&args.args[0]),
+                (_, [DataType::Float64, digits]) if digits.is_integer() => {
+                    let (operands, rows) = (args.args.clone(), args.number_rows);
+                    finite(self.engine.invoke_with_args(args)?, &operands, rows)
+                }
                 _ => self.engine.invoke_with_args(args),
             };
         };
@@ -239,6 +243,30 @@ fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
             ColumnarValue::Scalar(ScalarValue::Float64(number.map(f64::round_ties_even)))
         }
         ColumnarValue::Scalar(other) => return internal_err!("round got {}", other.data_type()),
+    })
+}
+
+/// Rounded finite numbers that the engine has made infinite or NaN, because the power of ten is out of range: the number
+/// itself for digits behind the decimal point, otherwise 0.
+fn finite(rounded: ColumnarValue, operands: &[ColumnarValue], rows: usize) -> Result<ColumnarValue> {
+    let is_scalar = matches!(rounded, ColumnarValue::Scalar(_));
+    let results = rounded.to_array(if is_scalar { 1 } else { rows })?;
+    let results = results.as_primitive::<Float64Type>();
+    if results.iter().flatten().all(f64::is_finite) {
+        return Ok(rounded);
+    }
+    let (numbers, digits) = (operands[0].to_array(results.len())?, operands[1].to_array(results.len())?);
+    let numbers = numbers.as_primitive::<Float64Type>();
+    let digits = datafusion::arrow::compute::cast(&digits, &DataType::Int64)?;
+    let digits = digits.as_primitive::<Int64Type>();
+    let finite = results.iter().zip(numbers).zip(digits).map(|((result, number), digits)| match (result?, number?) {
+        (result, number) if result.is_finite() || !number.is_finite() => Some(result),
+        (_, number) => Some(if digits? > 0 { number } else { 0.0 }),
+    });
+    let finite: ArrayRef = Arc::new(finite.collect::<Float64Array>());
+    Ok(match is_scalar {
+        true => ColumnarValue::Scalar(ScalarValue::try_from_array(&finite, 0)?),
+        false => ColumnarValue::Array(finite),
     })
 }
 

@@ -9,8 +9,10 @@ mod definition;
 mod degrees;
 mod encoding;
 mod format;
+mod instants;
 mod intervals;
 mod lists;
+mod number_patterns;
 mod numbers;
 mod regex;
 mod regex_syntax;
@@ -23,11 +25,11 @@ use datafusion::execution::SessionStateBuilder;
 
 use self::definition::Definition;
 
-static FORMAT: [Definition; 1] = [format::FORMAT];
+static FORMAT: [Definition; 2] = [format::FORMAT, number_patterns::NUMBER_TO_CHAR];
 static ENCODING: [Definition; 2] = encoding::FUNCTIONS;
 static DEGREES: [Definition; 8] = degrees::FUNCTIONS;
 static NUMBERS: [Definition; 9] = numbers::FUNCTIONS;
-static TEXT: [Definition; 11] = text::FUNCTIONS;
+static TEXT: [Definition; 13] = text::FUNCTIONS;
 static REGEX: [Definition; 10] = regex::FUNCTIONS;
 static INTERVALS: [Definition; 5] = intervals::FUNCTIONS;
 static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
@@ -48,6 +50,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.extend(added);
     functions.extend(type_names::functions());
     functions.push(truncation::date_trunc());
+    functions.push(instants::to_timestamp());
     state
 }
 

@@ -11,6 +11,7 @@ use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal12
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 
+use super::super::arithmetic::overflow;
 use super::definition::ArgumentType::{Any, Bytes, Double, Exact, Floating, Integer, Interval, Timestamp};
 use super::definition::{Definition, booleans, integers, result};
 
@@ -22,8 +23,18 @@ pub(super) const FUNCTIONS: [Definition; 9] = [
         compute: width_bucket,
     },
     Definition { name: "factorial", arguments: &[&[Integer]], result: integral_decimal, compute: factorial },
-    Definition { name: "gcd", arguments: &[&[Integer, Integer]], result: result::bigint, compute: common_divisor },
-    Definition { name: "lcm", arguments: &[&[Integer, Integer]], result: result::bigint, compute: common_multiple },
+    Definition {
+        name: "gcd",
+        arguments: &[&[Integer, Integer], &[Exact, Exact]],
+        result: common_type,
+        compute: common_divisor,
+    },
+    Definition {
+        name: "lcm",
+        arguments: &[&[Integer, Integer], &[Exact, Exact]],
+        result: common_type,
+        compute: common_multiple,
+    },
     Definition { name: "scale", arguments: &[&[Exact]], result: result::integer, compute: scale },
     Definition { name: "min_scale", arguments: &[&[Exact]], result: result::integer, compute: min_scale },
     Definition {
@@ -72,19 +83,22 @@ fn width_bucket(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     }
 }
 
-/// The unscaled values of three columns of integers and decimals, at the greatest scale of them.
-fn aligned(numbers: &[ArrayRef]) -> Result<[Vec<i256>; 3]> {
-    let scale = |data_type: &DataType| match data_type {
+fn scale_of(data_type: &DataType) -> i8 {
+    match data_type {
         DataType::Decimal128(_, scale) => *scale,
         _ => 0,
-    };
-    let most = numbers.iter().map(|number| scale(number.data_type())).max().unwrap_or(0);
+    }
+}
+
+/// The unscaled values of three columns of integers and decimals, at the greatest scale of them.
+fn aligned(numbers: &[ArrayRef]) -> Result<[Vec<i256>; 3]> {
+    let most = numbers.iter().map(|number| scale_of(number.data_type())).max().unwrap_or(0);
     let aligned = |number: &ArrayRef| -> Result<Vec<i256>> {
         let decimals = match number.data_type() {
             DataType::Decimal128(..) => Arc::clone(number),
             _ => cast(number, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))?,
         };
-        let factor = i256::from_i128(10).wrapping_pow((most - scale(decimals.data_type())).unsigned_abs().into());
+        let factor = i256::from_i128(10).wrapping_pow((most - scale_of(decimals.data_type())).unsigned_abs().into());
         let values = decimals.as_primitive::<Decimal128Type>().values();
         Ok(values.iter().map(|value| i256::from_i128(*value).wrapping_mul(factor)).collect())
     };
@@ -149,43 +163,57 @@ fn factorial(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(factorials.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
 }
 
-fn divisor(left: i64, right: i64) -> u64 {
-    let (mut left, mut right) = (left.unsigned_abs(), right.unsigned_abs());
+/// Type of common divisors and multiples: bigint, or a decimal of the greater scale.
+fn common_type(types: &[DataType]) -> DataType {
+    match scale_of(&types[0]).max(scale_of(&types[1])) {
+        0 if types.iter().all(DataType::is_integer) => DataType::Int64,
+        scale => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
+    }
+}
+
+fn divisor(left: u128, right: u128) -> u128 {
+    let (mut left, mut right) = (left, right);
     while right != 0 {
         (left, right) = (right, left % right);
     }
     left
 }
 
-fn bigint(number: Option<u64>) -> Result<i64, ArrowError> {
-    number
-        .and_then(|number| i64::try_from(number).ok())
-        .ok_or_else(|| ArrowError::ArithmeticOverflow("bigint out of range".to_owned()))
-}
-
 fn common_divisor(numbers: &[ArrayRef]) -> Result<ArrayRef> {
-    combined(numbers, |left, right| bigint(Some(divisor(left, right))))
+    combined(numbers, |left, right| Some(divisor(left, right)))
 }
 
 fn common_multiple(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     combined(numbers, |left, right| match divisor(left, right) {
-        _ if left == 0 || right == 0 => Ok(0),
-        divisor => bigint((left.unsigned_abs() / divisor).checked_mul(right.unsigned_abs())),
+        _ if left == 0 || right == 0 => Some(0),
+        divisor => (left / divisor).checked_mul(right),
     })
 }
 
-fn combined(numbers: &[ArrayRef], combine: impl Fn(i64, i64) -> Result<i64, ArrowError>) -> Result<ArrayRef> {
-    let (left, right) = (numbers[0].as_primitive::<Int64Type>(), numbers[1].as_primitive::<Int64Type>());
-    let results: Int64Array = try_binary(left, right, combine)?;
-    Ok(Arc::new(results))
+/// Combines the amounts of numbers. `None` is out of range.
+fn combined(numbers: &[ArrayRef], combine: impl Fn(u128, u128) -> Option<u128>) -> Result<ArrayRef> {
+    let target = common_type(&[numbers[0].data_type().clone(), numbers[1].data_type().clone()]);
+    let decimals = match target {
+        DataType::Int64 => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
+        _ => target.clone(),
+    };
+    let (left, right) = (cast(&numbers[0], &decimals)?, cast(&numbers[1], &decimals)?);
+    let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
+    let maximum = match target {
+        DataType::Int64 => i64::MAX.unsigned_abs().into(),
+        _ => 10_u128.pow(DECIMAL128_MAX_PRECISION.into()) - 1,
+    };
+    let results: Decimal128Array = try_binary(left, right, |left: i128, right: i128| {
+        let result = combine(left.unsigned_abs(), right.unsigned_abs()).filter(|result| *result <= maximum);
+        result.map(u128::cast_signed).ok_or_else(|| overflow(&target))
+    })?;
+    let results: ArrayRef = Arc::new(results.with_data_type(decimals));
+    Ok(cast(&results, &target)?)
 }
 
 /// Digits behind the decimal point of the type of decimals.
 fn scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
-    let scale = match numbers[0].data_type() {
-        DataType::Decimal128(_, scale) => i32::from(*scale),
-        _ => 0,
-    };
+    let scale = i32::from(scale_of(numbers[0].data_type()));
     let of_row = |row: usize| Ok(numbers[0].is_valid(row).then_some(scale));
     integers((0..numbers[0].len()).map(of_row))
 }

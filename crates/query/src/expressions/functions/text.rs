@@ -11,14 +11,26 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_err};
 
 use super::definition::ArgumentType::{Any, AsText, Bytes, Integer, List, Text};
-use super::definition::{Definition, integers, map_text, result, texts};
+use super::definition::{Definition, complete_rows, integers, map_text, result, texts};
 
-pub(super) const FUNCTIONS: [Definition; 11] = [
+pub(super) const FUNCTIONS: [Definition; 13] = [
     Definition {
         name: "character_length",
         arguments: &[&[Text], &[Bytes], &[List]],
         result: result::integer,
         compute: lengths,
+    },
+    Definition {
+        name: "lpad",
+        arguments: &[&[Text, Integer], &[Text, Integer, Text]],
+        result: result::text,
+        compute: |arguments| padded(arguments, |text, padding| padding + text),
+    },
+    Definition {
+        name: "rpad",
+        arguments: &[&[Text, Integer], &[Text, Integer, Text]],
+        result: result::text,
+        compute: |arguments| padded(arguments, |text, padding| text.to_owned() + &padding),
     },
     Definition { name: "quote_ident", arguments: &[&[Text]], result: result::text, compute: quoted_names },
     Definition { name: "quote_literal", arguments: &[&[AsText]], result: result::text, compute: quoted_literals },
@@ -62,6 +74,31 @@ pub(super) fn quoted_literal(text: &str) -> String {
         true => format!("E'{}'", quoted.replace('\\', "\\\\")),
         false => format!("'{quoted}'"),
     }
+}
+
+/// Bytes of the longest text that padding makes, as in PostgreSQL.
+const PADDED_BYTES_MAX: usize = 1 << 30;
+
+/// Texts cut or padded to a length. `joined` is a text and its padding.
+fn padded(arguments: &[ArrayRef], joined: fn(&str, String) -> String) -> Result<ArrayRef> {
+    let lengths = arguments[1].as_primitive::<Int64Type>();
+    let padded = complete_rows(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let text = texts(&arguments[0]).value(row);
+        let fill = arguments.get(2).map_or(" ", |fill| texts(fill).value(row));
+        let length = usize::try_from(lengths.value(row).max(0)).unwrap_or(usize::MAX);
+        let missing = length.saturating_sub(text.chars().count());
+        if missing == 0 {
+            return Ok(Some(text.chars().take(length).collect()));
+        }
+        let widest = fill.chars().map(char::len_utf8).max().unwrap_or(0);
+        if missing.saturating_mul(widest).saturating_add(text.len()) > PADDED_BYTES_MAX {
+            return exec_err!("requested length too large");
+        }
+        let padding = if fill.is_empty() { String::new() } else { fill.chars().cycle().take(missing).collect() };
+        Ok(Some(joined(text, padding)))
+    });
+    Ok(Arc::new(padded.collect::<Result<StringViewArray>>()?))
 }
 
 /// Numbers of characters, bytes or elements.
