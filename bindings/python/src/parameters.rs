@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    IntoPyDict, PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyMapping, PyMemoryView, PySequence,
-    PyString, PyType,
+    IntoPyDict, PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyDelta, PyFloat, PyInt, PyList, PyMapping,
+    PyMemoryView, PySequence, PyString, PyTime, PyTuple, PyType,
 };
 use taut::{Parameters, Value};
 
-use crate::errors::DataError;
+use crate::errors::{DataError, NotSupportedError};
 
 /// Maximum digits of a decimal.
 const DIGITS_MAX: i64 = 38;
@@ -47,7 +47,7 @@ fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
 }
 
-/// Converts one value. Scalars of NumPy and pandas are converted as the value they hold.
+/// Converts one value. Scalars of NumPy and pandas are converted as the value they hold, and their arrays as lists.
 fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
@@ -83,6 +83,15 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
         // Dates of Python have years 1 to 9999, so their days fit an i32.
         return Ok(Value::Date(days as i32));
     }
+    if value.is_instance_of::<PyTime>() {
+        return time_of(value);
+    }
+    if value.is_instance_of::<PyDelta>() {
+        return interval_of(value);
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return array_of(value);
+    }
     static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if value.is_instance(DECIMAL.import(value.py(), "decimal", "Decimal")?)? {
         return decimal_of(value);
@@ -93,18 +102,67 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if kind == "datetime64" {
         return datetime64_of(value);
     }
-    // A scalar of NumPy, or an array of no dimensions.
-    let is_scalar =
-        value.hasattr("item")? && value.getattr("ndim").is_ok_and(|n| n.extract::<i64>().is_ok_and(|n| n == 0));
-    if is_scalar && kind != "timedelta64" {
-        let inner = value.call_method0("item")?;
-        if !inner.get_type().is(value.get_type()) {
-            return value_of(&inner);
+    if kind == "timedelta64" {
+        return timedelta64_of(value);
+    }
+    // Scalars of NumPy are arrays without dimensions.
+    match value.getattr("ndim").and_then(|dimensions| dimensions.extract::<i64>()) {
+        Ok(0) if value.hasattr("item")? => {
+            let inner = value.call_method0("item")?;
+            if !inner.get_type().is(value.get_type()) {
+                return value_of(&inner);
+            }
         }
+        // An array of NumPy, or a Series. Its items have their units; those of `tolist` would not.
+        Ok(1..) if value.hasattr("tolist")? => return array_of(value),
+        _ => {}
     }
     Err(PyTypeError::new_err(format!(
-        "a parameter of type {kind}; allowed are None, bool, int, float, decimal.Decimal, str, bytes, date and datetime"
+        "a parameter of type {kind}; allowed are None, bool, int, float, decimal.Decimal, str, bytes, date, time, \
+         datetime, timedelta, and lists, tuples and arrays of these"
     )))
+}
+
+/// Converts a list, a tuple or an array.
+fn array_of(values: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let values = values.try_iter()?.map(|value| value_of(&value?));
+    Ok(Value::Array(values.collect::<PyResult<_>>()?))
+}
+
+/// Converts a time of day.
+fn time_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if !value.getattr("tzinfo")?.is_none() {
+        return Err(NotSupportedError::new_err(format!(
+            "parameter {value}: a time with a time zone is not supported; use replace(tzinfo=None) or a datetime"
+        )));
+    }
+    let time: NaiveTime = value.extract()?;
+    Ok(Value::Time(i64::from(time.num_seconds_from_midnight()) * 1_000_000 + i64::from(time.nanosecond() / 1_000)))
+}
+
+/// Converts a timedelta. Its days are days of the interval, as in psycopg2.
+fn interval_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    // `nanoseconds` exists for timedeltas of pandas.
+    if value.hasattr("nanoseconds")? && value.getattr("nanoseconds")?.is_truthy()? {
+        return Err(DataError::new_err(format!("parameter {value}: intervals count microseconds; use floor('us')")));
+    }
+    let days: i32 = value.getattr("days")?.extract()?;
+    let seconds: i64 = value.getattr("seconds")?.extract()?;
+    let micros: i64 = value.getattr("microseconds")?.extract()?;
+    Ok(Value::Interval { months: 0, days, nanoseconds: (seconds * 1_000_000 + micros) * 1_000 })
+}
+
+/// Converts a `timedelta64` of NumPy, in any unit.
+fn timedelta64_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let micros = value.call_method1("astype", ("timedelta64[us]",))?;
+    let inner = micros.call_method0("item")?;
+    if inner.is_none() {
+        return Ok(Value::Null);
+    }
+    if micros.ne(value)? || !inner.is_instance_of::<PyDelta>() {
+        return Err(DataError::new_err(format!("parameter {value}: intervals count microseconds")));
+    }
+    interval_of(&inner)
 }
 
 fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {

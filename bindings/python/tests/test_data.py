@@ -75,12 +75,66 @@ def test_parameters_of_many_types(con):
     row = con.sql("SELECT ?, CAST(? AS text)", [timestamp, numpy.datetime64("NaT")]).fetchone()
     assert row == (datetime.datetime(2020, 1, 2, 3, 4, 5), None)
     for refused in (
-        float, {"a": 1}, [1], {1}, decimal.Decimal("NaN"), decimal.Decimal("1E+300000000"), 10**39, numpy.timedelta64(5, "ns"),
-        numpy.datetime64("2020-01-02T03:04:05.000000001"), pandas.Timestamp("2020-01-01 00:00:00.000000001"), numpy.array([1]),
-        datetime.timedelta(1), 10**5000,
+        float, {"a": 1}, {1}, decimal.Decimal("NaN"), decimal.Decimal("1E+300000000"), 10**39, numpy.timedelta64(5, "ns"),
+        numpy.datetime64("2020-01-02T03:04:05.000000001"), pandas.Timestamp("2020-01-01 00:00:00.000000001"), 10**5000,
+        datetime.time(1, tzinfo=UTC), pandas.Timedelta(1, "ns"), [object()], [1, "x"], [[1], 2],
     ):  # fmt: skip
-        with pytest.raises((TypeError, taut.DataError)):
+        with pytest.raises((TypeError, taut.DatabaseError)):
             con.sql("SELECT $1", [refused])
+
+
+def test_times_and_intervals_as_parameters(con):
+    time, span = datetime.time(10, 30, 15, 123456), datetime.timedelta(days=400, hours=-3, microseconds=5)
+    # From the second execution on, a plan may be cached.
+    for _ in range(3):
+        assert con.sql("SELECT $1, $2", [time, span]).fetchone() == (time, span)
+        assert con.sql("SELECT $1", [numpy.timedelta64(90, "s")]).fetchone() == (datetime.timedelta(seconds=90),)
+        assert con.sql("SELECT $1", [pandas.Timedelta("1 day 5 ms")]).fetchone() == (datetime.timedelta(1, 0, 5000),)
+        assert con.sql("SELECT CAST($1 AS text)", [numpy.timedelta64("NaT")]).fetchone() == (None,)
+        at = datetime.datetime(2020, 1, 31, 12)
+        assert con.sql("SELECT $1 + $2, $1 - $2", [at, span]).fetchone() == (at + span, at - span)
+        assert con.sql("SELECT $1 < $2, $1 = TIME '10:30:15.123456'", [time, datetime.time(11)]).fetchone() == (True, True)
+        assert con.sql("SELECT $1 * 2", [datetime.timedelta(hours=3)]).fetchone() == (datetime.timedelta(hours=6),)
+    con.sql("CREATE TABLE t (at timestamp); INSERT INTO t VALUES ('2020-01-01'), ('2020-01-05'), ('2020-02-01')")
+    assert con.sql("SELECT date '2020-01-01' + $1", [datetime.timedelta(1)]).fetchone() == (datetime.datetime(2020, 1, 2),)
+    assert con.sql("UPDATE t SET at = at + $1 RETURNING at", [datetime.timedelta(0, 5)]).fetchall()[0] == (datetime.datetime(2020, 1, 1, 0, 0, 5),)
+    assert con.sql("UPDATE t SET at = at - $s", {"s": datetime.timedelta(0, 5)}).row_count == 3
+    assert "DataSourceExec" in con.explain("SELECT count(*) FROM t WHERE at::date + $s > $d", {"s": span, "d": at})
+    recent = "SELECT count(*) FROM t WHERE at > $1 - $2"
+    counts = [con.sql(recent, [datetime.datetime(2020, 2, 2), datetime.timedelta(days)]).fetchone() for days in (1, 30, 60)]
+    assert counts == [(0,), (2,), (3,)]
+    with pytest.raises(taut.NotSupportedError, match="time with a time zone is not supported"):
+        con.sql("SELECT $1", [datetime.time(1, tzinfo=UTC)])
+
+
+def test_arrays_as_parameters(con):
+    con.sql("CREATE TABLE t (a int, b text, d date, x decimal(10, 2))")
+    con.sql("INSERT INTO t SELECT i, 'b' || i, date '2020-01-01' + i::int, i / 4.0 FROM generate_series(1, 1000) AS g(i)")
+    for values in ([1, 2, 5000], (1, 2, 5000), numpy.array([1, 2, 5000]), pandas.Series([1, 2, 5000]), [1, None, 2], [1.0, 2, 3.5]):
+        for _ in range(3):
+            assert con.sql("SELECT a FROM t WHERE a = ANY($1) ORDER BY a", [values]).fetchall() == [(1,), (2,)], values
+            assert con.sql("SELECT count(*) FROM t WHERE a = ANY($keys)", {"keys": values}).fetchone() == (2,)
+    days = [datetime.date(2020, 1, 2), datetime.date(2020, 1, 3)]
+    assert con.sql("SELECT count(*) FROM t WHERE b = ANY($1)", [["b7", "b8", "none"]]).fetchone() == (2,)
+    assert con.sql("SELECT count(*) FROM t WHERE d = ANY($1)", [days]).fetchone() == (2,)
+    assert con.sql("SELECT count(*) FROM t WHERE x = ANY($1)", [[decimal.Decimal("0.25"), decimal.Decimal("10"), 1]]).fetchone() == (3,)
+    assert con.sql("SELECT count(*) FROM t WHERE a <> ALL($1)", [[1, 2]]).fetchone() == (998,)
+    for empty in ([], numpy.array([]), [None]):
+        assert con.sql("SELECT count(*) FROM t WHERE a = ANY($1)", [empty]).fetchone() == (0,), repr(empty)
+        assert con.sql("SELECT count(*) FROM t WHERE b = ANY($1)", [empty]).fetchone() == (0,), repr(empty)
+    assert con.sql("SELECT $1", [[1, None, 3]]).fetchone() == ([1, None, 3],)
+    assert con.sql("SELECT $1, $2", [[[1], [2, 3]], ["x"]]).fetchone() == ([[1], [2, 3]], ["x"])
+    assert con.sql("SELECT $1", [numpy.array([[1, 2], [3, 4]])]).fetchone() == ([[1, 2], [3, 4]],)
+    assert con.sql("SELECT $1[2], cardinality($1)", [[5, 6]]).fetchone() == (6, 2)
+    assert con.sql("SELECT unnest($1) AS v ORDER BY v", [["b", "a"]]).fetchall() == [("a",), ("b",)]
+    assert con.sql("SELECT count(*) FROM t WHERE a IN (SELECT unnest($1))", [[1, 2, 5000]]).fetchone() == (2,)
+    assert con.sql("SELECT a = ANY($1) AS found FROM t WHERE a < 3 ORDER BY a", [[1, None]]).fetchall() == [(True,), (None,)]
+    assert con.sql("SELECT count(*) FROM t WHERE x = ANY($1)", [[1, 2]]).fetchone() == (2,), "of another type than the column"
+    assert con.sql("SELECT count(*) FROM t WHERE a = ANY($1::int[])", [["1", "2"]]).fetchone() == (2,)
+    assert con.sql("UPDATE t SET b = 'y' WHERE a = ANY($1)", [[1, 2, 3]]).row_count == 3
+    assert con.sql("DELETE FROM t WHERE a = ANY($1)", [list(range(1, 501))]).row_count == 500
+    with pytest.raises(taut.ProgrammingError, match="ARRAY types bigint and varchar cannot be matched"):
+        con.sql("SELECT $1", [[1, "x"]])
 
 
 @pytest.fixture

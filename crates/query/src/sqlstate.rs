@@ -37,7 +37,7 @@ impl QueryError {
             Self::SequenceValue { .. } => "22003",
             Self::NoCurrentValue { .. } => "55000",
             Self::Identity { .. } => "55000",
-            Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } => "42804",
+            Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),
             Self::Duplicate { .. } => "42701",
             Self::File { .. } => "22P04",

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion_sql::sqlparser::ast::{self, Expr, UnaryOperator, visit_expressions_mut};
 use datafusion_sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
-use crate::dialect::Grammar;
+use crate::dialect::{Grammar, parse_expression};
 use crate::error::{Result, SqlError};
 
 /// A value of a parameter.
@@ -42,6 +42,19 @@ pub enum Value {
     Timestamp(i64),
     /// `timestamptz`, in microseconds since 1970-01-01 UTC.
     TimestampTz(i64),
+    /// `time`, in microseconds since midnight.
+    Time(i64),
+    /// `interval`. Days and months have no fixed length, so the three parts are separate.
+    Interval {
+        /// Whole months.
+        months: i32,
+        /// Whole days.
+        days: i32,
+        /// Rest of the interval, in nanoseconds.
+        nanoseconds: i64,
+    },
+    /// Array of values of one type, nulls or arrays. Numbers of several types take the widest of them.
+    Array(Vec<Value>),
 }
 
 /// The values of a statement's parameters.
@@ -105,6 +118,45 @@ impl Parameters {
         Some((EngineStatement::Statement(ast), Self::Positional(values)))
     }
 
+    /// Casts the parameters whose values are intervals, times or arrays to these types. The planner chooses operators
+    /// such as `date + interval` and the rows of `unnest` by the types of their operands, and does not know the types
+    /// of parameters. Returns `None` if no value has such a type.
+    pub fn with_casts(&self, statement: &EngineStatement) -> Option<EngineStatement> {
+        let type_of = |value: &Value| match value {
+            Value::Interval { .. } | Value::Time(_) | Value::Array(_) => sql_type(value),
+            _ => None,
+        };
+        let has_type = |value: &Value| type_of(value).is_some();
+        let needs_casts = match self {
+            Self::Positional(values) => values.iter().any(has_type),
+            Self::Named(values) => values.values().any(has_type),
+        };
+        match statement {
+            EngineStatement::Statement(ast) if needs_casts => {
+                let mut ast = ast.clone();
+                let _: ControlFlow<()> = visit_expressions_mut(&mut ast, |expression| {
+                    let name = placeholder(expression);
+                    let value = name.as_ref().and_then(|name| match self {
+                        Self::Positional(values) => values.get(parameter_index(name)?),
+                        Self::Named(values) => values.get(name.strip_prefix('$')?),
+                    });
+                    if let (Some(name), Some(sql_type)) = (&name, value.and_then(type_of))
+                        && let Ok(cast) = parse_expression(&format!("CAST({name} AS {sql_type})"))
+                    {
+                        *expression = cast;
+                    }
+                    ControlFlow::Continue(())
+                });
+                Some(EngineStatement::Statement(ast))
+            }
+            EngineStatement::Explain(explain) if needs_casts => {
+                let statement = Box::new(self.with_casts(&explain.statement)?);
+                Some(EngineStatement::Explain(ExplainStatement { statement, ..explain.clone() }))
+            }
+            _ => None,
+        }
+    }
+
     /// Checks that these are values for exactly the parameters of all parts of a statement.
     ///
     /// # Errors
@@ -154,6 +206,38 @@ fn visit_parameter_names(ast: &mut ast::Statement, mut visit: impl FnMut(&mut St
         }
         ControlFlow::Continue(())
     });
+}
+
+/// SQL type of a value. `None` for null, decimals, and arrays whose values have several types.
+fn sql_type(value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Null | Value::Decimal { .. } => return None,
+        Value::Boolean(_) => "boolean".to_owned(),
+        Value::Integer(_) => "bigint".to_owned(),
+        Value::Double(_) => "double precision".to_owned(),
+        Value::Text(_) => "text".to_owned(),
+        Value::Bytes(_) => "bytea".to_owned(),
+        Value::Date(_) => "date".to_owned(),
+        Value::Timestamp(_) => "timestamp".to_owned(),
+        Value::TimestampTz(_) => "timestamptz".to_owned(),
+        Value::Time(_) => "time".to_owned(),
+        Value::Interval { .. } => "interval".to_owned(),
+        Value::Array(values) => {
+            let mut types = values.iter().filter(|value| **value != Value::Null).map(sql_type);
+            let first = types.next()??;
+            if !types.all(|other| other.as_ref() == Some(&first)) {
+                return None;
+            }
+            format!("{first}[]")
+        }
+    })
+}
+
+/// Name of the parameter that an expression is, with its `$`.
+fn placeholder(expression: &Expr) -> Option<String> {
+    let Expr::Value(value) = expression else { return None };
+    let ast::Value::Placeholder(name) = &value.value else { return None };
+    Some(name.clone())
 }
 
 /// Index of a numbered parameter, given its name in a statement or plan: 0 for `$1`. Returns `None` for other names.

@@ -96,8 +96,8 @@ class Connection:
         """Runs one or more statements and returns the result of the last.
 
         Parameters are a sequence for ``?`` or ``$1``, or a mapping for ``$name``. They belong to the last statement.
-        Values are None, bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime, and scalars of
-        NumPy and pandas.
+        Values are None, bool, int, float, decimal.Decimal, str, bytes, date, time, datetime and timedelta of datetime,
+        scalars of NumPy and pandas, and lists, tuples and arrays of these: ``a = ANY($1)``.
 
         A table that is not in the database may be a Python variable of the caller. Local variables are searched before
         global ones. The variable may be a pandas or Polars DataFrame, a pyarrow table, a DuckDB relation, a Taut

@@ -144,6 +144,14 @@ pub enum QueryError {
         /// What is wrong, such as `is not an identity column`.
         problem: &'static str,
     },
+    /// A parameter that is an array of values without a common type.
+    #[error("ARRAY types {first} and {second} cannot be matched")]
+    ArrayTypes {
+        /// Type of the values before.
+        first: String,
+        /// The first type that differs.
+        second: String,
+    },
     /// A view where a statement changes a table.
     #[error("{name:?} is not a table")]
     NotATable {

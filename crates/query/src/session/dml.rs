@@ -554,10 +554,13 @@ pub(super) async fn plan_part(
     statement: EngineStatement,
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
-    match parameters.part_to_positional(&statement) {
-        Some((statement, parameters)) => parameters.bind_part(statement_to_plan(state, &statement).await?),
-        None => parameters.bind_part(statement_to_plan(state, &statement).await?),
-    }
+    let numbered = parameters.part_to_positional(&statement);
+    let (statement, parameters) = match &numbered {
+        Some((statement, parameters)) => (statement, parameters),
+        None => (&statement, parameters),
+    };
+    let typed = parameters.with_casts(statement);
+    parameters.bind_part(statement_to_plan(state, typed.as_ref().unwrap_or(statement)).await?)
 }
 
 /// Mutation that an `INSERT ... ON CONFLICT` of one row runs if an existing row has its key, and the number of

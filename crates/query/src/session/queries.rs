@@ -166,17 +166,17 @@ impl QuerySession {
     /// Plans a statement and runs it.
     async fn run_planned(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
         let numbered = parameters.to_positional(request.statement)?;
-        let (state, plan, parameters) = match &numbered {
-            Some((statement, parameters)) => {
-                let request =
-                    QueryRequest { statement: &Arc::new(statement.clone()), plan: request.plan.clone(), ..*request };
-                let (state, plan) = self.plan(&request).await?;
-                (state, plan, parameters)
+        let (numbered, parameters) = match &numbered {
+            Some((statement, parameters)) => (Some(statement), parameters),
+            None => (None, parameters),
+        };
+        let typed = parameters.with_casts(numbered.unwrap_or(request.statement));
+        let (state, plan) = match typed.as_ref().or(numbered) {
+            Some(statement) => {
+                let statement = &Arc::new(statement.clone());
+                self.plan(&QueryRequest { statement, plan: request.plan.clone(), ..*request }).await?
             }
-            None => {
-                let (state, plan) = self.plan(request).await?;
-                (state, plan, parameters)
-            }
+            None => self.plan(request).await?,
         };
         let LogicalPlan::Statement(planned) = plan else {
             return self.run_plan(state, with_assignment_casts(parameters.bind(plan)?, request.statement)?).await;

@@ -12,7 +12,7 @@ pub fn convert_exactly(value: &Value, wanted: &DataType) -> Option<ScalarValue> 
     if *value == Value::Null {
         return ScalarValue::try_from(wanted).ok();
     }
-    let scalar = scalar_of(value);
+    let scalar = scalar_of(value).ok()?;
     let value_type = scalar.data_type();
     if value_type == *wanted {
         return Some(scalar);

@@ -73,7 +73,7 @@ impl Parameter {
     fn value(&self, value: &Value) -> Option<ScalarValue> {
         let is_admitted = match value {
             Value::Null => self.admits_null,
-            value => self.is_compared || scalar_of(value).data_type() == self.data_type,
+            value => self.is_compared || scalar_of(value).is_ok_and(|scalar| scalar.data_type() == self.data_type),
         };
         convert_exactly(value, &self.data_type).filter(|_| is_admitted)
     }
@@ -371,7 +371,8 @@ impl TypedPlan {
                     };
                     let Some(placeholder) = placeholder.cloned() else { return Ok(Transformed::no(part)) };
                     let index = parameter_index(&placeholder.id)?;
-                    let data_type = values.get(index).map_or(DataType::Null, |value| scalar_of(value).data_type());
+                    let scalar = values.get(index).and_then(|value| scalar_of(value).ok());
+                    let data_type = scalar.map_or(DataType::Null, |scalar| scalar.data_type());
                     let field = Field::new(&placeholder.id, data_type.clone(), true);
                     let parameter =
                         Parameter { data_type, is_compared: false, admits_null: !matches!(part, Expr::Placeholder(_)) };
