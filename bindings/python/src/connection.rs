@@ -12,11 +12,12 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::input::AnyRecordBatch;
-use taut::{BackupOptions, Batches, CancelHandle, Database, LoadOptions, Outcome, ReadOptions, Session, Settings};
+use taut::{BackupOptions, Batches, CancelHandle, Database, LoadOptions, ReadOptions, Session, Settings, Statement};
 
 use crate::backup::{Row, row_of};
 use crate::errors::{DataError, InterfaceError, ProgrammingError, exception, statement_exception};
 use crate::guarded::{Guarded, SIGNAL_CHECK_INTERVAL, run_awaited_by};
+use crate::many::{Interrupted, Many, check_statements, run_in_order};
 use crate::parameters::parameters_of;
 use crate::result::Result;
 use crate::waiting::{Waiting, without_lock};
@@ -153,36 +154,52 @@ impl Connection {
         resolve: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Result> {
         let parameters = parameters_of(parameters)?;
-        let is_resolved = resolve.is_some();
+        let has_resolve = resolve.is_some();
         let (statements, unknown) = self.with_open(py, |open| {
             let statements = open.session.parse(sql)?;
-            let mut unknown = Vec::new();
-            for statement in statements.iter().filter(|_| is_resolved) {
-                unknown.extend(open.session.unknown_tables(statement)?);
-            }
+            let unknown = unknown_tables(&open.session, statements.iter().filter(|_| has_resolve))?;
             Ok((statements, unknown))
         })?;
         let Some((last, before)) = statements.split_last() else {
             return Err(ProgrammingError::new_err("the text holds no statement"));
         };
-        let mut variables: Vec<RegisteredTable> = Vec::new();
-        for name in &unknown {
-            if let Some(resolve) = resolve
-                && !variables.iter().any(|(other, ..)| other == name)
-                && let Some(data) = resolve.call1((name,))?.extract::<Option<AnyRecordBatch>>()?
-            {
-                variables.push(read_batches(py, name, data)?);
-            }
-        }
+        let variables = variables(py, &unknown, resolve)?;
         let outcome = self.with_open(py, |open| {
-            let mut registered = UnregisterOnDrop { session: &open.session, names: Vec::new() };
-            for (name, schema, batches) in variables {
-                open.session.register(&name, schema, batches)?;
-                registered.names.push(name);
-            }
-            run_all(&open.session, before, last, &parameters)
+            let _registered = RegisteredVariables::new(&open.session, variables)?;
+            run_in_order(&open.session, before, last, &parameters)
         })?;
         Ok(Result::new(outcome, Arc::clone(&self.waiting)))
+    }
+
+    /// Runs texts with their parameters, given as pairs, all or none, and returns the number of rows written. Rows that
+    /// a statement returns are discarded. `None` if a statement does not write rows.
+    ///
+    /// Other threads cannot use the connection between two of the statements.
+    #[pyo3(signature = (pairs, resolve=None))]
+    fn execute_many(
+        &self,
+        py: Python<'_>,
+        pairs: &Bound<'_, PyAny>,
+        resolve: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<u64>> {
+        let many = Many::from_pairs(pairs)?;
+        let has_resolve = resolve.is_some();
+        let (parsed, unknown) = self.with_open(py, |open| {
+            let parsed = many.parse(&open.session)?;
+            let unknown = unknown_tables(&open.session, parsed.iter().flatten().filter(|_| has_resolve))?;
+            Ok((parsed, unknown))
+        })?;
+        check_statements(&parsed)?;
+        let variables = variables(py, &unknown, resolve)?;
+        let continues = self.waiting.callback();
+        let written = self.with_open(py, |open| {
+            let _registered = RegisteredVariables::new(&open.session, variables)?;
+            many.run(&open.session, &parsed, || continues())
+        })?;
+        written.map_err(|Interrupted| {
+            let raised = self.waiting.take_raised();
+            raised.unwrap_or_else(|| InterfaceError::new_err("the interpreter is shutting down"))
+        })
     }
 
     /// Number of statements in `sql`.
@@ -312,32 +329,54 @@ impl Connection {
     }
 }
 
+/// Names of tables in statements that are not defined.
+fn unknown_tables<'a>(
+    session: &Session,
+    statements: impl Iterator<Item = &'a Statement>,
+) -> std::result::Result<Vec<String>, taut::Error> {
+    let mut unknown = Vec::new();
+    for statement in statements {
+        unknown.extend(session.unknown_tables(statement)?);
+    }
+    Ok(unknown)
+}
+
+/// Reads the variables that `resolve` finds for unknown tables.
+fn variables(py: Python<'_>, unknown: &[String], resolve: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<RegisteredTable>> {
+    let mut variables: Vec<RegisteredTable> = Vec::new();
+    for name in unknown {
+        if let Some(resolve) = resolve
+            && !variables.iter().any(|(other, ..)| other == name)
+            && let Some(data) = resolve.call1((name,))?.extract::<Option<AnyRecordBatch>>()?
+        {
+            variables.push(read_batches(py, name, data)?);
+        }
+    }
+    Ok(variables)
+}
+
 /// Drop guard: removes the names of variables once the statement has started or failed.
-struct UnregisterOnDrop<'a> {
+struct RegisteredVariables<'a> {
     session: &'a Session,
     names: Vec<String>,
 }
 
-impl Drop for UnregisterOnDrop<'_> {
+impl<'a> RegisteredVariables<'a> {
+    fn new(session: &'a Session, variables: Vec<RegisteredTable>) -> std::result::Result<Self, taut::Error> {
+        let mut registered = Self { session, names: Vec::new() };
+        for (name, schema, batches) in variables {
+            session.register(&name, schema, batches)?;
+            registered.names.push(name);
+        }
+        Ok(registered)
+    }
+}
+
+impl Drop for RegisteredVariables<'_> {
     fn drop(&mut self) {
         for name in &self.names {
             // Each name was registered, so removing it succeeds.
             let _ = self.session.unregister(name);
         }
     }
-}
-
-/// Runs all statements, discards the rows of those before the last, and returns the outcome of the last.
-fn run_all(
-    session: &Session,
-    before: &[taut::Statement],
-    last: &taut::Statement,
-    parameters: &taut::Parameters,
-) -> std::result::Result<Outcome, taut::Error> {
-    for statement in before {
-        if let Outcome::Rows(mut rows) = session.run(statement)? {
-            rows.try_for_each(|batch| batch.map(drop))?;
-        }
-    }
-    session.run_with(last, parameters)
 }

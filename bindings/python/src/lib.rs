@@ -7,6 +7,7 @@ mod backup;
 mod connection;
 mod errors;
 mod guarded;
+mod many;
 mod parameters;
 mod plain;
 mod result;

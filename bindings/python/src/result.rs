@@ -123,6 +123,12 @@ impl Result {
         self.notices.clone()
     }
 
+    /// Whether rows were returned by `fetch`.
+    #[getter]
+    fn has_returned_rows(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.lock(py)?.has_returned_rows)
+    }
+
     /// Reads up to `rows` more rows, as a list of tuples.
     fn fetch<'py>(&self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyList>> {
         let mut reading = self.lock(py)?;

@@ -25,7 +25,7 @@ def test_statements_and_rows(con):
     assert (rows.columns, rows.types) == (["a", "b"], ["integer", "varchar"])
     assert rows.fetchone() == (1, "one")
     assert rows.fetchmany(5) == [(2, None)]
-    assert rows.fetchone() is None and rows.fetchall() == []
+    assert rows.fetchone() is None and rows.fetchmany(5) == []
     assert list(con.sql("SELECT a FROM t WHERE false")) == []
     assert con.sql("SELECT 1; SELECT 2").fetchall() == [(2,)]
     assert con.sql("CREATE TABLE IF NOT EXISTS t (a int)").notices == ['relation "t" already exists, skipping']

@@ -304,6 +304,23 @@ def test_returning_has_parameters(con, tmp_path):
     assert "k@0 > 5" in con.explain("SELECT k FROM t WHERE k > $a", {"a": 5})
     con.sql(f"COPY (SELECT k FROM t WHERE k > $k) TO '{tmp_path}/rows.csv'", {"k": 10})
     assert (tmp_path / "rows.csv").read_text().split() == ["k", "11", "12"]
+def test_reading_all_rows_again_is_an_error(filled):
+    reads = {"fetchall": lambda rows: rows.fetchall(), "loop": list, "fetchmany": lambda rows: [rows.fetchmany(10) for _ in range(2)]}
+    for first in reads.values():
+        rows = filled.sql("SELECT a FROM t WHERE a < 5")
+        first(rows)
+        for again in (rows.fetchall, lambda rows=rows: list(rows), rows.to_arrow, rows.to_pandas):
+            with pytest.raises(taut.InterfaceError, match="read already, and can be read once"):
+                again()
+        assert rows.fetchone() is None and rows.fetchmany(3) == [], "loops over these end"
+    # Without rows, reading again gives the right answer.
+    empty = filled.sql("SELECT a FROM t WHERE false")
+    assert (empty.fetchall(), list(empty), empty.fetchall()) == ([], [], [])
+    # Reading the rows that remain is no second reading, also if none remain.
+    exact = filled.sql("SELECT a FROM t WHERE a < 5")
+    assert len(exact.fetchmany(4)) == 4 and exact.fetchall() == []
+
+
 
 
 def test_rows_are_changed_by_frames(con):

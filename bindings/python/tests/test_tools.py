@@ -2,6 +2,10 @@
 
 import datetime
 import decimal
+import os
+import signal
+import threading
+import time
 import uuid
 
 import pandas
@@ -69,6 +73,87 @@ def test_executemany_stores_many_rows_in_one_block(cursor):
     assert found == [(1, None), (2, "y"), (3, "z"), (9007199254740993, "x"), (None, "5")]
     cursor.executemany("INSERT INTO mixed (n) SELECT 7; INSERT INTO mixed (n) VALUES (?)", [(8,), (9,)])
     assert cursor.execute("SELECT n FROM mixed WHERE n BETWEEN 7 AND 9 ORDER BY n").fetchall() == [(7,), (7,), (8,), (9,)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "rows", "error"),
+    [
+        ("INSERT INTO u VALUES (?, 'x')", [(1,), (2,), (1,)], taut.IntegrityError),
+        ("INSERT INTO u VALUES (?, ?)", [(1, "x"), (2, b"y"), (2, "z")], taut.IntegrityError),
+        ("UPDATE u SET a = a / ?", [(1,), (0,)], taut.DataError),
+        ("INSERT INTO u VALUES (?, ?)", [(1, "x"), (2, object())], TypeError),
+        ("INSERT INTO u VALUES ($a, $b)", [{"a": 1, "b": "x"}, {"a": 2}], taut.ProgrammingError),
+        ("INSERT INTO u VALUES (7, 'x'); INSERT INTO u VALUES (?, 'y')", [(8,), (8,)], taut.IntegrityError),
+        ("INSERT INTO u VALUES (7, 'x'); INSERT INTO u VALUES (?, 'y')", [(7,)], taut.IntegrityError),
+    ],
+)
+def test_executemany_is_all_or_none(con, operation, rows, error):
+    def found():
+        return con.sql("SELECT a, b FROM u ORDER BY a").fetchall()
+
+    con.sql("CREATE TABLE u (a int PRIMARY KEY, b text); INSERT INTO u VALUES (10, 'before')")
+    cursor = con.cursor()
+    with pytest.raises(error):
+        cursor.executemany(operation, rows)
+    assert cursor.rowcount == -1 and not con.in_transaction
+    assert found() == [(10, "before")]
+    con.begin()
+    con.sql("INSERT INTO u VALUES (20, 'in the transaction')")
+    con.sql("SAVEPOINT s")
+    with pytest.raises(error):
+        cursor.executemany(operation, rows)
+    assert con.in_transaction
+    if error is TypeError:
+        assert found() == [(10, "before"), (20, "in the transaction")], "no statement has run, as after execute()"
+    else:
+        with pytest.raises(taut.OperationalError, match="ROLLBACK"):
+            found()
+    con.sql("ROLLBACK TO SAVEPOINT s")
+    assert found() == [(10, "before"), (20, "in the transaction")]
+    cursor.executemany("INSERT INTO u VALUES (?, 'x')", [(1,), (2,)])
+    con.commit()
+    assert [a for a, _ in found()] == [1, 2, 10, 20]
+
+
+def test_executemany_ends_no_transaction(cursor):
+    for operation in ("INSERT INTO t (a) VALUES (?); COMMIT", "ROLLBACK; INSERT INTO t (a) VALUES (?)", "BEGIN"):
+        with pytest.raises(taut.ProgrammingError, match="executemany runs in one transaction"):
+            cursor.executemany(operation, [(1,), (2,)])
+    with pytest.raises(taut.ProgrammingError, match="no statement"):
+        cursor.executemany(" ", [(1,)])
+    with pytest.raises(taut.ProgrammingError, match="variable that holds a DataFrame"):
+        cursor.executemany("INSERT INTO t (a) SELECT n FROM missing WHERE n > ?", [(1,)])
+    frame = polars.DataFrame({"n": [1, 2, 3]})
+    cursor.executemany("INSERT INTO t (a) SELECT n FROM frame WHERE n > ?", [(1,), (2,)])
+    assert cursor.rowcount == 3 and len(frame) == 3
+    cursor.executemany("INSERT INTO t (a) VALUES (?) RETURNING a", [(7,), (8,)])
+    with pytest.raises(taut.ProgrammingError, match="gave no rows"):
+        cursor.fetchall()
+    assert cursor.execute("SELECT a FROM t ORDER BY a").fetchall() == [(2,), (3,), (3,), (7,), (8,)]
+
+
+def test_an_interrupt_undoes_executemany(con):
+    con.sql("CREATE TABLE u (a bigint)")
+    con.begin()
+    con.sql("INSERT INTO u VALUES (0)")
+    rows = [{"a": a} for a in range(200_000)]
+    for is_in_transaction in (True, False):
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            con.cursor().executemany("INSERT INTO u SELECT $a", rows)
+            time.sleep(5)
+        assert con.in_transaction == is_in_transaction
+        # Does nothing without a transaction.
+        con.rollback()
+        assert con.sql("SELECT count(*) FROM u").fetchone() == (0,)
+
+
+def test_a_cursor_is_an_iterator(cursor):
+    cursor.executemany("INSERT INTO t (a) VALUES (?)", [(1,), (2,), (3,)])
+    cursor.execute("SELECT a FROM t ORDER BY a")
+    assert iter(cursor) is cursor and next(cursor) == (1,) and list(cursor) == [(2,), (3,)]
+    # PEP 249: no rows remain.
+    assert (list(cursor), cursor.fetchall(), cursor.fetchmany(2), cursor.fetchone()) == ([], [], [], None)
 
 
 def test_errors_name_the_misuse_of_a_cursor(cursor):

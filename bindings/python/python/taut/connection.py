@@ -6,7 +6,8 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -120,6 +121,19 @@ class Connection:
             raise TypeError(f"a statement is a str, not {type(query).__name__}")
         if not variables:
             return Result(self._native.execute(query, params))
+        with self._resolving(variables) as resolve:
+            return Result(self._native.execute(query, params, resolve))
+
+    def _run_many(
+        self, pairs: Iterable[tuple[str, Sequence[Any] | Mapping[str, Any]]], *variables: Mapping[str, Any]
+    ) -> int | None:
+        """Runs statements with their parameters, all or none. Returns the number of rows that they write."""
+        with self._resolving(variables) as resolve:
+            return self._native.execute_many(pairs, resolve)
+
+    @contextmanager
+    def _resolving(self, variables: Sequence[Mapping[str, Any]]) -> Iterator[Variables]:
+        """Yields a search for tables in variables. Adds what it found to the error about a table that does not exist."""
         resolve = Variables(*variables)
         try:
             return Result(self._native.execute(query, params, resolve))

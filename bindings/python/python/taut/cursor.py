@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from taut import _taut
-from taut.result import Result
+from taut.result import ROWS_MAX, Result
 
 if TYPE_CHECKING:
     import pyarrow
@@ -96,22 +96,24 @@ class Cursor:
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[_Parameters]) -> Cursor:
-        """Runs a statement for each row of parameters. ``INSERT ... VALUES (?, ...)`` inserts rows in batches."""
+        """Runs a statement for each row of parameters, all or none. Rows that the statement returns are discarded.
+
+        The statements run in one transaction: in that of the connection, or in one of their own. After an error in the
+        transaction of the connection, it can only be rolled back, as after an error of `execute`.
+        ``INSERT ... VALUES (?, ...)`` inserts rows in batches.
+
+        Raises ProgrammingError when the statement begins or ends a transaction.
+        """
         self._check_open()
-        caller, written = sys._getframe(1), 0
+        caller = sys._getframe(1)
         rows = [row if isinstance(row, (Mapping, str, bytes)) else tuple(row) for row in seq_of_parameters]
-        self._result = None
-        variables = caller.f_locals, caller.f_globals
+        self._result, self._row_count = None, -1
         insert = _INSERT_ROW.fullmatch(operation)
+        pairs: Iterable[tuple[str, _Parameters]] = ((operation, row) for row in rows)
         if insert and rows and not any(isinstance(row, (Mapping, str, bytes)) for row in rows):
-            for operation, values in _inserts(insert[1], rows):
-                self._run(operation, values, *variables)
-                written += self._row_count
-        else:
-            for row in rows:
-                self._run(operation, row, *variables)
-                written = -1 if self._row_count < 0 else written + self._row_count
-        self._row_count = written
+            pairs = _inserts(insert[1], rows)
+        written = self.connection._run_many(list(pairs), caller.f_locals, caller.f_globals)
+        self._row_count = -1 if written is None else written
         return self
 
     def _run(self, operation: str, parameters: _Parameters | None, *variables: Mapping[str, Any]) -> None:
@@ -129,15 +131,18 @@ class Cursor:
         return self._rows().fetchmany(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Reads all remaining rows."""
-        return self._rows().fetchall()
+        """Reads all remaining rows. Returns an empty list after the last one, as PEP 249 requires."""
+        return self._rows().fetchmany(ROWS_MAX)
 
     def fetch_arrow_table(self) -> pyarrow.Table:
         """Returns all rows as a pyarrow table."""
         return self._rows().to_arrow()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self._rows())
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        return next(self._rows())
 
     def setinputsizes(self, sizes: Any) -> None:
         """Does nothing, as PEP 249 allows."""

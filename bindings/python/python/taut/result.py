@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: Maximum rows that a result shows in a notebook or a terminal.
 SHOWN_ROWS = 20
 
+#: Number of rows that is greater than that of any result.
+ROWS_MAX = (1 << 63) - 1
 
 class Result:
     """The result of a statement: its rows, computed when they are read, or a command tag.
@@ -24,15 +26,18 @@ class Result:
     `to_batches`, `to_pandas`, `to_polars` and ``__arrow_c_stream__`` take all of them as Arrow. Showing a result
     consumes no rows.
 
-    Methods that read rows raise InterfaceError if there are none to read, and the errors of the statement itself. After
-    an error, no more rows can be read.
+    Methods that read rows raise InterfaceError if the statement returns none, and the errors of the statement itself.
+    After an error, no more rows can be read. Methods that read all rows, and loops, raise InterfaceError if the rows
+    were read already. `fetchone` and `fetchmany` then return ``None`` and an empty list.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_is_at_end", "_native")
 
     def __init__(self, native: _taut.Result) -> None:
         self._native = native
 
+        #: Whether a call has returned the last row and another one has met the end.
+        self._is_at_end = False
     @property
     def columns(self) -> list[str]:
         """Names of the columns. Empty if the statement returns no rows."""
@@ -62,7 +67,7 @@ class Result:
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Reads the next row. Returns ``None`` after the last one."""
-        rows = self._native.fetch(1)
+        rows = self._fetch(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
@@ -72,7 +77,7 @@ class Result:
         """
         if size < 0:
             raise ValueError(f"size is {size}; it is the number of rows, 0 or more")
-        return self._native.fetch(size)
+        return self._fetch(size)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Reads all remaining rows.
@@ -81,10 +86,28 @@ class Result:
         timestamptz), datetime.time, datetime.timedelta (with months of 30 days), list and dict. Nanoseconds are
         truncated.
         """
-        return self._native.fetch((1 << 63) - 1)
+
+        Raises InterfaceError when all rows were read already.
+        self._check_not_read()
+        return self._fetch(ROWS_MAX)
+
+    def _fetch(self, size: int) -> list[tuple[Any, ...]]:
+        rows = self._native.fetch(size)
+        # A result without rows can be read again: the answer stays right.
+        if len(rows) < size and (rows or self._native.has_returned_rows):
+            self._is_at_end = True
+        return rows
+
+    def _check_not_read(self) -> None:
+        if self._is_at_end:
+            raise _taut.InterfaceError(
+                "all rows of this result were read already, and can be read once; run the statement again, or keep the "
+                "list that fetchall() gives"
+            )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
+        self._check_not_read()
 
     def __next__(self) -> tuple[Any, ...]:
         row = self.fetchone()
