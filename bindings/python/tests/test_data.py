@@ -185,6 +185,75 @@ def test_requested_types_lose_nothing(filled):
         pyarrow.table(filled.sql("SELECT CAST('before ' || chr(0) || ' after ' || i AS int) AS n FROM generate_series(1, 2) AS g(i)"))
 
 
+PANDAS = """
+    SELECT i, CASE WHEN i > 1 THEN (1::bigint << 60) + i END AS n, CASE WHEN i > 1 THEN i::smallint END AS s,
+        (i / 4.0)::decimal(10, 2) AS d, CASE WHEN i > 1 THEN i > 2 END AS b, i::double precision AS f, 'x' || i AS t,
+        NULL AS z, date '2020-01-01' + i::int AS day, CASE WHEN i > 1 THEN i::decimal(38, 0) END AS e
+    FROM generate_series(1, 3) AS g(i) ORDER BY i
+"""
+
+
+def test_pandas_frames_keep_their_values(con):
+    frame = con.sql(PANDAS).to_pandas()
+    kinds = {name: str(kind) for name, kind in frame.dtypes.items()}
+    assert kinds == {
+        "i": "int64", "n": "Int64", "s": "Int16", "d": "decimal128(10, 2)[pyarrow]", "b": "boolean", "f": "float64",
+        "t": "str", "z": "object", "day": "object", "e": "decimal128(38, 0)[pyarrow]",
+    }  # fmt: skip
+    assert frame["n"].tolist() == [pandas.NA, 2**60 + 2, 2**60 + 3] and frame["d"].sum() == decimal.Decimal("1.50")
+    assert frame["b"].tolist() == [pandas.NA, False, True]
+    assert con.insert("copy", frame.drop(columns="z")) == 3
+    assert con.sql("SELECT n, s, d, b, e FROM copy ORDER BY i").fetchall() == con.sql(f"SELECT n, s, d, b, e FROM ({PANDAS}) AS q").fetchall()
+    nullable = con.sql(PANDAS).to_pandas(dtype_backend="numpy_nullable")
+    assert [str(kind) for kind in nullable.dtypes[:7]] == [
+        "Int64", "Int64", "Int16", "decimal128(10, 2)[pyarrow]", "boolean", "Float64", "string",
+    ]  # fmt: skip
+    arrow = con.sql(PANDAS).to_pandas(dtype_backend="pyarrow")
+    assert all(isinstance(kind, pandas.ArrowDtype) for kind in arrow.dtypes)
+    assert arrow["n"].tolist() == frame["n"].tolist() == nullable["n"].tolist()
+    chosen = con.sql(PANDAS).to_pandas(integer_object_nulls=True, date_as_object=False)
+    assert chosen["n"].tolist() == [None, 2**60 + 2, 2**60 + 3] and chosen["day"].dtype.kind == "M"
+    assert con.sql(PANDAS).to_pandas(types_mapper=lambda kind: None)["n"].dtype == "float64"
+    assert str(con.sql(f"SELECT * FROM ({PANDAS}) AS q WHERE false").to_pandas()["d"].dtype) == "decimal128(10, 2)[pyarrow]"
+    result = con.sql("SELECT 1 AS a")
+    with pytest.raises(ValueError, match="dtype_backend='polars'; allowed are 'numpy_nullable' and 'pyarrow'"):
+        result.to_pandas(dtype_backend="polars")
+    with pytest.raises(ValueError, match="dtype_backend and types_mapper are given"):
+        result.to_pandas(dtype_backend="pyarrow", types_mapper=str)
+    assert result.fetchall() == [(1,)], "a wrong option takes no rows"
+
+
+def test_pandas_plots_decimals_and_nullable_integers(con):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    for backend in (None, "numpy_nullable", "pyarrow"):
+        frame = con.sql(PANDAS).to_pandas(dtype_backend=backend)
+        lines = {line.get_label(): line.get_ydata().tolist() for line in frame.plot(x="i", y=["n", "s", "d", "f"]).lines}
+        assert lines["d"] == [0.25, 0.5, 0.75] and lines["s"][1:] == [2, 3] and len(lines) == 4
+        matplotlib.pyplot.close("all")
+
+
+def test_frames_with_columns_of_nulls_are_inserted(con):
+    frames = {
+        "pandas": pandas.DataFrame({"n": [1, 2], "s": [None, None]}),
+        "NaN": pandas.DataFrame({"n": [1, 2], "s": [numpy.nan, numpy.nan]}),
+        "polars": polars.DataFrame({"n": [1, 2], "s": [None, None]}),
+        "arrow": pyarrow.table({"n": [1, 2], "s": pyarrow.nulls(2)}),
+    }
+    con.sql("CREATE TABLE known (n int, s date DEFAULT '2020-01-01')")
+    for kind, frame in frames.items():
+        assert con.insert(f"new_{kind}", frame) == 2
+        assert con.sql(f'SELECT n, s FROM "new_{kind}" ORDER BY n').fetchall() == [(1, None), (2, None)]
+        assert con.table(f"new_{kind}").columns["s"] == ("double" if kind == "NaN" else "varchar")
+        assert con.insert("known", frame) == 2, kind
+        if kind != "NaN":
+            con.sql("INSERT INTO known SELECT n, s FROM frame")
+    assert con.sql("SELECT count(*), count(s) FROM known").fetchone() == (14, 0)
+    con.sql("CREATE TABLE query AS SELECT 1 AS a, NULL AS b")
+    con.sql("INSERT INTO query VALUES (2, 'x')")
+    assert con.sql("SELECT * FROM query ORDER BY a").fetchall() == [(1, None), (2, "x")]
+
+
 def test_rows_without_columns_are_counted(filled):
     for arrow in (filled.sql("SELECT FROM t").to_arrow(), filled.sql("SELECT FROM t").to_arrow(string_view=True)):
         assert (arrow.num_rows, arrow.num_columns) == (100_000, 0)
@@ -233,6 +302,23 @@ def test_rows_are_read_once(filled):
     half.close()
     with pytest.raises(taut.InterfaceError, match="closed"):
         half.fetchone()
+
+
+def test_reading_all_rows_again_is_an_error(filled):
+    reads = {"fetchall": lambda rows: rows.fetchall(), "loop": list, "fetchmany": lambda rows: [rows.fetchmany(10) for _ in range(2)]}
+    for first in reads.values():
+        rows = filled.sql("SELECT a FROM t WHERE a < 5")
+        first(rows)
+        for again in (rows.fetchall, lambda rows=rows: list(rows), rows.to_arrow, rows.to_pandas):
+            with pytest.raises(taut.InterfaceError, match="read already, and can be read once"):
+                again()
+        assert rows.fetchone() is None and rows.fetchmany(3) == [], "loops over these end"
+    # Without rows, reading again gives the right answer.
+    empty = filled.sql("SELECT a FROM t WHERE false")
+    assert (empty.fetchall(), list(empty), empty.fetchall()) == ([], [], [])
+    # Reading the rows that remain is no second reading, also if none remain.
+    exact = filled.sql("SELECT a FROM t WHERE a < 5")
+    assert len(exact.fetchmany(4)) == 4 and exact.fetchall() == []
 
 
 def test_display_consumes_no_rows(filled):
@@ -304,23 +390,6 @@ def test_returning_has_parameters(con, tmp_path):
     assert "k@0 > 5" in con.explain("SELECT k FROM t WHERE k > $a", {"a": 5})
     con.sql(f"COPY (SELECT k FROM t WHERE k > $k) TO '{tmp_path}/rows.csv'", {"k": 10})
     assert (tmp_path / "rows.csv").read_text().split() == ["k", "11", "12"]
-def test_reading_all_rows_again_is_an_error(filled):
-    reads = {"fetchall": lambda rows: rows.fetchall(), "loop": list, "fetchmany": lambda rows: [rows.fetchmany(10) for _ in range(2)]}
-    for first in reads.values():
-        rows = filled.sql("SELECT a FROM t WHERE a < 5")
-        first(rows)
-        for again in (rows.fetchall, lambda rows=rows: list(rows), rows.to_arrow, rows.to_pandas):
-            with pytest.raises(taut.InterfaceError, match="read already, and can be read once"):
-                again()
-        assert rows.fetchone() is None and rows.fetchmany(3) == [], "loops over these end"
-    # Without rows, reading again gives the right answer.
-    empty = filled.sql("SELECT a FROM t WHERE false")
-    assert (empty.fetchall(), list(empty), empty.fetchall()) == ([], [], [])
-    # Reading the rows that remain is no second reading, also if none remain.
-    exact = filled.sql("SELECT a FROM t WHERE a < 5")
-    assert len(exact.fetchmany(4)) == 4 and exact.fetchall() == []
-
-
 
 
 def test_rows_are_changed_by_frames(con):

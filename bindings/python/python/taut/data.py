@@ -22,6 +22,19 @@ def arrow_of(data: Any, what: str) -> Any:
     return converted
 
 
+def without_nan_columns(data: Any) -> Any:
+    """Returns a pyarrow table with its columns of floating-point nulls alone as columns of nulls without a type.
+
+    pandas has NaN for missing values of any type. Nulls without a type fit every column.
+    """
+    import pyarrow
+
+    for index, column in enumerate(data.columns):
+        if pyarrow.types.is_floating(column.type) and column.null_count == len(column):
+            data = data.set_column(index, data.field(index).name, pyarrow.nulls(len(column)))
+    return data
+
+
 class Variables:
     """Finds tables by the names of variables. Searches the mappings in order, and uses the first that has the name."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from taut import _taut
+from taut.frame import check_backend, pandas_of
 
 if TYPE_CHECKING:
     import pandas
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 #: Maximum rows that a result shows in a notebook or a terminal.
 SHOWN_ROWS = 20
-
 #: Number of rows that is greater than that of any result.
 ROWS_MAX = (1 << 63) - 1
+
 
 class Result:
     """The result of a statement: its rows, computed when they are read, or a command tag.
@@ -35,9 +36,9 @@ class Result:
 
     def __init__(self, native: _taut.Result) -> None:
         self._native = native
-
         #: Whether a call has returned the last row and another one has met the end.
         self._is_at_end = False
+
     @property
     def columns(self) -> list[str]:
         """Names of the columns. Empty if the statement returns no rows."""
@@ -71,7 +72,7 @@ class Result:
         return rows[0] if rows else None
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
-        """Reads up to `size` more rows.
+        """Reads up to `size` more rows. Returns an empty list after the last one.
 
         Raises ValueError when `size` is negative.
         """
@@ -85,9 +86,9 @@ class Result:
         Values are None, bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime (in UTC for
         timestamptz), datetime.time, datetime.timedelta (with months of 30 days), list and dict. Nanoseconds are
         truncated.
-        """
 
         Raises InterfaceError when all rows were read already.
+        """
         self._check_not_read()
         return self._fetch(ROWS_MAX)
 
@@ -106,8 +107,8 @@ class Result:
             )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self
         self._check_not_read()
+        return self
 
     def __next__(self) -> tuple[Any, ...]:
         row = self.fetchone()
@@ -138,9 +139,25 @@ class Result:
 
         return pyarrow.RecordBatchReader.from_stream(self._native.stream())
 
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """Returns all rows as a pandas DataFrame. Options are those of ``pyarrow.Table.to_pandas``."""
-        return self.to_arrow().to_pandas(**options)
+    def to_pandas(self, *, dtype_backend: str | None = None, **options: Any) -> pandas.DataFrame:
+        """Returns all rows as a pandas DataFrame.
+
+        The dtypes hold all values exactly, and pandas can plot numbers: those of NumPy, ``Int64`` and the like for
+        integers and booleans with nulls, and ``decimal128(p, s)[pyarrow]`` for decimals.
+
+        Parameters
+        ----------
+        dtype_backend: ``'numpy_nullable'`` for the nullable dtypes of pandas, ``'pyarrow'`` for those that hold Arrow
+            values, as in ``pandas.read_sql``.
+        options: those of ``pyarrow.Table.to_pandas``. ``types_mapper`` and ``integer_object_nulls`` replace the choice
+            of dtypes above.
+
+        Raises ValueError when `dtype_backend` has another value, or is given beside ``types_mapper`` or
+        ``integer_object_nulls``.
+        """
+        if dtype_backend is not None:
+            check_backend(dtype_backend, options)
+        return pandas_of(self.to_arrow(), dtype_backend, options)
 
     def to_polars(self) -> polars.DataFrame:
         """Returns all rows as a Polars DataFrame.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column, TableReference};
 use datafusion::logical_expr::dml::InsertOp;
@@ -259,7 +259,6 @@ impl QuerySession {
     }
 }
 
-/// Schema of a table for the rows of a plan. All columns are nullable.
 /// A new table with the columns of a plan, which are all nullable.
 fn new_table(name: &str, rows: &LogicalPlan, options: &[(String, String)]) -> Result<Target> {
     let schema = schema_of(rows)?;
@@ -267,8 +266,14 @@ fn new_table(name: &str, rows: &LogicalPlan, options: &[(String, String)]) -> Re
     Ok(Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) })
 }
 
+/// Schema of a table for the rows of a plan. A column that holds nothing but nulls of no type becomes text, as in
+/// PostgreSQL.
 fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
-    let columns = Schema::from_arrow(rows.schema().as_arrow())?.columns().to_vec();
+    let fields = rows.schema().fields().iter().map(|field| match field.data_type() {
+        DataType::Null => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+        _ => Arc::clone(field),
+    });
+    let columns = Schema::from_arrow(&ArrowSchema::new(fields.collect::<Vec<_>>()))?.columns().to_vec();
     let nullable = columns.into_iter().map(|column| taut_types::Column { nullable: true, ..column });
     Ok(Schema::new(nullable.collect())?)
 }
