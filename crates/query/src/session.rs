@@ -23,6 +23,7 @@ mod names;
 mod prepared;
 mod queries;
 mod replace_table;
+mod retries;
 mod returned_rows;
 mod sequences;
 mod settings;
@@ -51,7 +52,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
@@ -78,7 +79,6 @@ pub use self::system_tables::{SystemColumn, SystemTable};
 
 use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
-use self::merge_join::{is_out_of_memory, wait_for_memory};
 use self::queries::{Planning, QueryRequest};
 use self::sequences::SessionSequences;
 use self::transactions::Transactions;
@@ -151,11 +151,6 @@ pub struct QuerySession {
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
 }
-
-/// Maximum number of times that a statement runs that conflicts with changes of columns or constraints.
-const ATTEMPTS_MAX: u64 = 100;
-/// Maximum milliseconds before it runs again.
-const RETRY_PAUSE_MAX: u64 = 20;
 
 impl QuerySession {
     /// Creates a session on `store`, with the settings of the mover's engine.
@@ -303,35 +298,6 @@ impl QuerySession {
         drop(rollback_guard);
         self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         Ok(outcome)
-    }
-
-    /// Runs a statement. Runs it again if it conflicts with a concurrent change of columns or constraints, provided
-    /// that it is a transaction of its own and reads no rows that can be read only once.
-    async fn run_with_retries(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        for attempt in 1..ATTEMPTS_MAX {
-            match self.run_with_memory_fallback(statement, parameters).await {
-                Err(error) if error.is_schema_conflict() && !self.is_in_transaction() && can_rerun(statement) => {
-                    // The conflicting commit becomes visible when it is durable.
-                    tokio::time::sleep(Duration::from_millis(attempt.min(RETRY_PAUSE_MAX))).await;
-                }
-                outcome => return outcome,
-            }
-        }
-        self.run_with_memory_fallback(statement, parameters).await
-    }
-
-    /// Runs a statement. If its hash joins run out of memory, runs it again with joins that spill.
-    async fn run_with_memory_fallback(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        match self.run_statement(statement, parameters).await {
-            Err(error) if is_out_of_memory(&error) && self.interrupt().has_hash_join() => {}
-            outcome => return outcome,
-        }
-        wait_for_memory(&self.context.runtime_env()).await;
-        // The failed run has changed nothing: a statement applies its changes only after it has computed all of them.
-        self.running.lock().prefers_merge_joins = true;
-        let outcome = Box::pin(self.run_statement(statement, parameters)).await;
-        self.running.lock().prefers_merge_joins = false;
-        outcome
     }
 
     async fn run_statement(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
@@ -606,23 +572,6 @@ impl Drop for AutocommitGuard<'_> {
 fn has_long_text(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
     conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
-}
-
-/// Whether a statement can run again after a conflict: it changes columns or views, or inserts listed values.
-fn can_rerun(statement: &Statement) -> bool {
-    match statement {
-        Statement::AlterTable { change: TableChange::Schema(_), .. } | Statement::CreateView { .. } => true,
-        Statement::Engine { statement, .. } => match statement.as_ref() {
-            EngineStatement::Statement(ast) => match ast.as_ref() {
-                Ast::Insert(insert) => {
-                    insert.source.as_ref().is_some_and(|source| matches!(*source.body, SetExpr::Values(_)))
-                }
-                _ => false,
-            },
-            _ => false,
-        },
-        _ => false,
-    }
 }
 
 /// Plans and starts an insert or a `COPY ... TO`.

@@ -1,6 +1,7 @@
 //! Errors of statements: message, detail, hint and position, in PostgreSQL's words where it has the same error.
 
 mod engine;
+mod sequence;
 mod violation;
 
 use std::io;
@@ -12,6 +13,7 @@ use taut_sql::{ObjectKind, SqlError};
 use taut_store::{CommitError, TransactionError};
 use taut_types::{DesignError, SchemaError};
 
+pub use sequence::SequenceError;
 pub use violation::Violation;
 
 /// Hint for errors that may not recur if the transaction is retried.
@@ -94,56 +96,9 @@ pub enum QueryError {
         /// Why the value cannot be converted.
         cause: Box<QueryError>,
     },
-    /// The definition of a sequence that is invalid.
-    #[error("{message}")]
-    InvalidSequence {
-        /// What is wrong, such as `INCREMENT must not be zero`.
-        message: String,
-    },
-    /// A sequence that an identity column needs.
-    #[error("cannot drop sequence {sequence:?} because column {column:?} of table {table:?} requires it")]
-    RequiredSequence {
-        /// The sequence.
-        sequence: String,
-        /// Name of the table.
-        table: String,
-        /// Name of the column.
-        column: String,
-    },
-    /// A number that is not within the limits of a sequence.
-    #[error("setval: value {value} is out of bounds for sequence {sequence:?} ({min}..{max})")]
-    SequenceValue {
-        /// The sequence.
-        sequence: String,
-        /// The number.
-        value: i64,
-        /// The smallest number of the sequence.
-        min: i64,
-        /// The greatest number of the sequence.
-        max: i64,
-    },
-    /// A sequence from which this session has taken no number, or no sequence at all.
-    #[error("{}", no_current_value(.sequence))]
-    NoCurrentValue {
-        /// The sequence. `None` for the last one of the session.
-        sequence: Option<String>,
-    },
-    /// A table or view where a sequence is expected.
-    #[error("{name:?} is not a sequence")]
-    NotASequence {
-        /// Name of the table or view.
-        name: String,
-    },
-    /// A column that cannot become an identity column, or is none.
-    #[error("column {column:?} of relation {table:?} {problem}")]
-    Identity {
-        /// Name of the table.
-        table: String,
-        /// Name of the column.
-        column: String,
-        /// What is wrong, such as `is not an identity column`.
-        problem: &'static str,
-    },
+    /// A sequence that cannot be defined, dropped or used as a statement asks.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
     /// A parameter that is an array of values without a common type.
     #[error("ARRAY types {first} and {second} cannot be matched")]
     ArrayTypes {
@@ -303,13 +258,6 @@ fn of_relation(relation: &Option<String>) -> String {
     relation.as_ref().map(|relation| format!(" of relation {relation:?}")).unwrap_or_default()
 }
 
-fn no_current_value(sequence: &Option<String>) -> String {
-    match sequence {
-        Some(sequence) => format!("currval of sequence {sequence:?} is not yet defined in this session"),
-        None => "lastval is not yet defined in this session".to_owned(),
-    }
-}
-
 fn dependents_text(object: &Option<String>) -> String {
     match object {
         Some(object) => format!("{object} because other objects depend on it"),
@@ -391,9 +339,7 @@ impl QueryError {
         match self {
             Self::Sql(error) => error.detail(),
             Self::Constraint(violation) => violation.detail(),
-            Self::RequiredSequence { table, column, .. } => {
-                Some(format!("Column {column:?} of table {table:?} is an identity column."))
-            }
+            Self::Sequence(error) => error.detail(),
             Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::NoConflictKey { keys } => Some(keys.clone()),

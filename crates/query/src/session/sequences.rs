@@ -16,7 +16,7 @@ use super::names::drop_dependents;
 use super::transactions::Transactions;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{default_of_sequence, renamed_sequence, sequences_of_default};
-use crate::error::{Dependency, QueryError, Result};
+use crate::error::{Dependency, QueryError, Result, SequenceError};
 use crate::expressions::Sequences;
 use crate::write::changes::Changes;
 
@@ -52,7 +52,7 @@ impl SessionSequences {
         match snapshot.sequence(reference.table()).filter(|_| no_schema) {
             Some(sequence) => Ok(sequence.clone()),
             None if no_schema && is_relation(reference.table()) => {
-                Err(QueryError::NotASequence { name: reference.table().to_owned() })
+                Err(SequenceError::NotASequence { name: reference.table().to_owned() }.into())
             }
             None => Err(QueryError::no_relation(name)),
         }
@@ -93,12 +93,13 @@ impl SessionSequences {
         let sequence = self.find(name)?;
         self.check_may_write("setval")?;
         if !(sequence.min..=sequence.max).contains(&value) {
-            return Err(QueryError::SequenceValue {
+            return Err(SequenceError::OutOfBounds {
                 sequence: sequence.name,
                 value,
                 min: sequence.min,
                 max: sequence.max,
-            });
+            }
+            .into());
         }
         let next = if is_called { sequence.after(value) } else { Some(value) };
         let transaction = self.transactions.lock().transaction();
@@ -115,13 +116,13 @@ impl SessionSequences {
     fn current(&self, name: &str) -> Result<i64> {
         let sequence = self.find(name)?;
         let number = self.taken.lock().by_sequence.get(&sequence.id).copied();
-        number.ok_or(QueryError::NoCurrentValue { sequence: Some(sequence.name) })
+        number.ok_or_else(|| SequenceError::NoCurrentValue { sequence: Some(sequence.name) }.into())
     }
 
     fn last(&self) -> Result<i64> {
         let taken = self.taken.lock();
         let number = taken.last.and_then(|sequence| taken.by_sequence.get(&sequence).copied());
-        number.ok_or(QueryError::NoCurrentValue { sequence: None })
+        number.ok_or_else(|| SequenceError::NoCurrentValue { sequence: None }.into())
     }
 }
 
@@ -212,7 +213,7 @@ impl QuerySession {
             }
         }
         if let Some((table, column, name)) = identity_of(&snapshot, &dropped) {
-            return Err(QueryError::RequiredSequence { sequence: name, table, column });
+            return Err(SequenceError::Required { sequence: name, table, column }.into());
         }
         let uses = uses_in_defaults(&snapshot, |name| dropped.contains_key(name));
         let dependencies = uses.iter().map(DefaultUse::dependency);
@@ -239,14 +240,15 @@ pub(super) fn add_owned(
 ) -> Result<Sequence> {
     let DeclaredSequence { column: column_name, identity, options } = declared;
     let column = schema.index_of(column_name).ok_or_else(|| QueryError::no_column(table, column_name))?;
-    let problem = |problem| Err(QueryError::Identity { table: table.to_owned(), column: column_name.clone(), problem });
+    let problem =
+        |problem| Err(SequenceError::Identity { table: table.to_owned(), column: column_name.clone(), problem }.into());
     if constraints.defaults.contains_key(&column) {
         return problem("already has a default value");
     }
     let logical_type = schema.column(column).logical_type;
     if logical_type.integer_range().is_none() {
         let message = "identity column type must be smallint, integer, or bigint".to_owned();
-        return Err(QueryError::InvalidSequence { message });
+        return Err(SequenceError::Invalid { message }.into());
     }
     let base = format!("{table}_{column_name}_seq");
     let is_free = |name: &String| edit.is_free(name);
@@ -269,7 +271,8 @@ impl QuerySession {
         | IdentityChange::Alter { column, .. }
         | IdentityChange::Drop { column, .. }) = change;
         let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
-        let problem = |problem| Err(QueryError::Identity { table: name.to_owned(), column: column.clone(), problem });
+        let problem =
+            |problem| Err(SequenceError::Identity { table: name.to_owned(), column: column.clone(), problem }.into());
         let owned = table.constraints.sequences.get(&index).copied();
         let Some(OwnedSequence { sequence, .. }) = owned.filter(|owned| owned.identity.is_some()) else {
             return match change {
@@ -340,7 +343,7 @@ fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Se
 fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) -> Result<Sequence> {
     let logical_type = options.logical_type.unwrap_or(sequence.logical_type);
     let increment = options.increment.unwrap_or(sequence.increment);
-    let invalid = |message: String| Err(QueryError::InvalidSequence { message });
+    let invalid = |message: String| Err(SequenceError::Invalid { message }.into());
     if increment == 0 {
         return invalid("INCREMENT must not be zero".to_owned());
     }
@@ -381,7 +384,7 @@ fn check_bounds(option: &str, number: i64, sequence: &Sequence) -> Result<()> {
         _ if number > sequence.max => format!("greater than MAXVALUE ({})", sequence.max),
         _ => return Ok(()),
     };
-    Err(QueryError::InvalidSequence { message: format!("{option} value ({number}) cannot be {problem}") })
+    Err(SequenceError::Invalid { message: format!("{option} value ({number}) cannot be {problem}") }.into())
 }
 
 /// Restarts the sequences that belong to the columns of a table.
@@ -426,7 +429,7 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
     };
     if edit.catalog().tables().any(is_identity) {
         let message = "cannot change ownership of identity sequence".to_owned();
-        return Err(QueryError::InvalidSequence { message });
+        return Err(SequenceError::Invalid { message }.into());
     }
     forget_owner(edit, sequence)?;
     let Some((table_name, column_name)) = owner else { return Ok(()) };
