@@ -13,6 +13,7 @@ mod ddl;
 mod dml;
 mod explain;
 mod indexes;
+mod information_schema;
 mod insert_values;
 mod keys;
 mod load;

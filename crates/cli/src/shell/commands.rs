@@ -151,10 +151,10 @@ fn tables(executor: &mut Executor) -> Result<(), Failure> {
 
 /// Names and queries of all views.
 fn views(executor: &Executor) -> Result<Vec<(String, String)>, Failure> {
-    const VIEWS: &str = "select table_name, definition from information_schema.views \
-                         where table_schema = 'public' and definition is not null order by table_name";
+    const VIEWS: &str = "select table_name, view_definition from information_schema.views \
+                         where table_schema = 'public' order by table_name";
     let records = Records::query(&executor.session, VIEWS)?;
-    let view = |row| (records.text(row, "table_name"), records.text(row, "definition"));
+    let view = |row| (records.text(row, "table_name"), records.text(row, "view_definition"));
     Ok((0..records.rows.len()).map(view).collect())
 }
 

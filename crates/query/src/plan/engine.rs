@@ -105,7 +105,6 @@ impl Engine {
     pub fn context(&self) -> SessionContext {
         let mut config = SessionConfig::new()
             .with_target_partitions(self.threads)
-            .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, PUBLIC)
             .with_extension(Arc::clone(&self.workers));

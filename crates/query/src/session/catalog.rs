@@ -21,6 +21,7 @@ use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::rules::set_interrupt;
 use crate::plan::statement_to_plan;
+use crate::session::information_schema::{INFORMATION_SCHEMA, InformationSchema};
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
 
@@ -138,7 +139,7 @@ impl CatalogProviderList for StatementCatalog {
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
+        vec![PUBLIC.to_owned(), SYSTEM.to_owned(), INFORMATION_SCHEMA.to_owned()]
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
@@ -148,6 +149,7 @@ impl CatalogProvider for StatementCatalog {
                 let Self { store, snapshot, mover, settings, .. } = self.clone();
                 Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings })))
             }
+            INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(self))),
             _ => None,
         }
     }

@@ -1,0 +1,480 @@
+//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. Its tables
+//! of settings and functions are the engine's.
+//!
+//! The engine's own tables of columns and views fail if any view cannot be planned, for example because it reads a file
+//! that is gone. Here such a view has no columns.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, Int32Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::information_schema::InformationSchemaProvider;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::Result;
+use datafusion::datasource::MemTable;
+use taut_sql::{CATALOG, PUBLIC, type_name};
+use taut_store::{Catalog, Constraints, Identity, ReferentialAction, Table};
+use taut_types::{ColumnIndex, LogicalType};
+
+use super::catalog::{SYSTEM, StatementCatalog};
+use super::system_tables::SystemTable;
+
+/// Name of the schema.
+pub const INFORMATION_SCHEMA: &str = "information_schema";
+
+/// A value of a table.
+enum Cell {
+    Text(Option<String>),
+    Number(Option<i32>),
+}
+
+type Row = Vec<Cell>;
+
+/// A table: its name and its columns. The names of columns of numbers begin with `#`.
+struct TableShape {
+    name: &'static str,
+    columns: &'static [&'static str],
+}
+
+const TABLES: [TableShape; 9] = [
+    TableShape {
+        name: "check_constraints",
+        columns: &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"],
+    },
+    TableShape {
+        name: "columns",
+        columns: &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "#ordinal_position",
+            "column_default",
+            "is_nullable",
+            "data_type",
+            "#character_maximum_length",
+            "#numeric_precision",
+            "#numeric_precision_radix",
+            "#numeric_scale",
+            "#datetime_precision",
+            "is_identity",
+            "identity_generation",
+            "identity_start",
+            "identity_increment",
+            "identity_maximum",
+            "identity_minimum",
+            "identity_cycle",
+            "is_generated",
+            "generation_expression",
+            "is_updatable",
+        ],
+    },
+    TableShape {
+        name: "key_column_usage",
+        columns: &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "#ordinal_position",
+            "#position_in_unique_constraint",
+        ],
+    },
+    TableShape {
+        name: "referential_constraints",
+        columns: &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "unique_constraint_catalog",
+            "unique_constraint_schema",
+            "unique_constraint_name",
+            "match_option",
+            "update_rule",
+            "delete_rule",
+        ],
+    },
+    TableShape { name: "schemata", columns: &["catalog_name", "schema_name", "schema_owner"] },
+    TableShape {
+        name: "sequences",
+        columns: &[
+            "sequence_catalog",
+            "sequence_schema",
+            "sequence_name",
+            "data_type",
+            "#numeric_precision",
+            "#numeric_precision_radix",
+            "#numeric_scale",
+            "start_value",
+            "minimum_value",
+            "maximum_value",
+            "increment",
+            "cycle_option",
+        ],
+    },
+    TableShape {
+        name: "table_constraints",
+        columns: &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "constraint_type",
+            "is_deferrable",
+            "initially_deferred",
+            "enforced",
+        ],
+    },
+    TableShape {
+        name: "tables",
+        columns: &["table_catalog", "table_schema", "table_name", "table_type", "is_insertable_into"],
+    },
+    TableShape {
+        name: "views",
+        columns: &["table_catalog", "table_schema", "table_name", "view_definition", "check_option", "is_updatable"],
+    },
+];
+
+/// The schema, over the names that a statement can use.
+#[derive(Debug)]
+pub struct InformationSchema {
+    catalog: StatementCatalog,
+    engine: InformationSchemaProvider,
+}
+
+impl InformationSchema {
+    pub fn new(catalog: &StatementCatalog) -> Self {
+        Self { catalog: catalog.clone(), engine: InformationSchemaProvider::new(Arc::new(catalog.clone())) }
+    }
+
+    async fn rows(&self, table: &str) -> Vec<Row> {
+        let snapshot = &self.catalog.snapshot;
+        match table {
+            "check_constraints" => snapshot.tables().flat_map(|table| check_constraints(table)).collect(),
+            "columns" => self.columns().await,
+            "key_column_usage" => snapshot.tables().flat_map(|table| key_columns(table, snapshot)).collect(),
+            "referential_constraints" => snapshot.tables().flat_map(|table| references(table, snapshot)).collect(),
+            "schemata" => {
+                let schema = |name: &str| vec![text(CATALOG), text(name), text(CATALOG)];
+                [INFORMATION_SCHEMA, PUBLIC, SYSTEM].map(schema).into()
+            }
+            "sequences" => sequences(snapshot),
+            "table_constraints" => snapshot.tables().flat_map(|table| table_constraints(table)).collect(),
+            "tables" => self.tables(),
+            _ => {
+                let view =
+                    |name: &str, sql: &str| [of(PUBLIC, name), vec![text(sql), text("NONE"), text("NO")]].concat_rows();
+                snapshot.views().map(|defined| view(&defined.name, &defined.sql)).collect()
+            }
+        }
+    }
+
+    fn tables(&self) -> Vec<Row> {
+        let snapshot = &self.catalog.snapshot;
+        let row = |schema: &str, name: &str, kind: &str, is_changed: bool| {
+            [of(schema, name), vec![text(kind), yes_no(is_changed)]].concat_rows()
+        };
+        let tables = snapshot.tables().map(|table| row(PUBLIC, &table.name, "BASE TABLE", true));
+        let views = snapshot.views().map(|view| row(PUBLIC, &view.name, "VIEW", false));
+        let system = SystemTable::ALL.iter().map(|table| row(SYSTEM, table.name, "VIEW", false));
+        let own = TABLES.iter().map(|table| row(INFORMATION_SCHEMA, table.name, "VIEW", false));
+        tables.chain(views).chain(system).chain(own).collect()
+    }
+
+    async fn columns(&self) -> Vec<Row> {
+        let snapshot = &self.catalog.snapshot;
+        let mut rows: Vec<Row> = snapshot.tables().flat_map(|table| columns_of_table(table, snapshot)).collect();
+        for schema in [PUBLIC, SYSTEM] {
+            let Some(provider) = self.catalog.schema(schema) else { continue };
+            for name in provider.table_names() {
+                if schema == PUBLIC && snapshot.view(&name).is_none() {
+                    continue;
+                }
+                // A view that cannot be planned has no columns.
+                let Ok(Some(table)) = provider.table(&name).await else { continue };
+                let arrow = table.schema();
+                rows.extend(arrow.fields().iter().enumerate().map(|(index, field)| {
+                    let logical = LogicalType::from_arrow(field.data_type());
+                    let name_of_type = logical.map_or_else(|| type_name(field.data_type()), standard_name);
+                    let column =
+                        ColumnRow { name: field.name(), is_nullable: field.is_nullable(), name_of_type, logical };
+                    column.row(of(schema, &name), index, None, None, false)
+                }));
+            }
+        }
+        rows
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for InformationSchema {
+    fn table_names(&self) -> Vec<String> {
+        let own = TABLES.iter().map(|table| table.name.to_owned());
+        let is_own = |name: &String| TABLES.iter().any(|table| table.name == name);
+        own.chain(self.engine.table_names().into_iter().filter(|name| !is_own(name))).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(shape) = TABLES.iter().find(|table| table.name == name) else { return self.engine.table(name).await };
+        let batch = shape.batch(self.rows(name).await)?;
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        TABLES.iter().any(|table| table.name == name) || self.engine.table_exist(name)
+    }
+}
+
+impl TableShape {
+    fn batch(&self, rows: Vec<Row>) -> Result<RecordBatch> {
+        let mut columns: Vec<Vec<Cell>> = self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
+        for row in rows {
+            columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
+        }
+        let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+        for (name, cells) in self.columns.iter().zip(columns) {
+            let (name, is_number) = name.strip_prefix('#').map_or((*name, false), |name| (name, true));
+            let (data_type, array): (_, ArrayRef) = match is_number {
+                true => {
+                    let numbers =
+                        cells.into_iter().map(|cell| if let Cell::Number(number) = cell { number } else { None });
+                    (DataType::Int32, Arc::new(numbers.collect::<Int32Array>()))
+                }
+                false => {
+                    let texts = cells.into_iter().map(|cell| if let Cell::Text(text) = cell { text } else { None });
+                    (DataType::Utf8, Arc::new(texts.collect::<StringArray>()))
+                }
+            };
+            fields.push(Field::new(name, data_type, true));
+            arrays.push(array);
+        }
+        Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays)?)
+    }
+}
+
+/// Joins parts of a row.
+trait ConcatRows {
+    fn concat_rows(self) -> Row;
+}
+
+impl<const N: usize> ConcatRows for [Row; N] {
+    fn concat_rows(self) -> Row {
+        self.into_iter().flatten().collect()
+    }
+}
+
+fn text(value: impl Into<String>) -> Cell {
+    Cell::Text(Some(value.into()))
+}
+
+fn number(value: usize) -> Cell {
+    Cell::Number(i32::try_from(value).ok())
+}
+
+fn yes_no(value: bool) -> Cell {
+    text(if value { "YES" } else { "NO" })
+}
+
+/// The three columns that identify an object of a schema.
+fn of(schema: &str, name: &str) -> Row {
+    vec![text(CATALOG), text(schema), text(name)]
+}
+
+/// Name of a type in the SQL standard.
+fn standard_name(logical: LogicalType) -> String {
+    match logical {
+        LogicalType::Decimal { .. } => "numeric".to_owned(),
+        LogicalType::Timestamp => "timestamp without time zone".to_owned(),
+        LogicalType::TimestampTz => "timestamp with time zone".to_owned(),
+        LogicalType::Varchar => "character varying".to_owned(),
+        other => other.sql_name(),
+    }
+}
+
+/// Precision, radix and scale of a type of numbers.
+fn precision(logical: LogicalType) -> [Cell; 3] {
+    let (precision, radix, scale) = match logical {
+        LogicalType::SmallInt => (Some(16), Some(2), Some(0)),
+        LogicalType::Integer => (Some(32), Some(2), Some(0)),
+        LogicalType::BigInt => (Some(64), Some(2), Some(0)),
+        LogicalType::Real => (Some(24), Some(2), None),
+        LogicalType::Double => (Some(53), Some(2), None),
+        LogicalType::Decimal { precision, scale } => (Some(precision.into()), Some(10), Some(scale.into())),
+        _ => (None, None, None),
+    };
+    [precision, radix, scale].map(Cell::Number)
+}
+
+/// A column of a table or view.
+struct ColumnRow<'a> {
+    name: &'a str,
+    is_nullable: bool,
+    name_of_type: String,
+    /// `None` if no table can store the type.
+    logical: Option<LogicalType>,
+}
+
+impl ColumnRow<'_> {
+    fn row(
+        self,
+        table: Row,
+        index: usize,
+        default: Option<String>,
+        identity: Option<(Identity, &taut_store::Sequence)>,
+        is_updatable: bool,
+    ) -> Row {
+        let [precision, radix, scale] = self.logical.map_or([(); 3].map(|()| Cell::Number(None)), precision);
+        let datetime = match self.logical {
+            Some(LogicalType::Date) => Some(0),
+            Some(LogicalType::Timestamp | LogicalType::TimestampTz) => Some(6),
+            _ => None,
+        };
+        let generation = identity.map(|(identity, _)| match identity {
+            Identity::Always => "ALWAYS".to_owned(),
+            Identity::ByDefault => "BY DEFAULT".to_owned(),
+        });
+        let of_sequence =
+            |value: fn(&taut_store::Sequence) -> String| Cell::Text(identity.map(|(_, sequence)| value(sequence)));
+        let column = vec![
+            text(self.name),
+            number(index + 1),
+            Cell::Text(default),
+            yes_no(self.is_nullable),
+            text(self.name_of_type),
+            Cell::Number(None),
+            precision,
+            radix,
+            scale,
+            Cell::Number(datetime),
+            yes_no(identity.is_some()),
+            Cell::Text(generation),
+            of_sequence(|sequence| sequence.start.to_string()),
+            of_sequence(|sequence| sequence.increment.to_string()),
+            of_sequence(|sequence| sequence.max.to_string()),
+            of_sequence(|sequence| sequence.min.to_string()),
+            of_sequence(|sequence| if sequence.cycles { "YES" } else { "NO" }.to_owned()),
+            text("NEVER"),
+            Cell::Text(None),
+            yes_no(is_updatable),
+        ];
+        [table, column].concat_rows()
+    }
+}
+
+fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
+    let constraints = &table.constraints;
+    let row = |(index, column): (usize, &taut_types::Column)| {
+        let position = ColumnIndex::from(index);
+        let owned = constraints.sequences.get(&position);
+        let identity = owned.and_then(|owned| Some((owned.identity?, catalog.sequence_of(owned.sequence)?)));
+        let default = constraints.defaults.get(&position).filter(|_| identity.is_none()).cloned();
+        let shown = ColumnRow {
+            name: &column.name,
+            is_nullable: column.nullable,
+            name_of_type: standard_name(column.logical_type),
+            logical: Some(column.logical_type),
+        };
+        shown.row(of(PUBLIC, &table.name), index, default, identity, true)
+    };
+    table.schema.columns().iter().enumerate().map(row).collect()
+}
+
+fn table_constraints(table: &Table) -> Vec<Row> {
+    let constraints = &table.constraints;
+    let row = |name: &str, kind: &str| {
+        let flags = vec![text(kind), text("NO"), text("NO"), text("YES")];
+        [of(PUBLIC, name), of(PUBLIC, &table.name), flags].concat_rows()
+    };
+    let keys = constraints.keys.iter().filter(|key| !key.is_index);
+    let keys = keys.map(|key| row(&key.name, if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" }));
+    let checks = constraints.checks.iter().map(|check| row(&check.name, "CHECK"));
+    let not_null = not_null_names(table).into_iter().map(|(name, _)| row(&name, "CHECK"));
+    let foreign = constraints.foreign_keys.iter().map(|key| row(&key.name, "FOREIGN KEY"));
+    keys.chain(checks).chain(not_null).chain(foreign).collect()
+}
+
+fn check_constraints(table: &Table) -> Vec<Row> {
+    let row = |name: &str, clause: String| [of(PUBLIC, name), vec![text(clause)]].concat_rows();
+    let checks = table.constraints.checks.iter().map(|check| row(&check.name, check.condition.clone()));
+    let not_null = not_null_names(table).into_iter().map(|(name, column)| row(&name, format!("{column} IS NOT NULL")));
+    checks.chain(not_null).collect()
+}
+
+/// Names for the `NOT NULL` of columns, which have none of their own, and the columns.
+fn not_null_names(table: &Table) -> Vec<(String, String)> {
+    let columns = table.schema.columns().iter().filter(|column| !column.nullable);
+    columns.map(|column| (format!("{}_{}_not_null", table.name, column.name), column.name.clone())).collect()
+}
+
+fn key_columns(table: &Table, catalog: &Catalog) -> Vec<Row> {
+    let row = |name: &str, column: ColumnIndex, index: usize, referenced: Option<usize>| {
+        let column = vec![
+            text(&table.schema.column(column).name),
+            number(index + 1),
+            Cell::Number(referenced.and_then(|position| i32::try_from(position + 1).ok())),
+        ];
+        [of(PUBLIC, name), of(PUBLIC, &table.name), column].concat_rows()
+    };
+    let mut rows = Vec::new();
+    for key in table.constraints.keys.iter().filter(|key| !key.is_index) {
+        rows.extend(key.columns.iter().enumerate().map(|(index, column)| row(&key.name, *column, index, None)));
+    }
+    for key in &table.constraints.foreign_keys {
+        let parent = catalog.table_of(key.table);
+        let unique = parent.and_then(|parent| referenced_key(&parent.constraints, &key.referenced));
+        for (index, column) in key.columns.iter().enumerate() {
+            let position =
+                unique.and_then(|unique| unique.columns.iter().position(|other| *other == key.referenced[index]));
+            rows.push(row(&key.name, *column, index, position));
+        }
+    }
+    rows
+}
+
+/// The key on some columns, in any order.
+fn referenced_key<'a>(constraints: &'a Constraints, columns: &[ColumnIndex]) -> Option<&'a taut_store::UniqueKey> {
+    let mut keys = constraints.keys.iter();
+    keys.find(|key| key.columns.len() == columns.len() && key.columns.iter().all(|column| columns.contains(column)))
+}
+
+fn references(table: &Table, catalog: &Catalog) -> Vec<Row> {
+    let row = |key: &taut_store::ForeignKey| {
+        let parent = catalog.table_of(key.table);
+        let unique = parent.and_then(|parent| referenced_key(&parent.constraints, &key.referenced));
+        let action = match key.on_delete {
+            ReferentialAction::NoAction => "NO ACTION",
+            ReferentialAction::Cascade => "CASCADE",
+            ReferentialAction::SetNull => "SET NULL",
+        };
+        let rules = vec![text("NONE"), text("NO ACTION"), text(action)];
+        [of(PUBLIC, &key.name), of(PUBLIC, unique.map_or("", |unique| &unique.name)), rules].concat_rows()
+    };
+    table.constraints.foreign_keys.iter().map(row).collect()
+}
+
+fn sequences(catalog: &Catalog) -> Vec<Row> {
+    // As in PostgreSQL, the sequences of identity columns are left out.
+    let is_identity = |sequence: &&taut_store::Sequence| {
+        let mut owned = catalog.tables().flat_map(|table| table.constraints.sequences.values());
+        owned.any(|owned| owned.sequence == sequence.id && owned.identity.is_some())
+    };
+    let row = |sequence: &taut_store::Sequence| {
+        let numbers = vec![
+            text(sequence.start.to_string()),
+            text(sequence.min.to_string()),
+            text(sequence.max.to_string()),
+            text(sequence.increment.to_string()),
+            yes_no(sequence.cycles),
+        ];
+        let name_of_type = vec![text(standard_name(sequence.logical_type))];
+        [of(PUBLIC, &sequence.name), name_of_type, precision(sequence.logical_type).into(), numbers].concat_rows()
+    };
+    catalog.sequences().filter(|sequence| !is_identity(sequence)).map(row).collect()
+}
