@@ -11,7 +11,7 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, TableReference};
-use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
@@ -24,19 +24,15 @@ use taut_types::{LogicalType, Schema, quote_identifier};
 
 use crate::error::{QueryError, Result};
 use crate::expressions::{
-    coerce_operands, guarded, set_parser_options, statement_cast, with_checked_arithmetic, with_dates, with_domains,
-    with_exact_functions, with_sequences, with_signed_results, with_statement_casts,
+    coerce_operands, guarded, session_state, set_parser_options, statement_cast, with_checked_arithmetic,
+    with_statement_casts,
 };
 
 /// Session state for planning only. No query runs in it.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut config = SessionConfig::new();
     set_parser_options(config.options_mut());
-    with_sequences(with_dates(with_domains(with_signed_results(with_exact_functions(
-        SessionStateBuilder::new().with_default_features(),
-    )))))
-    .with_config(config)
-    .build()
+    session_state().with_config(config).build()
 });
 
 /// Compiles a condition over the columns of a table.

@@ -22,18 +22,22 @@ mod similar_to;
 mod single_row;
 mod zeros;
 
-pub use aggregates::with_aggregates;
-pub use arithmetic::{
-    CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic, with_exact_functions,
-};
+use datafusion::execution::SessionStateBuilder;
+
+pub use arithmetic::{CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic};
 pub use bytes::{is_bytes, read as read_bytes};
 pub use casts::{statement_cast, with_statement_casts};
-pub use dates::{read as read_dates, with_dates};
-pub use domains::with_domains;
-pub use functions::with_functions;
+pub use dates::read as read_dates;
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
-pub use sequences::{SequenceAccess, Sequences, with_sequences};
-pub use signed_results::with_signed_results;
+pub use sequences::{SequenceAccess, Sequences};
 pub use single_row::{is_single_row, single_row};
+
+/// A session state with the functions, operators and types of statements, check conditions and defaults.
+pub fn session_state() -> SessionStateBuilder {
+    let engine = SessionStateBuilder::new().with_default_features();
+    let replaced = signed_results::with_signed_results(arithmetic::with_exact_functions(engine));
+    let replaced = dates::with_dates(domains::with_domains(replaced));
+    sequences::with_sequences(functions::with_functions(aggregates::with_aggregates(replaced)))
+}

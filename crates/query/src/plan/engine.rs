@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigExtension;
 use datafusion::common::extensions_options;
 use datafusion::error::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
@@ -16,10 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
-use crate::expressions::{
-    CheckedArithmetic, Guards, OperandTypes, set_parser_options, with_aggregates, with_dates, with_domains,
-    with_exact_functions, with_functions, with_sequences, with_signed_results,
-};
+use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, JoinElimination, JoinOrder,
     LongExpressions, NestedCoalesce, NotIn, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
@@ -123,8 +119,7 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
-        let state = with_sequences(with_exact_functions(SessionStateBuilder::new().with_default_features()));
-        let state = with_functions(with_aggregates(with_dates(with_domains(with_signed_results(state)))))
+        let state = session_state()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))

@@ -1,5 +1,5 @@
-//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. Its tables
-//! of settings and functions are the engine's.
+//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. Its
+//! tables of settings and functions are the engine's.
 //!
 //! The engine's own tables of columns and views fail if any view cannot be planned, for example because it reads a file
 //! that is gone. Here such a view has no columns.
@@ -33,17 +33,17 @@ enum Cell {
 type Row = Vec<Cell>;
 
 /// A table: its name and its columns. The names of columns of numbers begin with `#`.
-struct TableShape {
+struct StandardTable {
     name: &'static str,
     columns: &'static [&'static str],
 }
 
-const TABLES: [TableShape; 9] = [
-    TableShape {
+const TABLES: [StandardTable; 9] = [
+    StandardTable {
         name: "check_constraints",
         columns: &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"],
     },
-    TableShape {
+    StandardTable {
         name: "columns",
         columns: &[
             "table_catalog",
@@ -71,7 +71,7 @@ const TABLES: [TableShape; 9] = [
             "is_updatable",
         ],
     },
-    TableShape {
+    StandardTable {
         name: "key_column_usage",
         columns: &[
             "constraint_catalog",
@@ -85,7 +85,7 @@ const TABLES: [TableShape; 9] = [
             "#position_in_unique_constraint",
         ],
     },
-    TableShape {
+    StandardTable {
         name: "referential_constraints",
         columns: &[
             "constraint_catalog",
@@ -99,8 +99,8 @@ const TABLES: [TableShape; 9] = [
             "delete_rule",
         ],
     },
-    TableShape { name: "schemata", columns: &["catalog_name", "schema_name", "schema_owner"] },
-    TableShape {
+    StandardTable { name: "schemata", columns: &["catalog_name", "schema_name", "schema_owner"] },
+    StandardTable {
         name: "sequences",
         columns: &[
             "sequence_catalog",
@@ -117,7 +117,7 @@ const TABLES: [TableShape; 9] = [
             "cycle_option",
         ],
     },
-    TableShape {
+    StandardTable {
         name: "table_constraints",
         columns: &[
             "constraint_catalog",
@@ -132,11 +132,11 @@ const TABLES: [TableShape; 9] = [
             "enforced",
         ],
     },
-    TableShape {
+    StandardTable {
         name: "tables",
         columns: &["table_catalog", "table_schema", "table_name", "table_type", "is_insertable_into"],
     },
-    TableShape {
+    StandardTable {
         name: "views",
         columns: &["table_catalog", "table_schema", "table_name", "view_definition", "check_option", "is_updatable"],
     },
@@ -232,7 +232,7 @@ impl SchemaProvider for InformationSchema {
     }
 }
 
-impl TableShape {
+impl StandardTable {
     fn batch(&self, rows: Vec<Row>) -> Result<RecordBatch> {
         let mut columns: Vec<Vec<Cell>> = self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
         for row in rows {

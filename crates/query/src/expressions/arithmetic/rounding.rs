@@ -246,8 +246,8 @@ fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
     })
 }
 
-/// Rounded finite numbers that the engine has made infinite or NaN, because the power of ten is out of range: the number
-/// itself for digits behind the decimal point, otherwise 0.
+/// Replaces results that the engine has made infinite or NaN, because the power of ten is out of range: by the number
+/// itself for digits behind the decimal point, otherwise by 0.
 fn finite(rounded: ColumnarValue, operands: &[ColumnarValue], rows: usize) -> Result<ColumnarValue> {
     let is_scalar = matches!(rounded, ColumnarValue::Scalar(_));
     let results = rounded.to_array(if is_scalar { 1 } else { rows })?;
