@@ -1,5 +1,8 @@
 """Transactions and constraints through SQLAlchemy."""
 
+import datetime
+import decimal
+
 import pandas
 import pytest
 import sqlalchemy
@@ -227,3 +230,129 @@ def test_a_row_of_defaults(engine):
     with engine.begin() as connection:
         connection.execute(table.insert())
         assert connection.execute(sqlalchemy.select(table)).all() == [(5,)]
+
+
+def test_server_defaults_come_back_with_the_insert(engine):
+    Base.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        customers = [Customer(id=1, name="a"), Customer(id=2, name="b", age=30)]
+        session.add_all(customers)
+        session.flush()
+        assert [customer.age for customer in customers] == [18, 30]
+        session.execute(sqlalchemy.update(Customer).values(age=Customer.age + 1))
+        found = session.execute(sqlalchemy.delete(Customer).where(Customer.id == 2).returning(Customer.name, Customer.age))
+        assert found.all() == [("b", 31)]
+        session.commit()
+    with engine.begin() as connection:
+        rows = [{"id": i, "name": f"n{i}"} for i in range(10, 2_510)]
+        insert = sqlalchemy.insert(Customer).returning(Customer.id, Customer.age, sort_by_parameter_order=True)
+        assert connection.execute(insert, rows).all() == [(row["id"], 18) for row in rows]
+        updated = connection.execute(
+            sqlalchemy.update(Customer.__table__).where(Customer.id == sqlalchemy.bindparam("key")).values(age=5),
+            [{"key": 10}, {"key": 11}, {"key": 9}],
+        )
+        assert updated.rowcount == 2
+
+
+def test_rows_are_upserted(engine):
+    from sqlalchemy.dialects.postgresql import insert
+
+    Base.metadata.create_all(engine)
+    statement = insert(Customer).values(id=1, name="a", age=5)
+    upsert = statement.on_conflict_do_update(index_elements=["id"], set_={"age": statement.excluded.age + 1})
+    with engine.begin() as connection:
+        for _ in range(2):
+            connection.execute(upsert)
+        assert connection.execute(sqlalchemy.select(Customer.age)).scalars().all() == [6]
+
+
+def test_times_intervals_and_lists_in_expressions(engine):
+    table = sqlalchemy.Table("visit", sqlalchemy.MetaData(), Column("id", Integer), Column("at", sqlalchemy.DateTime))
+    table.create(engine)
+    day = datetime.timedelta(days=1)
+    at = datetime.datetime(2020, 1, 5, 12)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [{"id": i, "at": at + i * day} for i in range(5)])
+
+        def ids(condition):
+            return connection.execute(sqlalchemy.select(table.c.id).where(condition).order_by(table.c.id)).scalars().all()
+
+        assert ids(table.c.at > sqlalchemy.literal(at + 4 * day) - 2 * day) == [3, 4]
+        assert ids(table.c.at - day <= at) == [0, 1]
+        assert ids(table.c.id == sqlalchemy.any_(sqlalchemy.literal([1, 3], sqlalchemy.ARRAY(Integer)))) == [1, 3]
+        assert connection.scalar(sqlalchemy.select(table.c.at + day).where(table.c.id == 0)) == at + day
+        assert connection.scalar(sqlalchemy.select(sqlalchemy.literal(datetime.time(10, 30)))) == datetime.time(10, 30)
+        assert connection.scalar(sqlalchemy.select(sqlalchemy.literal("a") + "b" + "c")) == "abc"
+        assert connection.scalar(sqlalchemy.select(table.c.id / 2).where(table.c.id == 3)) == decimal.Decimal("1.5")
+        over = sqlalchemy.func.sum(table.c.id).over(order_by=table.c.id, rows=(-1, 0))
+        assert connection.execute(sqlalchemy.select(over).order_by(table.c.id)).scalars().all() == [0, 1, 3, 5, 7]
+        page = sqlalchemy.select(table.c.id).order_by(table.c.id).offset(1)
+        assert connection.execute(page.fetch(2)).scalars().all() == [1, 2]
+        with pytest.raises(exc.CompileError, match="Taut has no FETCH FIRST ... WITH TIES"):
+            connection.execute(page.fetch(2, with_ties=True))
+    for kind in (sqlalchemy.Interval, sqlalchemy.Time):
+        with pytest.raises(exc.DBAPIError, match='of column "x" is not supported; allowed are boolean'):
+            sqlalchemy.Table("u", sqlalchemy.MetaData(), Column("x", kind)).create(engine)
+
+
+def test_views_and_schemas_are_reflected(engine):
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE VIEW adults AS SELECT id, name FROM customer WHERE age >= 18"))
+    inspector = sqlalchemy.inspect(engine)
+    assert inspector.get_view_names() == ["adults"] and "age >= 18" in inspector.get_view_definition("adults")
+    assert [column["name"] for column in inspector.get_columns("adults")] == ["id", "name"]
+    assert (inspector.get_pk_constraint("adults")["constrained_columns"], inspector.get_indexes("adults")) == ([], [])
+    assert inspector.get_schema_names() == ["public"] and inspector.get_table_names("other") == []
+    assert not inspector.has_table("customer", "other") and inspector.has_table("customer", "public")
+    assert inspector.get_temp_table_names() == inspector.get_materialized_view_names() == []
+    with pytest.raises(exc.NoSuchTableError, match="other.customer"):
+        inspector.get_pk_constraint("customer", schema="other")
+    with pytest.raises(exc.NoSuchTableError, match="missing"):
+        inspector.get_view_definition("missing")
+    with pytest.raises(NotImplementedError):
+        inspector.get_table_comment("customer")
+
+
+def test_comments_are_not_ignored_silently(engine):
+    table = sqlalchemy.Table("t", sqlalchemy.MetaData(), Column("a", Integer, comment="number"))
+    with pytest.warns(exc.SAWarning, match="comments of table t and its columns are not stored"):
+        table.create(engine)
+
+
+def test_names_with_commas_are_reflected(engine):
+    metadata = sqlalchemy.MetaData()
+    table = sqlalchemy.Table("t", metadata, *(Column(name, Integer) for name in ("a", "b, c", "c")))
+    sqlalchemy.Index("i", table.c["b, c"], table.c.a)
+    metadata.create_all(engine)
+    assert sqlalchemy.inspect(engine).get_indexes("t")[0]["column_names"] == ["b, c", "a"]
+
+
+def test_the_level_of_an_engine_and_of_an_option(engine):
+    serializable = engine.execution_options(isolation_level="SERIALIZABLE")
+    with serializable.connect() as connection:
+        assert connection.get_isolation_level() == "SERIALIZABLE"
+        assert connection.execute(text("SHOW transaction_isolation")).scalar() == "serializable"
+    with engine.connect() as connection:
+        assert connection.execute(text("SHOW transaction_isolation")).scalar() == "repeatable read"
+        with pytest.raises(exc.InvalidRequestError, match="has already initialized"):
+            connection.execution_options(isolation_level="SERIALIZABLE")
+
+
+def test_nested_transactions_of_the_orm(engine):
+    Base.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        session.add(Customer(id=1, name="a"))
+        for name in ("a", "b"):
+            try:
+                with session.begin_nested():
+                    session.add(Customer(id=2, name=name))
+            except exc.IntegrityError:
+                assert name == "a"
+        with session.begin_nested() as outer:
+            session.add(Customer(id=3, name="c"))
+            with session.begin_nested():
+                session.add(Customer(id=4, name="d"))
+            outer.rollback()
+        session.commit()
+        assert session.scalars(sqlalchemy.select(Customer.id).order_by(Customer.id)).all() == [1, 2]

@@ -133,7 +133,7 @@ class Connection:
 
     @contextmanager
     def _resolving(self, variables: Sequence[Mapping[str, Any]]) -> Iterator[Variables]:
-        """Yields a search for tables in variables. Adds what it found to the error about a table that does not exist."""
+        """Yields a search for tables in variables. Adds a hint to the error about a table that does not exist."""
         resolve = Variables(*variables)
         try:
             yield resolve
@@ -188,16 +188,18 @@ class Connection:
 
         A table that does not exist is created with the columns of the data. `design` holds its options, such as
         ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. A
-        column that the data lacks gets its default, or null. A column of nulls alone fits every column, and becomes text
-        in a new table. If `data` is a reader of batches in Python, another thread reads it. The reader cannot use this
-        connection, but it can use a duplicate.
+        column that the data lacks gets its default, or null. A column of nulls alone fits every column, and becomes
+        text in a new table. If `data` is a reader of batches in Python, another thread reads it. The reader cannot use
+        this connection, but it can use a duplicate.
 
         Raises TypeError when `data` is no table, ProgrammingError when it has a column that the table lacks, or lacks a
         NOT NULL column without a default, NotSupportedError when `design` is given for an existing table, DataError or
         IntegrityError when a value does not fit.
         """
         rows = arrow_of(data, "data")
-        if type(data).__module__.partition(".")[0] == "pandas" and type(rows).__module__ == "pyarrow.lib" and table in self.tables():
+        is_pandas = type(data).__module__.partition(".")[0] == "pandas"
+        # Without pyarrow, a frame of pandas offers its columns itself.
+        if is_pandas and type(rows).__module__ == "pyarrow.lib" and table in self.tables():
             rows = without_nan_columns(rows)
         return self._native.insert(table, rows, options_of(design))
 

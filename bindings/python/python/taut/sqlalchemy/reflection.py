@@ -1,0 +1,203 @@
+"""Reflection: tables, columns, keys and indexes of a database, as SQLAlchemy describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import exc, types
+from sqlalchemy.engine import default, reflection
+
+#: The only schema of a database.
+SCHEMA = "public"
+
+_FOREIGN_KEY = re.compile(
+    r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \("
+    r"(?P<referred>(?:\"(?:[^\"]|\"\")*\"|[^\")])*)\)(?P<actions>.*)",
+    re.DOTALL,
+)
+_ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
+_NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
+
+_TYPES: dict[str, type[types.TypeEngine[Any]]] = {
+    "boolean": types.Boolean, "smallint": types.SmallInteger, "integer": types.Integer, "bigint": types.BigInteger,
+    "real": types.REAL, "double": types.Double, "date": types.Date, "timestamp": types.DateTime,
+    "varchar": types.String, "bytea": types.LargeBinary,
+}  # fmt: skip
+
+
+class Reflection(default.DefaultDialect):
+    """Methods of the dialect that describe what a database holds."""
+
+    def _names(self, connection: Any, kind: str, in_schema: str | None) -> list[str]:
+        if in_schema not in (None, SCHEMA):
+            return []
+        return [row[0] for row in connection.exec_driver_sql("SHOW TABLES").fetchall() if row[1] == kind]
+
+    @reflection.cache
+    def get_schema_names(self, connection: Any, **options: Any) -> list[str]:
+        return [SCHEMA]
+
+    @reflection.cache
+    def get_table_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
+        return self._names(connection, "table", schema)
+
+    @reflection.cache
+    def get_view_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
+        return self._names(connection, "view", schema)
+
+    @reflection.cache
+    def get_view_definition(
+        self, connection: Any, view_name: str, schema: str | None = None, **options: Any
+    ) -> str:
+        query = "SELECT definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
+        found = connection.exec_driver_sql(query, (schema or SCHEMA, view_name)).scalar()
+        if found is None:
+            raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
+        return str(found)
+
+    @reflection.cache
+    def get_materialized_view_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
+        return []
+
+    @reflection.cache
+    def get_temp_table_names(self, connection: Any, **options: Any) -> list[str]:
+        return []
+
+    @reflection.cache
+    def get_temp_view_names(self, connection: Any, **options: Any) -> list[str]:
+        return []
+
+    @reflection.cache
+    def has_table(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> bool:
+        return table_name in self._names(connection, "table", schema) + self._names(connection, "view", schema)
+
+    @reflection.cache
+    def get_columns(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        self._check_exists(connection, table_name, schema, options)
+        rows = connection.exec_driver_sql(f"DESCRIBE {self.identifier_preparer.quote(table_name)}").fetchall()
+        declared = self._constraints(connection, table_name, schema, "DEFAULT", options)
+        defaults = {columns: definition for _, columns, definition in declared}
+        return [
+            {
+                "name": name, "type": _type_of(kind), "nullable": nullable == "YES",
+                "default": defaults[name].removeprefix("DEFAULT ") if name in defaults else None,
+            }
+            for name, kind, nullable in rows
+        ]  # fmt: skip
+
+    @reflection.cache
+    def get_table_options(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        self._check_exists(connection, table_name, schema, options)
+        query = "SELECT layout, groups, sort_by, partition_by FROM taut.tables WHERE table_name = ?"
+        row = connection.exec_driver_sql(query, (table_name,)).fetchone()
+        values = zip(("layout", "groups", "sort_by", "partition_by"), row or ())
+        return {f"taut_{name}": value for name, value in values if value is not None}
+
+    def _check_exists(self, connection: Any, table_name: str, in_schema: str | None, options: Any) -> None:
+        if not self.has_table(connection, table_name, in_schema, **options):
+            raise exc.NoSuchTableError(f"{in_schema}.{table_name}" if in_schema else table_name)
+
+    def _constraints(
+        self, connection: Any, table_name: str, in_schema: str | None, kind: str, options: Any
+    ) -> list[tuple[str, str, str]]:
+        """Returns name, columns and definition of a table's constraints of one kind."""
+        self._check_exists(connection, table_name, in_schema, options)
+        query = """
+            SELECT constraint_name, columns, definition FROM taut.constraints
+            WHERE table_name = ? AND constraint_type = ? ORDER BY constraint_name"""
+        return [tuple(row) for row in connection.exec_driver_sql(query, (table_name, kind)).fetchall()]
+
+    def _keys(
+        self, connection: Any, table_name: str, in_schema: str | None, kind: str, options: Any
+    ) -> dict[str, list[str]]:
+        """Returns the columns of a table's keys by the name of the constraint."""
+        rows = self._constraints(connection, table_name, in_schema, kind, options)
+        return {name: _names_of(definition[definition.index("(") + 1 :]) for name, _, definition in rows}
+
+    @reflection.cache
+    def get_pk_constraint(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> Mapping[str, Any]:
+        keys = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
+        name, columns = next(iter(keys.items()), (None, []))
+        return {"constrained_columns": columns, "name": name}
+
+    @reflection.cache
+    def get_unique_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        keys = self._keys(connection, table_name, schema, "UNIQUE", options)
+        return [{"name": name, "column_names": columns} for name, columns in keys.items()]
+
+    @reflection.cache
+    def get_check_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        rows = self._constraints(connection, table_name, schema, "CHECK", options)
+        return [
+            {"name": name, "sqltext": definition.removeprefix("CHECK (").removesuffix(")")} for name, _, definition in rows
+        ]
+
+    @reflection.cache
+    def get_foreign_keys(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        keys = []
+        for name, _, definition in self._constraints(connection, table_name, schema, "FOREIGN KEY", options):
+            match = _FOREIGN_KEY.fullmatch(definition)
+            assert match, definition
+            actions = {f"on{event.lower()}": action for event, action in _ACTION.findall(match["actions"])}
+            keys.append({
+                "name": name, "constrained_columns": _names_of(match["columns"]), "referred_schema": None,
+                "referred_table": _names_of(match["table"])[0], "referred_columns": _names_of(match["referred"]),
+                "options": {event: action for event, action in actions.items() if action != "NO ACTION"},
+            })  # fmt: skip
+        return keys
+
+    @reflection.cache
+    def get_indexes(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        primary = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
+        unique = self._keys(connection, table_name, schema, "UNIQUE", options)
+        query = "SELECT index_name, columns, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
+        rows = connection.exec_driver_sql(query, (table_name,)).fetchall()
+        known = [column["name"] for column in self.get_columns(connection, table_name, schema, **options)]
+        return [
+            {"name": name, "column_names": _split(columns, known), "unique": is_unique}
+            if name not in unique
+            else {"name": name, "column_names": unique[name], "unique": True, "duplicates_constraint": name}
+            for name, columns, is_unique in rows
+            if name not in primary
+        ]
+
+
+def _names_of(text: str) -> list[str]:
+    """Returns the names in an SQL list without their quotes."""
+    return [quoted.replace('""', '"') if quoted else plain for quoted, plain in _NAME.findall(text)]
+
+
+def _split(text: str, known: list[str]) -> list[str]:
+    """Splits names that are separated by commas. A name may hold a comma too, so `known` has the names that exist."""
+    for name in known:
+        if text == name:
+            return [name]
+        if text.startswith(f"{name}, ") and (rest := _split(text[len(name) + 2 :], known)):
+            return [name, *rest]
+    return []
+
+
+def _type_of(kind: str) -> types.TypeEngine[Any]:
+    name, _, rest = kind.partition("(")
+    if name == "decimal":
+        precision, scale = (int(part) for part in rest.rstrip(")").split(","))
+        return types.Numeric(precision, scale)
+    if name == "timestamptz":
+        return types.DateTime(timezone=True)
+    return _TYPES.get(name, types.NullType)()

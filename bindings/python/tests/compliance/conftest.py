@@ -1,0 +1,35 @@
+"""Runs SQLAlchemy's own suite for dialects: `pytest --dburi taut:////data/suite.taut` in this folder."""
+
+import itertools
+
+from sqlalchemy import ColumnDefault, Table, event
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.testing import provision
+from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: F403
+
+
+@provision.generate_driver_url.for_db("taut")
+def _generate_driver_url(url, driver, query_str):
+    return url
+
+
+@provision.upsert.for_db("taut")
+def _upsert(cfg, table, returning, *, set_lambda=None, sort_by_parameter_order=False, index_elements=None):
+    statement = insert(table)
+    keys = index_elements or [column.name for column in table.primary_key]
+    if set_lambda:
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=set_lambda(statement.excluded))
+    else:
+        statement = statement.on_conflict_do_nothing()
+    return statement.returning(*returning, sort_by_parameter_order=sort_by_parameter_order)
+
+
+@event.listens_for(Table, "after_parent_attach")
+def _number_keys(table, metadata):
+    """Numbers the rows of tables whose key is an integer: Taut has no identity columns."""
+    for column in table.columns:
+        column.identity = None
+    column = table._autoincrement_column
+    if column is not None and column.default is None and column.server_default is None:
+        keys = itertools.count(1)
+        ColumnDefault(lambda: next(keys))._set_parent_with_dispatch(column)
