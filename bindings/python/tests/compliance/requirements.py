@@ -7,6 +7,8 @@ SQLAlchemy's defaults hold for what is neither in `OPEN` nor in `CLOSED`. `tests
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
+from taut.sqlalchemy import TautDialect
+
 #: Requirements that SQLAlchemy closes by default and Taut meets.
 OPEN = """
     aggregate_order_by autocommit boolean_col_expressions check_constraint_reflection create_or_replace_view
@@ -71,6 +73,7 @@ CLOSED = {
     "identity_columns": _NO_IDENTITY,
     "identity_columns_standard": _NO_IDENTITY,
     "implicit_default_schema": _NO_SCHEMA,
+    "implements_get_lastrowid": _NO_LASTROWID,
     "index_reflects_included_columns": "an index has no INCLUDE",
     "indexes_check_column_order": "an index that is not unique keeps its first two columns only",
     "indexes_with_expressions": _NO_EXPRESSIONS,
@@ -105,6 +108,12 @@ CLOSED = {
     "unique_index_reflect_as_unique_constraints": "a unique index is an index, no constraint",
     "uuid_data_type": "UUID is text",
 }
+
+#: Requirements that identity columns meet, once the dialect emits them.
+_OF_IDENTITIES = ["autoincrement_insert", "autoincrement_without_sequence", "identity_columns", "identity_columns_standard"]
+if TautDialect.supports_identity_columns:
+    OPEN = [*OPEN, *_OF_IDENTITIES]
+    CLOSED = {name: reason for name, reason in CLOSED.items() if name not in _OF_IDENTITIES}
 
 
 def _open():

@@ -80,14 +80,38 @@ class Reflection(default.DefaultDialect):
         self._check_exists(connection, table_name, schema, options)
         rows = connection.exec_driver_sql(f"DESCRIBE {self.identifier_preparer.quote(table_name)}").fetchall()
         declared = self._constraints(connection, table_name, schema, "DEFAULT", options)
-        defaults = {columns: definition for _, columns, definition in declared}
-        return [
-            {
-                "name": name, "type": _type_of(kind), "nullable": nullable == "YES",
-                "default": defaults[name].removeprefix("DEFAULT ") if name in defaults else None,
-            }
-            for name, kind, nullable in rows
-        ]  # fmt: skip
+        defaults = {columns: definition.removeprefix("DEFAULT ") for _, columns, definition in declared}
+        identities = self._identities(connection, table_name, schema, options)
+        columns: list[dict[str, Any]] = []
+        for name, kind, nullable in rows:
+            default = defaults.get(name)
+            column = {"name": name, "type": _type_of(kind), "nullable": nullable == "YES", "default": default}
+            if name in identities:
+                column["identity"] = identities[name]
+            if name in identities or (default or "").startswith("nextval("):
+                column["autoincrement"] = True
+            columns.append(column)
+        return columns
+
+    def _identities(
+        self, connection: Any, table_name: str, in_schema: str | None, options: Any
+    ) -> dict[str, dict[str, Any]]:
+        """Returns the options of a table's identity columns by the name of the column."""
+        declared = self._constraints(connection, table_name, in_schema, "IDENTITY", options)
+        if not declared:
+            return {}
+        names = ("start", "increment", "minvalue", "maxvalue", "cycle")
+        query = """
+            SELECT column_name, start_value, increment, min_value, max_value, cycle FROM taut.sequences
+            WHERE table_name = ?"""
+        found = {
+            column: dict(zip(names, values))
+            for column, *values in connection.exec_driver_sql(query, (table_name,)).fetchall()
+        }
+        return {
+            column: {"always": definition.startswith("GENERATED ALWAYS"), **found.get(column, {}), "cache": 1}
+            for _, column, definition in declared
+        }
 
     @reflection.cache
     def get_table_options(
