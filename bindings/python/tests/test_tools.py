@@ -260,9 +260,9 @@ def test_tables_of_sqlalchemy(engine):
         connection.exec_driver_sql("SELECT * FROM missing")
     with pytest.raises(sqlalchemy.exc.IntegrityError), engine.connect() as connection:
         connection.execute(sqlalchemy.text("INSERT INTO \"Orders\" (note) VALUES ('no key')"))
-    identity = sqlalchemy.Column("a", sqlalchemy.Integer, sqlalchemy.Identity())
-    with pytest.raises(sqlalchemy.exc.CompileError, match="no identities"):
-        sqlalchemy.Table("d", sqlalchemy.MetaData(), identity).create(engine)
+    computed = sqlalchemy.Column("a", sqlalchemy.Integer, sqlalchemy.Computed("1 + 1"))
+    with pytest.raises(sqlalchemy.exc.CompileError, match="no computed columns"):
+        sqlalchemy.Table("d", sqlalchemy.MetaData(), computed).create(engine)
     with pytest.raises(sqlalchemy.exc.DBAPIError, match="other objects depend on it"):
         metadata.drop_all(engine)
     with engine.begin() as connection:

@@ -1,13 +1,8 @@
 """Runs SQLAlchemy's own suite for dialects: `pytest --dburi taut:////data/suite.taut` in this folder."""
 
-import itertools
-
-from sqlalchemy import ColumnDefault, Table, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.testing import provision
 from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: F403
-
-from taut.sqlalchemy import TautDialect
 
 
 @provision.generate_driver_url.for_db("taut")
@@ -24,17 +19,3 @@ def _upsert(cfg, table, returning, *, set_lambda=None, sort_by_parameter_order=F
     else:
         statement = statement.on_conflict_do_nothing()
     return statement.returning(*returning, sort_by_parameter_order=sort_by_parameter_order)
-
-
-def _number_keys(table, metadata):
-    """Numbers the rows of tables whose key is an integer."""
-    for column in table.columns:
-        column.identity = None
-    column = table._autoincrement_column
-    if column is not None and column.default is None and column.server_default is None:
-        keys = itertools.count(1)
-        ColumnDefault(lambda: next(keys))._set_parent_with_dispatch(column)
-
-
-if not TautDialect.supports_identity_columns:
-    event.listen(Table, "after_parent_attach", _number_keys)

@@ -7,8 +7,6 @@ SQLAlchemy's defaults hold for what is neither in `OPEN` nor in `CLOSED`. `tests
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
-from taut.sqlalchemy import TautDialect
-
 #: Requirements that SQLAlchemy closes by default and Taut meets.
 OPEN = """
     aggregate_order_by autocommit boolean_col_expressions check_constraint_reflection create_or_replace_view
@@ -16,22 +14,21 @@ OPEN = """
     datetime_literals datetime_timezone datetime_timezone_historic delete_from except_ expression_server_defaults
     fetch_expression fetch_first fetch_no_order_by fk_constraint_option_reflection_ondelete_noaction
     float_or_double_precision_behaves_generically foreign_key_constraint_name_reflection
-    foreign_key_constraint_option_reflection_ondelete index_ddl_if_exists infinity_floats
-    inline_check_constraint_reflection intersect isolation_level mod_operator_as_percent_sign non_updating_cascade
-    nullsordering order_by_label_with_expression percent_schema_names precision_numerics_enotation_small
-    precision_numerics_many_significant_digits precision_numerics_retains_significant_digits reflect_table_options
-    reflects_pk_names regexp_match regexp_replace savepoints server_defaults skip_autocommit_rollback
-    supports_bitwise_and supports_bitwise_or supports_bitwise_shift supports_bitwise_xor supports_distinct_on
-    table_ddl_if_exists table_value_constructor timestamp_microseconds tuple_in unicode_ddl
-    unique_constraints_reflect_as_index update_from views window_functions window_range window_range_non_numeric
-    window_range_numeric
+    foreign_key_constraint_option_reflection_ondelete identity_columns identity_columns_standard index_ddl_if_exists
+    infinity_floats inline_check_constraint_reflection intersect isolation_level mod_operator_as_percent_sign
+    non_updating_cascade nullsordering order_by_label_with_expression percent_schema_names
+    precision_numerics_enotation_small precision_numerics_many_significant_digits
+    precision_numerics_retains_significant_digits reflect_table_options reflects_pk_names regexp_match
+    regexp_replace savepoints server_defaults skip_autocommit_rollback supports_bitwise_and supports_bitwise_or
+    supports_bitwise_shift supports_bitwise_xor supports_distinct_on table_ddl_if_exists table_value_constructor
+    timestamp_microseconds tuple_in unicode_ddl unique_constraints_reflect_as_index update_from views
+    window_functions window_range window_range_non_numeric window_range_numeric
 """.split()
 
 _NO_SCHEMA = "a database has one schema, public"
 _NO_TEMPORARY = "there are no temporary tables and views"
 _NO_COMMENT = "there are no comments on tables, columns and constraints"
 _NO_COMPUTED = "there are no computed columns"
-_NO_IDENTITY = "there are no identity columns"
 _NO_MATERIALIZED = "there are no materialized views"
 _NO_EXPRESSIONS = "an index has columns, no expressions"
 _NO_UPDATE_ACTION = "ON UPDATE takes NO ACTION only"
@@ -43,8 +40,6 @@ _NO_FETCH = "FETCH FIRST takes a number of rows"
 CLOSED = {
     "array_type": "a column cannot have the type of an array",
     "async_dialect": "the driver is not asynchronous",
-    "autoincrement_insert": _NO_IDENTITY,
-    "autoincrement_without_sequence": _NO_IDENTITY,
     "column_collation_reflection": "text has one order, that of its bytes",
     "comment_reflection": _NO_COMMENT,
     "comment_reflection_full_unicode": _NO_COMMENT,
@@ -70,8 +65,6 @@ CLOSED = {
     "foreign_key_constraint_option_reflection_onupdate": _NO_UPDATE_ACTION,
     "foreign_keys_reflect_as_index": "a foreign key has no index of its own",
     "has_temp_table": _NO_TEMPORARY,
-    "identity_columns": _NO_IDENTITY,
-    "identity_columns_standard": _NO_IDENTITY,
     "implicit_default_schema": _NO_SCHEMA,
     "implements_get_lastrowid": _NO_LASTROWID,
     "index_reflects_included_columns": "an index has no INCLUDE",
@@ -108,12 +101,6 @@ CLOSED = {
     "unique_index_reflect_as_unique_constraints": "a unique index is an index, no constraint",
     "uuid_data_type": "UUID is text",
 }
-
-#: Requirements that identity columns meet, once the dialect emits them.
-_OF_IDENTITIES = ["autoincrement_insert", "autoincrement_without_sequence", "identity_columns", "identity_columns_standard"]
-if TautDialect.supports_identity_columns:
-    OPEN = [*OPEN, *_OF_IDENTITIES]
-    CLOSED = {name: reason for name, reason in CLOSED.items() if name not in _OF_IDENTITIES}
 
 
 def _open():

@@ -5,9 +5,6 @@ from sqlalchemy.testing.suite import *  # noqa: F403
 from sqlalchemy.testing.suite import ComponentReflectionTest as _ComponentReflectionTest
 from sqlalchemy.testing.suite import ComponentReflectionTestExtra as _ComponentReflectionTestExtra
 from sqlalchemy.testing.suite import IdentityReflectionTest as _IdentityReflectionTest
-from sqlalchemy.testing.suite import InsertBehaviorTest as _InsertBehaviorTest
-
-from taut.sqlalchemy import TautDialect
 
 
 def _skipped(reason):
@@ -33,12 +30,3 @@ class ComponentReflectionTestExtra(_ComponentReflectionTestExtra):
 
 class IdentityReflectionTest(_IdentityReflectionTest):
     test_reflect_identity = _skipped("a sequence has no cache")
-
-
-if not TautDialect.supports_identity_columns:
-
-    class InsertBehaviorTest(_InsertBehaviorTest):
-        # `conftest.py` numbers the keys of these tables.
-        test_autoclose_on_insert_implicit_returning = _skipped("there are no identity columns")
-        test_insert_from_select_autoinc = _skipped("there are no identity columns")
-        test_insert_from_select_autoinc_no_rows = _skipped("there are no identity columns")
