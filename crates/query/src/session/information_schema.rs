@@ -203,8 +203,7 @@ impl InformationSchema {
                 rows.extend(arrow.fields().iter().enumerate().map(|(index, field)| {
                     let logical = LogicalType::from_arrow(field.data_type());
                     let name_of_type = logical.map_or_else(|| type_name(field.data_type()), standard_name);
-                    let column =
-                        ColumnRow { name: field.name(), is_nullable: field.is_nullable(), name_of_type, logical };
+                    let column = ColumnRow { name: field.name(), is_nullable: true, name_of_type, logical };
                     column.row(of(schema, &name), index, None, None, false)
                 }));
             }
@@ -359,7 +358,7 @@ impl ColumnRow<'_> {
             of_sequence(|sequence| sequence.increment.to_string()),
             of_sequence(|sequence| sequence.max.to_string()),
             of_sequence(|sequence| sequence.min.to_string()),
-            of_sequence(|sequence| if sequence.cycles { "YES" } else { "NO" }.to_owned()),
+            yes_no(identity.is_some_and(|(_, sequence)| sequence.cycles)),
             text("NEVER"),
             Cell::Text(None),
             yes_no(is_updatable),
