@@ -182,7 +182,7 @@ def test_requested_types_lose_nothing(filled):
         with pytest.raises(pyarrow.ArrowException):
             read(query, a=pyarrow.int8())
     with pytest.raises(pyarrow.ArrowException, match="before .*0 after"):
-        pyarrow.table(filled.sql("SELECT CAST('before ' || chr(0) || ' after ' || i AS int) AS n FROM generate_series(1, 2) AS g(i)"))
+        pyarrow.table(filled.sql("SELECT CAST($1::text || i AS int) AS n FROM generate_series(1, 2) AS g(i)", ["before \0 after "]))
 
 
 PANDAS = """
