@@ -156,6 +156,40 @@ fn an_owned_sequence_goes_with_its_column_or_table() {
     assert_eq!(store.snapshot().sequences().count(), 0);
 }
 
+/// Two transactions that give a sequence to different columns, or of which one drops it. A catalog in which two columns
+/// own a sequence, or one that does not exist, could not be opened.
+#[test]
+fn concurrent_owners_of_a_sequence_conflict() {
+    let disk = SimulatedDisk::new();
+    let store = open(&disk).unwrap();
+    create_table(&store, "t").unwrap();
+    create_table(&store, "u").unwrap();
+    let sequence = create(&store, "s");
+    let own = |table: &str| {
+        let transaction = store.begin();
+        let id = transaction.snapshot().table(table).unwrap().id;
+        let owned = OwnedSequence { sequence, identity: None };
+        let sequences = [(ColumnIndex::from(0), owned)].into();
+        let constraints = Constraints { sequences, ..Constraints::default() };
+        transaction.change::<_, CommitError>(|edit| edit.set_constraints(id, constraints)).unwrap();
+        transaction
+    };
+    let drop_it = || {
+        let transaction = store.begin();
+        transaction.change::<_, CommitError>(|edit| edit.drop_sequence(sequence)).unwrap();
+        transaction
+    };
+    let (of_t, of_u, dropped) = (own("t"), own("u"), drop_it());
+    of_t.commit(Synchronous::Full).unwrap();
+    assert!(matches!(of_u.commit(Synchronous::Full), Err(CommitError::Constraints { .. })));
+    let error = dropped.commit(Synchronous::Full).unwrap_err();
+    assert!(matches!(&error, CommitError::ConstraintsChanged { table } if table == "t"), "{error}");
+    store.checkpoint().unwrap();
+    drop((of_t, of_u, dropped));
+    drop(store);
+    assert!(open(&disk).unwrap().snapshot().sequence("s").is_some());
+}
+
 #[test]
 fn sessions_never_get_the_same_number() {
     let store = open(&SimulatedDisk::new()).unwrap();

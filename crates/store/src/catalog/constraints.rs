@@ -181,8 +181,14 @@ impl Constraints {
                 return Err(format!("a key of table {:?} that foreign key {:?} references", parent.name, key.name));
             }
         }
-        if let Some(owned) = self.sequences.values().find(|owned| catalog.sequence_of(owned.sequence).is_none()) {
-            return Err(format!("sequence number {}", owned.sequence.0));
+        for (column, owned) in &self.sequences {
+            let is_other = |other: &&OwnedSequence| other.sequence == owned.sequence;
+            let others = catalog.tables().filter(|other| other.id != table);
+            let is_owned = others.flat_map(|other| other.constraints.sequences.values()).any(|other| is_other(&other))
+                || self.sequences.range(..column).any(|(_, other)| is_other(&other));
+            if is_owned || catalog.sequence_of(owned.sequence).is_none() {
+                return Err(format!("sequence number {}, of no other column", owned.sequence.0));
+            }
         }
         for child in &self.referenced_by {
             let is_child = |child: &super::Table| child.constraints.foreign_keys.iter().any(|key| key.table == table);

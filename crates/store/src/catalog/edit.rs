@@ -293,7 +293,7 @@ impl CatalogEdit {
     /// Drops a sequence that belongs to no column.
     ///
     /// # Errors
-    /// If the sequence does not exist.
+    /// If the sequence does not exist, or a column owns it.
     pub fn drop_sequence(&mut self, sequence: SequenceId) -> Result<(), CommitError> {
         self.apply_and_record(Change::DropSequence { sequence })
     }
@@ -542,10 +542,17 @@ impl CatalogEdit {
                 self.check_name(&sequence.name)?;
                 self.put_sequence(sequence.clone())
             }
-            Change::DropSequence { sequence } => match self.catalog.sequences.remove_mut(sequence) {
-                true => Ok(()),
-                false => Err(CommitError::NoSequence { sequence: *sequence }),
-            },
+            Change::DropSequence { sequence } => {
+                let owns =
+                    |table: &&Arc<Table>| table.constraints.sequences.values().any(|owned| owned.sequence == *sequence);
+                if let Some(owner) = self.catalog.tables.iter().find(owns) {
+                    return Err(CommitError::ConstraintsChanged { table: owner.name.clone() });
+                }
+                match self.catalog.sequences.remove_mut(sequence) {
+                    true => Ok(()),
+                    false => Err(CommitError::NoSequence { sequence: *sequence }),
+                }
+            }
             Change::AlterSequence { sequence, restarts } => {
                 let old = self.find_sequence(sequence.id)?;
                 let next = if *restarts { sequence.next } else { old.next };
