@@ -93,7 +93,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         | CommitError::NoTable { .. } => "40001",
         CommitError::NameTaken { .. } => "42P07",
         CommitError::NoView { .. } => "42P01",
-        CommitError::NoSequence { .. } => "40001",
+        CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => "40001",
         CommitError::SequenceEnds { .. } => "2200H",
         CommitError::Sequence { .. } => "22023",
         CommitError::Referenced { .. } | CommitError::ColumnInUse { .. } | CommitError::ViewDepends { .. } => "2BP01",

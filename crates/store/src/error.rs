@@ -230,6 +230,12 @@ pub enum CommitError {
         /// Whether its numbers ascend.
         ascends: bool,
     },
+    /// The definition of a sequence was changed at the same time.
+    #[error("could not serialize access due to concurrent change of sequence {sequence:?}")]
+    SequenceChanged {
+        /// The sequence.
+        sequence: String,
+    },
     /// The definition of a sequence is invalid.
     #[error("the definition of a sequence needs {expected}")]
     Sequence {

@@ -279,12 +279,12 @@ impl Store {
         self.commit_changes((None, Synchronous::Normal), |edit| edit.next_values(sequence, count))
     }
 
-    /// Sets the next number of a sequence, in a commit of its own; `None` if there are no more.
+    /// Sets the last number of a sequence, or the next one if `is_called` is false, in a commit of its own.
     ///
     /// # Errors
     /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
-    pub fn set_next_value(&self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
-        self.commit_changes((None, Synchronous::Normal), |edit| edit.set_next_value(sequence, next))
+    pub fn set_value(&self, sequence: SequenceId, last: i64, is_called: bool) -> Result<(), CommitError> {
+        self.commit_changes((None, Synchronous::Normal), |edit| edit.set_value(sequence, last, is_called))
     }
 
     /// Commits as [`Store::commit`] does, for a transaction and with the given durability.

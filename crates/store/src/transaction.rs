@@ -237,22 +237,24 @@ impl Transaction {
         }
     }
 
-    /// Sets the next number of a sequence; `None` if there are no more. A rollback does not undo this, unless this
-    /// transaction has created or restarted the sequence.
+    /// Sets the last number of a sequence, or the next one if `is_called` is false. A rollback does not undo this,
+    /// unless this transaction has created or restarted the sequence.
     ///
     /// # Errors
     /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
-    pub fn set_next_value(&self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
+    pub fn set_value(&self, sequence: SequenceId, last: i64, is_called: bool) -> Result<(), CommitError> {
         match self.has_own_version(sequence) {
-            true => self.change(|edit| edit.set_next_value(sequence, next)),
-            false => self.store.set_next_value(sequence, next),
+            true => self.change(|edit| edit.set_value(sequence, last, is_called)),
+            false => self.store.set_value(sequence, last, is_called),
         }
     }
 
-    /// Whether this transaction has created or changed a sequence, so that others do not see it as this one does.
+    /// Whether this transaction has created or restarted a sequence, so that its numbers are its own.
     fn has_own_version(&self, id: SequenceId) -> bool {
         let is_change = |change: &Change| match change {
-            Change::CreateSequence { sequence } | Change::AlterSequence { sequence, .. } => sequence.id == id,
+            Change::CreateSequence { sequence } | Change::AlterSequence { sequence, restarts: true } => {
+                sequence.id == id
+            }
             _ => false,
         };
         self.state.lock().changes.edit.changes().iter().any(is_change)
@@ -511,6 +513,7 @@ impl TransactionChanges {
         }
         for change in self.edit.changes() {
             self.check_views(change, edit.catalog())?;
+            self.check_sequence(change, edit.catalog())?;
             if let Some(table) = change.table()
                 && let (Some(before), Some(newest)) = (self.base.table_of(table), edit.catalog().table_of(table))
             {
@@ -542,6 +545,17 @@ impl TransactionChanges {
                     true => Ok(()),
                     false => Err(CommitError::ViewChanged { view: view.name.clone() }),
                 }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that no other transaction has changed the definition of a sequence that this one changes.
+    fn check_sequence(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
+        let Change::AlterSequence { sequence, .. } = change else { return Ok(()) };
+        match (self.base.sequence_of(sequence.id), newest.sequence_of(sequence.id)) {
+            (Some(before), Some(newest)) if !before.is_defined_as(newest) => {
+                Err(CommitError::SequenceChanged { sequence: newest.name.clone() })
             }
             _ => Ok(()),
         }

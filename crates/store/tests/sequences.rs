@@ -24,7 +24,8 @@ fn by_fives(name: &str) -> Sequence {
         min: 10,
         max: 100,
         cycles: false,
-        next: Some(10),
+        last: 10,
+        is_called: false,
     }
 }
 
@@ -63,7 +64,7 @@ fn a_sequence_of_a_transaction_is_rolled_back_with_it() {
     let new = transaction.change::<_, CommitError>(|edit| edit.create_sequence(by_fives("new"))).unwrap();
     assert_eq!(next_in(&transaction, new), 10);
     // A restart is the transaction's own until it commits.
-    let restarted = Sequence { id: old, next: Some(50), ..by_fives("old") };
+    let restarted = Sequence { id: old, last: 50, ..by_fives("old") };
     transaction.change::<_, CommitError>(|edit| edit.alter_sequence(restarted, true)).unwrap();
     assert_eq!((next_in(&transaction, old), next(&store, old)), (50, 10));
     assert!(matches!(store.next_values(new, 1), Err(CommitError::NoSequence { .. })));
@@ -81,11 +82,14 @@ fn a_change_of_options_keeps_the_numbers_that_others_take_meanwhile() {
     let store = open(&SimulatedDisk::new()).unwrap();
     let sequence = create(&store, "s");
     let transaction = store.begin();
-    let altered = Sequence { id: sequence, increment: 20, next: Some(10), ..by_fives("t") };
+    let altered = Sequence { id: sequence, increment: 20, ..by_fives("t") };
     transaction.change::<_, CommitError>(|edit| edit.alter_sequence(altered, false)).unwrap();
     assert_eq!(store.next_values(sequence, 2).unwrap(), [10, 15]);
+    // Also the numbers that it takes itself after its change.
+    assert_eq!(next_in(&transaction, sequence), 20);
+    assert_eq!(next(&store, sequence), 25);
     transaction.commit(Synchronous::Full).unwrap();
-    assert_eq!(store.next_values(sequence, 2).unwrap(), [20, 40]);
+    assert_eq!(store.next_values(sequence, 2).unwrap(), [45, 65]);
     assert!(store.snapshot().sequence("t").is_some() && store.snapshot().sequence("s").is_none());
 }
 
@@ -103,14 +107,14 @@ fn numbers_and_names_are_checked() {
     let outside = Sequence { start: 9, ..by_fives("u") };
     let error = store.commit::<_, CommitError>(|edit| edit.create_sequence(outside)).unwrap_err();
     assert!(matches!(error, CommitError::Sequence { .. }), "{error}");
-    assert!(matches!(store.set_next_value(sequence, Some(101)), Err(CommitError::Sequence { .. })));
+    assert!(matches!(store.set_value(sequence, 101, true), Err(CommitError::Sequence { .. })));
     assert!(matches!(
         store.next_values(sequence, 20),
         Err(CommitError::SequenceEnds { limit: 100, ascends: true, .. })
     ));
     assert_eq!(store.next_values(sequence, 19).unwrap().last(), Some(&100));
     assert!(store.next_values(sequence, 1).is_err());
-    store.set_next_value(sequence, Some(30)).unwrap();
+    store.set_value(sequence, 30, false).unwrap();
     assert_eq!(next(&store, sequence), 30);
     assert!(matches!(read(&disk).unwrap().next_values(sequence, 1), Err(CommitError::ReadOnly)));
 }
@@ -156,6 +160,24 @@ fn an_owned_sequence_goes_with_its_column_or_table() {
     assert_eq!(store.snapshot().sequences().count(), 0);
 }
 
+#[test]
+fn concurrent_changes_of_a_definition_conflict() {
+    let store = open(&SimulatedDisk::new()).unwrap();
+    let sequence = create(&store, "s");
+    let alter = |altered: Sequence| {
+        let transaction = store.begin();
+        let altered = Sequence { id: sequence, ..altered };
+        transaction.change::<_, CommitError>(|edit| edit.alter_sequence(altered, false)).unwrap();
+        transaction
+    };
+    let (renamed, by_twenties) = (alter(by_fives("renamed")), alter(Sequence { increment: 20, ..by_fives("s") }));
+    assert_eq!(next(&store, sequence), 10);
+    renamed.commit(Synchronous::Full).unwrap();
+    let error = by_twenties.commit(Synchronous::Full).unwrap_err();
+    assert!(matches!(&error, CommitError::SequenceChanged { sequence } if sequence == "renamed"), "{error}");
+    assert_eq!(next(&store, sequence), 15);
+}
+
 /// Two transactions that give a sequence to different columns, or of which one drops it. A catalog in which two columns
 /// own a sequence, or one that does not exist, could not be opened.
 #[test]
@@ -193,7 +215,7 @@ fn concurrent_owners_of_a_sequence_conflict() {
 #[test]
 fn sessions_never_get_the_same_number() {
     let store = open(&SimulatedDisk::new()).unwrap();
-    let counting = Sequence { increment: 1, start: 1, min: 1, max: i32::MAX.into(), next: Some(1), ..by_fives("s") };
+    let counting = Sequence { increment: 1, start: 1, min: 1, max: i32::MAX.into(), last: 1, ..by_fives("s") };
     let sequence = store.commit::<_, CommitError>(|edit| edit.create_sequence(counting)).unwrap();
     let taken = std::thread::scope(|scope| {
         let take = |count: usize| {
@@ -213,8 +235,7 @@ fn a_crash_gives_out_no_number_that_a_durable_row_has() {
     let run = |disk: &SimulatedDisk, written: &mut Vec<i64>| -> Result<(), common::Failure> {
         let store = open(disk)?;
         create_table(&store, "t")?;
-        let counting =
-            Sequence { increment: 1, start: 1, min: 1, max: i32::MAX.into(), next: Some(1), ..by_fives("s") };
+        let counting = Sequence { increment: 1, start: 1, min: 1, max: i32::MAX.into(), last: 1, ..by_fives("s") };
         let sequence = store.commit::<_, CommitError>(|edit| edit.create_sequence(counting))?;
         for step in 0..6 {
             let numbers = store.next_values(sequence, 2)?;

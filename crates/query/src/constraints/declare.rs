@@ -7,7 +7,7 @@ use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
 use super::expressions::{compile_condition, default_expression};
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, SequenceError};
 
 /// A table whose constraints are being declared.
 #[derive(Clone, Copy)]
@@ -96,17 +96,37 @@ pub fn apply_changes(
                 constraints.foreign_keys.retain(|key| key.name != *name);
             }
             ConstraintChange::Nullable { column, nullable } => {
+                if *nullable {
+                    refuse_identity(&constraints, column, subject)?;
+                }
                 columns[subject.column(column)?.index()].nullable = *nullable;
             }
             ConstraintChange::Default { column, value: Some(value) } => {
+                refuse_identity(&constraints, column, subject)?;
                 set_default(&mut constraints, column, &value.to_string(), subject)?;
             }
             ConstraintChange::Default { column, value: None } => {
+                refuse_identity(&constraints, column, subject)?;
                 constraints.defaults.remove(&subject.column(column)?);
             }
         }
     }
     Ok(AlteredTable { constraints, columns, notices })
+}
+
+/// # Errors
+/// If a column is an identity column, which keeps its default and holds no nulls.
+fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
+    let owned = constraints.sequences.get(&subject.column(column)?);
+    match owned.is_some_and(|owned| owned.identity.is_some()) {
+        true => Err(SequenceError::Identity {
+            table: subject.name.to_owned(),
+            column: column.to_owned(),
+            problem: "is an identity column",
+        }
+        .into()),
+        false => Ok(()),
+    }
 }
 
 fn set_default(constraints: &mut Constraints, column: &str, value: &str, subject: DeclaredTable<'_>) -> Result<()> {

@@ -12,7 +12,7 @@ use super::constraints::{ROWS, quote_name};
 use super::keys::format_key;
 use super::{QuerySession, start_write, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
-use crate::error::{Dependency, QueryError, Result};
+use crate::error::{Dependency, QueryError, Result, SequenceError};
 use crate::exec::insert::Target;
 use crate::exec::scan::TautTable;
 use crate::plan::statement_to_plan;
@@ -103,6 +103,11 @@ impl QuerySession {
                 column: (*column).to_owned(),
                 logical_type: logical_type.sql_name(),
             });
+        }
+        let owned = table.constraints.sequences.get(&index);
+        if owned.is_some_and(|owned| owned.identity.is_some()) && logical_type.integer_range().is_none() {
+            let message = "identity column type must be smallint, integer, or bigint".to_owned();
+            return Err(SequenceError::Invalid { message }.into());
         }
         let dependents = self.dependents_of_column(target, table, index).await?;
         let is_group = |dependency: &Dependency| dependency.dependent.starts_with("option groups");

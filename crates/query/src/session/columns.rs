@@ -16,7 +16,7 @@ use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, TableDesign, d
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
-use super::sequences::{add_owned, skip_numbers};
+use super::sequences::{DefaultUse, add_owned, drop_defaults, skip_numbers, uses_of_column};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
@@ -176,7 +176,8 @@ impl QuerySession {
                 false => Err(QueryError::no_column(name, column)),
             };
         };
-        let dependents = self.dependents_of_column(target, table, index).await?;
+        let mut dependents = self.dependents_of_column(target, table, index).await?;
+        dependents.dependencies.extend(uses_of_column(&snapshot, table, index).iter().map(DefaultUse::dependency));
         if !cascade && !dependents.dependencies.is_empty() {
             return Err(QueryError::Dependents {
                 verb: "drop",
@@ -199,6 +200,7 @@ impl QuerySession {
             if design != *table.design {
                 edit.set_design(table.id, design)?;
             }
+            drop_defaults(edit, &uses_of_column(edit.catalog(), table, index))?;
             Ok::<_, QueryError>(edit.drop_column(table.id, index)?)
         })?;
         Ok(dependencies.iter().map(|dependency| format!("drop cascades to {}", dependency.dependent)).collect())

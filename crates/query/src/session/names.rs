@@ -45,7 +45,7 @@ impl QuerySession {
         }));
         notices.extend(drop_dependents(kind, names, dependencies.collect(), cascade)?);
         self.changes().commit_last(|edit| {
-            drop_defaults(edit, &uses)?;
+            drop_defaults(edit, &uses_of_owned(edit.catalog(), &tables))?;
             drop_foreign_keys(edit, &foreign_keys)?;
             drop_references_between(edit, &tables)?;
             // A view is dropped before what it reads.

@@ -7,6 +7,7 @@ use taut_sql::{ObjectKind, Parameters, TableSource};
 use taut_store::{CatalogEdit, Table, View};
 
 use super::names::{dependent_views, drop_views, foreign_key_text};
+use super::sequences::{DefaultUse, uses_of_owned};
 use super::{Done, QuerySession, query_tables};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
@@ -63,7 +64,7 @@ impl QuerySession {
 }
 
 /// # Errors
-/// If another table has a foreign key to the table.
+/// If another table has a foreign key to the table, or a default that uses a sequence of it.
 fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()> {
     let children = snapshot.tables().filter(|child| child.id != table.id);
     let keys = children.flat_map(|child| child.constraints.foreign_keys.iter().map(move |key| (child.id, key)));
@@ -74,6 +75,10 @@ fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()
             on: format!("{} {:?}", ObjectKind::Table, table.name),
         })
         .collect();
+    let dependencies: Vec<_> = dependencies
+        .into_iter()
+        .chain(uses_of_owned(snapshot, &[table.id]).iter().map(DefaultUse::dependency))
+        .collect();
     if dependencies.is_empty() {
         return Ok(());
     }
@@ -81,7 +86,7 @@ fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()
         verb: "replace",
         object: Some(format!("{} {:?}", ObjectKind::Table, table.name)),
         dependencies,
-        hint: "Drop the foreign keys first, and create them again afterwards.",
+        hint: "Drop these first, and create them again afterwards.",
     })
 }
 

@@ -101,11 +101,10 @@ impl SessionSequences {
             }
             .into());
         }
-        let next = if is_called { sequence.after(value) } else { Some(value) };
         let transaction = self.transactions.lock().transaction();
         match transaction {
-            Some(transaction) => transaction.set_next_value(sequence.id, next)?,
-            None => self.store.set_next_value(sequence.id, next)?,
+            Some(transaction) => transaction.set_value(sequence.id, value, is_called)?,
+            None => self.store.set_value(sequence.id, value, is_called)?,
         }
         if is_called {
             self.record(sequence.id, value);
@@ -174,26 +173,22 @@ impl QuerySession {
     }
 
     pub(super) fn alter_sequence(&self, name: &str, if_exists: bool, change: &SequenceChange) -> Result<Outcome> {
-        let snapshot = self.snapshot();
-        let Some(sequence) = snapshot.sequence(name) else {
-            return match if_exists {
-                true => {
-                    let notice = format!("relation {name:?} does not exist, skipping");
-                    Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER SEQUENCE") }))
+        if if_exists && self.snapshot().sequence(name).is_none() {
+            let notice = format!("relation {name:?} does not exist, skipping");
+            return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER SEQUENCE") }));
+        }
+        self.changes().commit_last(|edit| {
+            let sequence = edit.catalog().sequence(name).cloned().ok_or_else(|| QueryError::no_relation(name))?;
+            match change {
+                SequenceChange::Rename(new_name) => {
+                    edit.alter_sequence(Sequence { name: new_name.clone(), ..sequence }, false)?;
+                    rename_in_defaults(edit, name, new_name)
                 }
-                false => Err(QueryError::no_relation(name)),
-            };
-        };
-        self.changes().commit_last(|edit| match change {
-            SequenceChange::Rename(new_name) => {
-                let renamed = Sequence { name: new_name.clone(), ..sequence.clone() };
-                edit.alter_sequence(renamed, false)?;
-                rename_in_defaults(edit, name, new_name)
-            }
-            SequenceChange::Options(options) => {
-                let altered = altered_sequence(sequence, options)?;
-                edit.alter_sequence(altered, options.restart.is_some())?;
-                set_owner(edit, sequence.id, options.owned_by.as_ref())
+                SequenceChange::Options(options) => {
+                    let id = sequence.id;
+                    edit.alter_sequence(altered_sequence(&sequence, options)?, options.restart.is_some())?;
+                    set_owner(edit, id, options.owned_by.as_ref())
+                }
             }
         })?;
         Ok(Outcome::Done(Done::with_tag("ALTER SEQUENCE")))
@@ -219,6 +214,7 @@ impl QuerySession {
         let dependencies = uses.iter().map(DefaultUse::dependency);
         notices.extend(drop_dependents(ObjectKind::Sequence, names, dependencies.collect(), cascade)?);
         self.changes().commit_last(|edit| {
+            let uses = uses_in_defaults(edit.catalog(), |name| dropped.contains_key(name));
             drop_defaults(edit, &uses)?;
             for sequence in dropped.values() {
                 forget_owner(edit, *sequence)?;
@@ -254,6 +250,16 @@ pub(super) fn add_owned(
     let is_free = |name: &String| edit.is_free(name);
     let mut numbered = (1..).map(|number| format!("{base}{number}"));
     let name = Some(base.clone()).filter(is_free).or_else(|| numbered.find(is_free)).unwrap_or(base);
+    // For example that of a `SERIAL` column without its default. Nothing else uses it, or it stays.
+    if let Some(old) = constraints.sequences.get(&column).copied() {
+        let used = defaults_on(edit.catalog(), &[old.sequence]);
+        if let Some(usage) = used.first() {
+            let what = format!("a second sequence of column {column_name:?} of table {table:?}");
+            return Err(QueryError::unsupported(what, format!("drop the {} first", usage.dependency().dependent)));
+        }
+        forget_owner(edit, old.sequence)?;
+        edit.drop_sequence(old.sequence)?;
+    }
     let new = new_sequence(&name, options, logical_type)?;
     let id = edit.create_sequence(new.clone())?;
     constraints.defaults.insert(column, default_of_sequence(&name));
@@ -295,6 +301,16 @@ impl QuerySession {
             })?),
             IdentityChange::Alter { options, .. } => alter_owned(edit, sequence, options),
             IdentityChange::Drop { .. } => {
+                let uses = defaults_on(edit.catalog(), &[sequence]);
+                let is_other = |usage: &&DefaultUse| (usage.table, usage.column) != (table.id, index);
+                if let Some(usage) = uses.iter().find(is_other) {
+                    return Err(QueryError::Dependents {
+                        verb: "drop",
+                        object: Some(format!("sequence {:?}", usage.sequence)),
+                        dependencies: vec![usage.dependency()],
+                        hint: "Drop the defaults first.",
+                    });
+                }
                 change_constraints(edit, table.id, |constraints| {
                     constraints.sequences.remove(&index);
                     constraints.defaults.remove(&index);
@@ -316,27 +332,23 @@ pub(super) fn new_sequence(name: &str, options: &SequenceOptions, default_type: 
         min: 0,
         max: 0,
         cycles: false,
-        next: None,
+        last: 0,
+        is_called: false,
     };
     let sequence = with_options(&template, options, true)?;
-    Ok(Sequence { next: Some(sequence.start), ..sequence })
+    Ok(Sequence { last: sequence.start, ..sequence })
 }
 
 /// A sequence with other options.
 fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Sequence> {
     let altered = with_options(sequence, options, false)?;
-    let next = match options.restart {
-        Some(restart) => {
-            let number = restart.unwrap_or(altered.start);
-            check_bounds("RESTART", number, &altered)?;
-            Some(number)
-        }
-        None => altered.next,
-    };
-    if let Some(number) = next {
-        check_bounds("RESTART", number, &altered)?;
+    if let Some(restart) = options.restart {
+        let last = restart.unwrap_or(altered.start);
+        check_bounds("RESTART", last, &altered)?;
+        return Ok(Sequence { last, is_called: false, ..altered });
     }
-    Ok(Sequence { next, ..altered })
+    check_bounds("RESTART", altered.last, &altered)?;
+    Ok(altered)
 }
 
 /// Replaces the options that are given. If the sequence is new, those that are not given get their defaults.
@@ -392,7 +404,7 @@ pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<()
     let owned = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
     for owned in owned.sequences.values() {
         if let Some(sequence) = edit.catalog().sequence_of(owned.sequence).cloned() {
-            edit.alter_sequence(Sequence { next: Some(sequence.start), ..sequence }, true)?;
+            edit.alter_sequence(Sequence { last: sequence.start, is_called: false, ..sequence }, true)?;
         }
     }
     Ok(())
@@ -404,14 +416,15 @@ pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u6
         let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(sequence.increment));
         offset.and_then(|offset| sequence.start.checked_add(offset))
     };
-    let inside = |number: &i64| (sequence.min..=sequence.max).contains(number);
-    if count > 0 && nth(count - 1).filter(inside).is_none() {
-        let ascends = sequence.increment > 0;
-        let limit = if ascends { sequence.max } else { sequence.min };
-        return Err(CommitError::SequenceEnds { sequence: sequence.name, limit, ascends }.into());
+    let Some(index) = count.checked_sub(1) else { return Ok(()) };
+    match nth(index).filter(|number| (sequence.min..=sequence.max).contains(number)) {
+        Some(last) => Ok(edit.alter_sequence(Sequence { last, is_called: true, ..sequence }, true)?),
+        None => {
+            let ascends = sequence.increment > 0;
+            let limit = if ascends { sequence.max } else { sequence.min };
+            Err(CommitError::SequenceEnds { sequence: sequence.name, limit, ascends }.into())
+        }
     }
-    let next = nth(count).filter(inside);
-    Ok(edit.alter_sequence(Sequence { next, ..sequence }, true)?)
 }
 
 /// Changes the sequence of an identity column.
@@ -505,16 +518,30 @@ pub(super) fn drop_defaults(edit: &mut CatalogEdit, uses: &[DefaultUse]) -> Resu
     })
 }
 
+/// The defaults that take numbers of some sequences.
+pub(super) fn defaults_on(catalog: &Catalog, sequences: &[SequenceId]) -> Vec<DefaultUse> {
+    let names: Vec<&str> = sequences.iter().filter_map(|id| Some(catalog.sequence_of(*id)?.name.as_str())).collect();
+    match names.is_empty() {
+        true => Vec::new(),
+        false => uses_in_defaults(catalog, |name| names.contains(&name)),
+    }
+}
+
 /// The defaults of other tables that take numbers of sequences which belong to columns of some tables.
 pub(super) fn uses_of_owned(catalog: &Catalog, tables: &[TableId]) -> Vec<DefaultUse> {
     let owners = tables.iter().filter_map(|table| catalog.table_of(*table));
-    let owned = owners.flat_map(|table| table.constraints.sequences.values());
-    let names: Vec<&str> = owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.as_str())).collect();
-    if names.is_empty() {
-        return Vec::new();
-    }
-    let mut uses = uses_in_defaults(catalog, |name| names.contains(&name));
+    let owned: Vec<_> =
+        owners.flat_map(|table| table.constraints.sequences.values()).map(|owned| owned.sequence).collect();
+    let mut uses = defaults_on(catalog, &owned);
     uses.retain(|usage| !tables.contains(&usage.table));
+    uses
+}
+
+/// The defaults of other columns that take numbers of the sequence which belongs to a column.
+pub(super) fn uses_of_column(catalog: &Catalog, table: &Table, column: ColumnIndex) -> Vec<DefaultUse> {
+    let Some(owned) = table.constraints.sequences.get(&column) else { return Vec::new() };
+    let mut uses = defaults_on(catalog, &[owned.sequence]);
+    uses.retain(|usage| (usage.table, usage.column) != (table.id, column));
     uses
 }
 

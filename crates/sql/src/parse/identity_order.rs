@@ -19,8 +19,8 @@ pub(super) fn order_identity_options(sql: &str, tokens: Option<Vec<TokenWithSpan
     let mut tokens = tokens.or_else(|| Tokenizer::new(&Grammar, sql).tokenize_with_location().ok())?;
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut start = 0;
-    while let Some(found) = tokens[start..].windows(2).position(is_list) {
-        let first = start + found + 2;
+    while let Some(found) = tokens[start..].windows(4).position(is_list) {
+        let first = start + found + 4;
         let length = tokens[first..].iter().position(|token| token.token == Token::RParen).unwrap_or(0);
         if let Some(ordered) = in_order(&tokens[first..first + length]) {
             tokens[first..first + length].clone_from_slice(&ordered);
@@ -30,8 +30,12 @@ pub(super) fn order_identity_options(sql: &str, tokens: Option<Vec<TokenWithSpan
     Some(tokens)
 }
 
+/// Whether tokens are `ALWAYS AS IDENTITY (`, or the same with `DEFAULT`.
 fn is_list(tokens: &[TokenWithSpan]) -> bool {
-    is_word(&tokens[0], "identity") && tokens[1].token == Token::LParen
+    (is_word(&tokens[0], "always") || is_word(&tokens[0], "default"))
+        && is_word(&tokens[1], "as")
+        && is_word(&tokens[2], "identity")
+        && tokens[3].token == Token::LParen
 }
 
 /// The options in the order of the parser. `None` if one of them is unknown.
@@ -79,8 +83,9 @@ mod tests {
                         - 5 cache 1 no cycle ) , \"identity\" int )";
         assert_eq!(ordered(sql).unwrap(), expected);
         assert_eq!(ordered("select 1"), None);
-        for unknown in ["identity (a)", "identity (", "identity", "identity ()", "identity (start 1"] {
-            assert!(ordered(unknown).is_some(), "{unknown}");
+        for unknown in ["identity (cycle, start)", "always as identity (", "identity", "default as identity ()"] {
+            assert_eq!(ordered(unknown).unwrap().replace(' ', ""), unknown.replace(' ', ""));
         }
+        assert!(ordered("default as identity (start 1").is_some());
     }
 }

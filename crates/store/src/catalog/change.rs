@@ -90,14 +90,15 @@ pub(crate) enum Change {
     DropSequence {
         sequence: SequenceId,
     },
-    /// Replaces the definition of a sequence. The next number stays, unless `restarts`.
+    /// Replaces the definition of a sequence. The last number stays, unless `restarts`.
     AlterSequence {
         sequence: Sequence,
         restarts: bool,
     },
     AdvanceSequence {
         sequence: SequenceId,
-        next: Option<i64>,
+        last: i64,
+        is_called: bool,
     },
     InsertRows {
         table: TableId,

@@ -298,7 +298,7 @@ impl CatalogEdit {
         self.apply_and_record(Change::DropSequence { sequence })
     }
 
-    /// Replaces the definition of a sequence, its name included. Its next number becomes that of `sequence` if
+    /// Replaces the definition of a sequence, its name included. Its last number becomes that of `sequence` if
     /// `restarts`, and otherwise stays.
     ///
     /// # Errors
@@ -314,16 +314,18 @@ impl CatalogEdit {
     pub(crate) fn next_values(&mut self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
         let mut advanced = self.find_sequence(sequence)?.clone();
         let numbers = advanced.take(count)?;
-        self.apply_and_record(Change::AdvanceSequence { sequence, next: advanced.next })?;
+        if let Some(last) = numbers.last() {
+            self.apply_and_record(Change::AdvanceSequence { sequence, last: *last, is_called: true })?;
+        }
         Ok(numbers)
     }
 
-    /// Sets the next number of a sequence. `None` means that there are no more.
+    /// Sets the last number of a sequence, or the next one if `is_called` is false.
     ///
     /// # Errors
     /// If the sequence does not exist, or the number is not within its limits.
-    pub(crate) fn set_next_value(&mut self, sequence: SequenceId, next: Option<i64>) -> Result<(), CommitError> {
-        self.apply_and_record(Change::AdvanceSequence { sequence, next })
+    pub(crate) fn set_value(&mut self, sequence: SequenceId, last: i64, is_called: bool) -> Result<(), CommitError> {
+        self.apply_and_record(Change::AdvanceSequence { sequence, last, is_called })
     }
 
     /// Applies a change and records it. If it replaces rows, then rows that were deleted since the caller read them are
@@ -555,14 +557,16 @@ impl CatalogEdit {
             }
             Change::AlterSequence { sequence, restarts } => {
                 let old = self.find_sequence(sequence.id)?;
-                let next = if *restarts { sequence.next } else { old.next };
+                let from = if *restarts { sequence } else { old };
+                let (last, is_called) = (from.last, from.is_called);
                 if old.name != sequence.name {
                     self.check_name(&sequence.name)?;
                 }
-                self.put_sequence(Sequence { next, ..sequence.clone() })
+                self.put_sequence(Sequence { last, is_called, ..sequence.clone() })
             }
-            Change::AdvanceSequence { sequence, next } => {
-                let advanced = Sequence { next: *next, ..self.find_sequence(*sequence)?.clone() };
+            Change::AdvanceSequence { sequence, last, is_called } => {
+                let found = self.find_sequence(*sequence)?.clone();
+                let advanced = Sequence { last: *last, is_called: *is_called, ..found };
                 self.put_sequence(advanced)
             }
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {

@@ -145,7 +145,8 @@ enum ChangeJson<'a> {
     },
     AdvanceSequence {
         sequence: SequenceId,
-        next: Option<i64>,
+        last: i64,
+        is_called: bool,
     },
     InsertRows {
         table: TableId,
@@ -276,7 +277,9 @@ fn encode_change<'a>(
         Change::AlterSequence { sequence, restarts } => {
             ChangeJson::AlterSequence { sequence: Cow::Borrowed(sequence), restarts: *restarts }
         }
-        Change::AdvanceSequence { sequence, next } => ChangeJson::AdvanceSequence { sequence: *sequence, next: *next },
+        Change::AdvanceSequence { sequence, last, is_called } => {
+            ChangeJson::AdvanceSequence { sequence: *sequence, last: *last, is_called: *is_called }
+        }
         Change::InsertRows { table, page, first, rows: batch } => {
             let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
             rows::encode(&stored.schema, batch, row_bytes)?;
@@ -398,7 +401,9 @@ impl ParsedChange<'_> {
             ChangeJson::AlterSequence { sequence, restarts } => {
                 Change::AlterSequence { sequence: sequence.into_owned(), restarts }
             }
-            ChangeJson::AdvanceSequence { sequence, next } => Change::AdvanceSequence { sequence, next },
+            ChangeJson::AdvanceSequence { sequence, last, is_called } => {
+                Change::AdvanceSequence { sequence, last, is_called }
+            }
             ChangeJson::InsertRows { table, page, first, .. } => {
                 let stored = catalog.table_of(table).ok_or_else(|| format!("a table with number {}", table.0))?;
                 let rows = rows::decode(&stored.schema, self.bytes).map_err(|error| error.to_string())?;

@@ -35,8 +35,10 @@ pub struct Sequence {
     pub max: i64,
     /// Whether the sequence begins again after its last number, at `min`, or at `max` if it descends.
     pub cycles: bool,
-    /// The next number. `None` after the last one.
-    pub next: Option<i64>,
+    /// The last number that was given out. The first one to give out if `is_called` is false.
+    pub last: i64,
+    /// Whether `last` was given out.
+    pub is_called: bool,
 }
 
 /// What a column does with values that a statement gives it, if its own values come from a sequence.
@@ -66,7 +68,7 @@ impl Sequence {
     /// # Errors
     /// If there are not as many. Nothing is taken then.
     pub(crate) fn take(&mut self, count: usize) -> Result<Vec<i64>, CommitError> {
-        let (mut numbers, mut next) = (Vec::with_capacity(count), self.next);
+        let (mut numbers, mut next) = (Vec::with_capacity(count), self.next());
         for _ in 0..count {
             let Some(number) = next else {
                 let limit = if self.increment > 0 { self.max } else { self.min };
@@ -79,12 +81,24 @@ impl Sequence {
             numbers.push(number);
             next = self.after(number);
         }
-        self.next = next;
+        if let Some(last) = numbers.last() {
+            (self.last, self.is_called) = (*last, true);
+        }
         Ok(numbers)
     }
 
+    /// The next number. `None` after the last one.
+    pub fn next(&self) -> Option<i64> {
+        if self.is_called { self.after(self.last) } else { Some(self.last) }
+    }
+
+    /// Whether two versions of a sequence differ in nothing but the numbers that were given out.
+    pub(crate) fn is_defined_as(&self, other: &Self) -> bool {
+        *self == Self { last: self.last, is_called: self.is_called, ..other.clone() }
+    }
+
     /// The number that follows another one.
-    pub fn after(&self, number: i64) -> Option<i64> {
+    fn after(&self, number: i64) -> Option<i64> {
         let first = if self.increment > 0 { self.min } else { self.max };
         let next = number.checked_add(self.increment).filter(|next| (self.min..=self.max).contains(next));
         next.or(self.cycles.then_some(first))
@@ -96,14 +110,14 @@ impl Sequence {
         let is_valid = self.increment != 0
             && self.min < self.max
             && inside(self.start)
-            && self.next.is_none_or(inside)
+            && inside(self.last)
             && self
                 .logical_type
                 .integer_range()
                 .is_some_and(|range| range.contains(&self.min) && range.contains(&self.max));
         match is_valid {
             true => Ok(()),
-            false => Err(format!("a sequence {:?} whose numbers lie within its limits", self.name)),
+            false => Err(format!("a sequence {:?} with its first and last number within its limits", self.name)),
         }
     }
 }
@@ -123,7 +137,8 @@ mod tests {
             min,
             max,
             cycles,
-            next: Some(start),
+            last: start,
+            is_called: false,
         }
     }
 
@@ -138,7 +153,7 @@ mod tests {
         ] {
             assert!(sequence.take(expected.len() + 1).is_err(), "{sequence:?}");
             assert_eq!(sequence.take(expected.len()).unwrap(), expected);
-            assert_eq!(sequence.next, None);
+            assert_eq!(sequence.next(), None);
             let error = sequence.take(1).unwrap_err();
             assert!(matches!(error, CommitError::SequenceEnds { .. }), "{error}");
             assert!(sequence.take(0).unwrap().is_empty());
@@ -155,7 +170,7 @@ mod tests {
             |sequence| sequence.increment = 0,
             |sequence| sequence.max = 1,
             |sequence| sequence.start = 10,
-            |sequence| sequence.next = Some(0),
+            |sequence| sequence.last = 0,
             |sequence| sequence.logical_type = LogicalType::Varchar,
             |sequence| (sequence.logical_type, sequence.max) = (LogicalType::Integer, 1 << 40),
         ];

@@ -30,6 +30,7 @@ use datafusion::logical_expr::{
 };
 
 use super::super::intervals::lengths as interval_lengths;
+use super::sliding::sliding_accumulator;
 
 /// The functions that replace the engine's `min` and `max`.
 pub fn extrema() -> [AggregateUDF; 2] {
@@ -107,7 +108,8 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         if is_interval(args.return_type()) {
-            return self.accumulator(args);
+            let [min, max] = extrema();
+            return sliding_accumulator(if self.name() == "max" { max } else { min }, &args);
         }
         match key_type(args.return_type()) {
             Some(key_type) => {

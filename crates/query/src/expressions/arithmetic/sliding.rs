@@ -54,6 +54,11 @@ pub fn sliding(function: AggregateUDF) -> AggregateUDF {
     AggregateUDF::new_from_impl(Sliding { function })
 }
 
+/// Accumulator of a frame whose start moves, for a function that cannot remove rows.
+pub(super) fn sliding_accumulator(function: AggregateUDF, args: &AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+    Ok(Box::new(SlidingAccumulator::new(function, args)?))
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sliding {
     function: AggregateUDF,
@@ -100,7 +105,7 @@ impl AggregateUDFImpl for Sliding {
         if args.is_distinct || !args.expr_fields.iter().any(|field| field.data_type().is_floating()) {
             return self.function.create_sliding_accumulator(args);
         }
-        Ok(Box::new(SlidingAccumulator::new(self.function.clone(), &args)?))
+        sliding_accumulator(self.function.clone(), &args)
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

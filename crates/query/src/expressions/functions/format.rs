@@ -16,7 +16,7 @@ use datafusion::common::{Result, exec_err};
 
 use super::definition::ArgumentType::{Text, TextsMore};
 use super::definition::{Definition, result, texts};
-use super::text::{quoted_literal, quoted_name};
+use super::text::{PADDED_BYTES_MAX, quoted_literal, quoted_name};
 
 pub(super) const FORMAT: Definition =
     Definition { name: "format", arguments: &[&[Text, TextsMore]], result: result::text, compute: format_rows };
@@ -150,6 +150,9 @@ fn append(formatted: &mut String, kind: char, place: &Place<'_>) -> Result<()> {
         (_, argument) => argument.unwrap_or_default().to_owned(),
     };
     let width = usize::try_from(place.width.unsigned_abs()).unwrap_or(0);
+    if width > PADDED_BYTES_MAX {
+        return exec_err!("requested length too large");
+    }
     let padding = " ".repeat(width.saturating_sub(text.chars().count()));
     let parts = if place.width < 0 { [text, padding] } else { [padding, text] };
     formatted.extend(parts);

@@ -133,21 +133,23 @@ impl Patterns {
         Self { function, compiled: HashMap::new(), last: None }
     }
 
-    fn get(&mut self, pattern: &str, flags: &str) -> Result<Pattern> {
-        if let Some((last_pattern, last_flags, compiled)) = &self.last
-            && last_pattern == pattern
-            && last_flags == flags
-        {
-            return Ok(compiled.clone());
-        }
-        let key = (pattern.to_owned(), flags.to_owned());
-        let compiled = match self.compiled.get(&key) {
-            Some(compiled) => compiled.clone(),
-            None => compile(self.function, pattern, flags)?,
+    /// The compiled pattern. A clone of it would build its caches again.
+    fn get(&mut self, pattern: &str, flags: &str) -> Result<&Pattern> {
+        let is_last =
+            |(last_pattern, last_flags, _): &(String, String, Pattern)| last_pattern == pattern && last_flags == flags;
+        let last = match self.last.take().filter(is_last) {
+            Some(last) => last,
+            None => {
+                let key = (pattern.to_owned(), flags.to_owned());
+                let compiled = match self.compiled.get(&key) {
+                    Some(compiled) => compiled.clone(),
+                    None => compile(self.function, pattern, flags)?,
+                };
+                self.compiled.insert(key.clone(), compiled.clone());
+                (key.0, key.1, compiled)
+            }
         };
-        self.last = Some((key.0.clone(), key.1.clone(), compiled.clone()));
-        self.compiled.insert(key, compiled.clone());
-        Ok(compiled)
+        Ok(&self.last.insert(last).2)
     }
 }
 

@@ -75,7 +75,7 @@ fn read(text: &str, pattern: &str) -> Option<NaiveDateTime> {
         parsed.set_second(0).ok()?;
     }
     let moment = date.and_time(parsed.to_naive_time().ok()?);
-    Some(moment - chrono::Duration::seconds(parsed.offset().unwrap_or(0).into()))
+    moment.checked_sub_signed(chrono::Duration::seconds(parsed.offset().unwrap_or(0).into()))
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub(super) fn quoted_literal(text: &str) -> String {
 }
 
 /// Bytes of the longest text that padding makes, as in PostgreSQL.
-const PADDED_BYTES_MAX: usize = 1 << 30;
+pub(super) const PADDED_BYTES_MAX: usize = 1 << 30;
 
 /// Texts cut or padded to a length. `joined` is a text and its padding.
 fn padded(arguments: &[ArrayRef], joined: fn(&str, String) -> String) -> Result<ArrayRef> {

@@ -49,7 +49,7 @@ fn rows(state: &SystemState) -> SystemRows {
         numbers(|sequence| sequence.min) as _,
         numbers(|sequence| sequence.max) as _,
         Arc::new(BooleanArray::from(sequences.iter().map(|sequence| sequence.cycles).collect::<Vec<_>>())) as _,
-        Arc::new(Int64Array::from(sequences.iter().map(|sequence| sequence.next).collect::<Vec<_>>())) as _,
+        Arc::new(Int64Array::from(sequences.iter().map(|sequence| sequence.next()).collect::<Vec<_>>())) as _,
         texts(owners.iter().map(|owner| owner.as_ref().map(|(table, _)| table.clone()))),
         texts(owners.iter().map(|owner| owner.as_ref().map(|(_, column)| column.clone()))),
     ]);
