@@ -310,7 +310,7 @@ fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         };
         let text = row.text(0);
         let Pattern { regex, .. } = patterns.get(row.text(1), row.text(2))?;
-        let search = Search { regex: &regex, text };
+        let search = Search { regex, text };
         let (mut parts, mut end) = (Vec::new(), 0);
         for found in search.matches(0).filter_map(|groups| groups.get(0)) {
             if found.start() < text.len() && found.end() > end {
@@ -329,7 +329,7 @@ fn count(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let counts = RegexRow::all(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
         let Pattern { regex, .. } = patterns.get(row.text(1), row.text(3))?;
-        let search = Search { regex: &regex, text: row.text(0) };
+        let search = Search { regex, text: row.text(0) };
         Ok(Some(row.start(2)?.map_or(0, |start| search.matches(start).count() as i64)))
     });
     Ok(Arc::new(counts.collect::<Result<Int64Array>>()?))
@@ -401,7 +401,7 @@ fn replace(arguments: &[ArrayRef]) -> Result<ArrayRef> {
             false => i64::from(!pattern.is_global),
         };
         Ok(Some(match start {
-            Some(start) => replaced(&pattern, &row, start, number),
+            Some(start) => replaced(pattern, &row, start, number),
             None => row.text(0).to_owned(),
         }))
     });
