@@ -51,7 +51,7 @@ class Reflection(default.DefaultDialect):
     def get_view_definition(
         self, connection: Any, view_name: str, schema: str | None = None, **options: Any
     ) -> str:
-        query = "SELECT definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
+        query = "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
         found = connection.exec_driver_sql(query, (schema or SCHEMA, view_name)).scalar()
         if found is None:
             raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
