@@ -85,6 +85,8 @@ DELETE FROM hashed WHERE id IN (10, 20, 30, 40, 50, 205);
 INSERT INTO accounts (id, email) VALUES (51, 'mail 51');
 CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY, name text);
 INSERT INTO numbered (name) SELECT name FROM made WHERE id <= 3;
+CREATE TABLE computed (id bigint NOT NULL, name text, twice bigint GENERATED ALWAYS AS (id * 2) STORED);
+INSERT INTO computed VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
 CHECKPOINT;
 
 -- Commits in the log.
@@ -111,6 +113,8 @@ INSERT INTO orders (id, account) VALUES (81, 51);
 INSERT INTO numbered (name) VALUES ('four'), ('five');
 CREATE SEQUENCE tens START WITH 10 INCREMENT BY 10;
 SELECT nextval('tens'), nextval('tens');
+ALTER TABLE computed ADD COLUMN lower_name text GENERATED ALWAYS AS (lower(name)) STORED UNIQUE;
+INSERT INTO computed (id, name) VALUES (4, 'Four');
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

@@ -378,8 +378,10 @@ def test_an_integer_key_is_an_identity():
     }
     for expected, column in columns.items():
         assert expected in compiled(column, dialect), expected
-    with pytest.raises(exc.CompileError, match="Taut has no computed columns"):
-        compiled(Column("id", Integer, sqlalchemy.Computed("1 + 1")), dialect)
+    stored = Column("n", Integer, sqlalchemy.Computed("a + 1"), nullable=False)
+    assert "n INTEGER GENERATED ALWAYS AS (a + 1) STORED NOT NULL" in compiled(stored, dialect)
+    with pytest.raises(exc.CompileError, match="Taut has no virtual computed columns"):
+        compiled(Column("n", Integer, sqlalchemy.Computed("1 + 1", persisted=False)), dialect)
 
 
 class Note(Base):

@@ -33,6 +33,7 @@ impl QueryError {
             Self::SecondPrimaryKey { .. } => "42P16",
             Self::NotATable { .. } => "42809",
             Self::Sequence(error) => error.sqlstate(),
+            Self::Generated(error) => error.sqlstate(),
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),
             Self::Duplicate { .. } => "42701",

@@ -11,6 +11,8 @@ pub struct Declared {
     pub constraints: Vec<DeclaredConstraint>,
     /// Names of columns with the expressions of their defaults.
     pub defaults: Vec<(String, Expr)>,
+    /// Names of generated columns with the expressions that compute their values.
+    pub generated: Vec<(String, Expr)>,
     /// `SERIAL` and identity columns.
     pub sequences: Vec<DeclaredSequence>,
 }
@@ -164,6 +166,13 @@ pub enum ConstraintChange {
         column: String,
         /// The default expression. `None` means null.
         value: Option<Box<Expr>>,
+    },
+    /// `ALTER COLUMN ... DROP EXPRESSION`: a generated column keeps its values and becomes a plain column.
+    DropExpression {
+        /// Name of the column.
+        column: String,
+        /// Whether a column that is not generated is ignored.
+        if_exists: bool,
     },
 }
 

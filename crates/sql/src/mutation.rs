@@ -36,7 +36,7 @@ use self::target::Target;
 
 pub(crate) use self::do_nothing::replace_do_nothing;
 pub use self::insert::{Conflict, ConflictTarget, ListedRows, column_count, values_error};
-pub use self::target::{TargetColumn, assignment_function};
+pub use self::target::{GeneratedAlways, TargetColumn, assignment_function};
 
 /// Relation of the rows that a statement may change, with their ids.
 pub const TARGET: &str = "taut target";

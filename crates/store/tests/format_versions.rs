@@ -50,6 +50,7 @@ fn expected(version: u64) -> Contents {
         (8, "orders", (1..=81).collect()),
         (12, "numbered", (1..=5).collect()),
         (12, "altered", all),
+        (14, "computed", (1..=4).collect()),
     ];
     tables
         .iter()

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, without_table};
-use taut_store::{Catalog, Check, Constraints, ForeignKey, TableId, UniqueKey};
+use taut_store::{Catalog, Check, Constraints, ForeignKey, ReferentialAction, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema};
 
-use super::expressions::{compile_condition, default_expression};
-use crate::error::{QueryError, Result, SequenceError};
+use super::expressions::{compile_condition, compile_generated, default_expression};
+use crate::error::{GeneratedColumnError, QueryError, Result, SequenceError};
 
 /// A table whose constraints are being declared.
 #[derive(Clone, Copy)]
@@ -38,6 +38,11 @@ pub fn declare_constraints(
     for (column, value) in &declared.defaults {
         set_default(&mut constraints, column, &value.to_string(), subject)?;
     }
+    for (column, expression) in &declared.generated {
+        let text = without_table(expression, name).to_string();
+        constraints.generated.insert(subject.column(column)?, text);
+    }
+    check_generated(&constraints, schema)?;
     Ok(constraints)
 }
 
@@ -103,11 +108,24 @@ pub fn apply_changes(
             }
             ConstraintChange::Default { column, value: Some(value) } => {
                 refuse_identity(&constraints, column, subject)?;
+                refuse_generated(&constraints, column, subject)?;
                 set_default(&mut constraints, column, &value.to_string(), subject)?;
             }
             ConstraintChange::Default { column, value: None } => {
                 refuse_identity(&constraints, column, subject)?;
+                refuse_generated(&constraints, column, subject)?;
                 constraints.defaults.remove(&subject.column(column)?);
+            }
+            ConstraintChange::DropExpression { column, if_exists } => {
+                let is_generated = constraints.generated.remove(&subject.column(column)?).is_some();
+                if !is_generated {
+                    let (table, column) = (table.name.clone(), column.clone());
+                    let error = GeneratedColumnError::NotGenerated { table, column };
+                    match if_exists {
+                        true => notices.push(format!("{error}, skipping")),
+                        false => return Err(error.into()),
+                    }
+                }
             }
         }
     }
@@ -125,6 +143,35 @@ fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTab
             problem: "is an identity column",
         }
         .into()),
+        false => Ok(()),
+    }
+}
+
+/// # Errors
+/// If a column is generated, so that it can have no default.
+fn refuse_generated(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
+    match constraints.generated.contains_key(&subject.column(column)?) {
+        true => {
+            Err(GeneratedColumnError::NoDefault { table: subject.name.to_owned(), column: column.to_owned() }.into())
+        }
+        false => Ok(()),
+    }
+}
+
+/// Checks that the expressions of generated columns can be computed, and that no foreign key changes their results.
+fn check_generated(constraints: &Constraints, schema: &Schema) -> Result<()> {
+    for (column, sql) in &constraints.generated {
+        compile_generated(sql, *column, schema, |other| constraints.generated.contains_key(&other))?;
+    }
+    constraints.foreign_keys.iter().try_for_each(|key| check_action(constraints, key))
+}
+
+/// # Errors
+/// If a foreign key sets a generated column to null.
+fn check_action(constraints: &Constraints, key: &ForeignKey) -> Result<()> {
+    let is_generated = |column: &ColumnIndex| constraints.generated.contains_key(column);
+    match key.on_delete == ReferentialAction::SetNull && key.columns.iter().any(is_generated) {
+        true => Err(GeneratedColumnError::ForeignKeyAction.into()),
         false => Ok(()),
     }
 }
@@ -189,6 +236,7 @@ fn add_constraint(
                     ),
                 ));
             }
+            check_action(constraints, &key)?;
             key.match_key_order(parent_constraints);
             constraints.foreign_keys.push(key);
             if parent.id == subject.id {

@@ -1,4 +1,4 @@
-//! Expressions that the catalog stores as text: check conditions and defaults.
+//! Expressions that the catalog stores as text: check conditions, defaults and those of generated columns.
 //!
 //! They are planned on their own, without the settings of a session, so that they mean the same for every user.
 
@@ -20,9 +20,9 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast;
 use taut_sql::parse_expression;
-use taut_types::{LogicalType, Schema, quote_identifier};
+use taut_types::{ColumnIndex, LogicalType, Schema, quote_identifier};
 
-use crate::error::{QueryError, Result};
+use crate::error::{GeneratedColumnError, QueryError, Result};
 use crate::expressions::{
     coerce_operands, guarded, session_state, set_parser_options, statement_cast, with_checked_arithmetic,
     with_statement_casts,
@@ -52,15 +52,56 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
             "a condition gives the same whenever it is evaluated",
         ));
     }
-    let coerced = expression.transform_up(|expression| coerce_operands(expression, &schema))?.data;
+    compile(expression, &schema)
+}
+
+/// Compiles the expression of a generated column over the other columns of its table, cast to the type of the column.
+///
+/// # Errors
+/// If the text is not an expression over other columns that are not generated, its result does not depend on these
+/// alone, or its type does not fit the column.
+pub fn compile_generated(
+    sql: &str,
+    column: ColumnIndex,
+    schema: &Schema,
+    is_generated: impl Fn(ColumnIndex) -> bool,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let (target, planned) = (schema.column(column), DFSchema::try_from(schema.arrow())?);
+    let expression = plan_expression(sql, &planned)?;
+    check_single_row(&expression, "GENERATED ALWAYS AS", sql)?;
+    if !is_immutable(&expression)? {
+        return Err(QueryError::Generated(GeneratedColumnError::NotImmutable));
+    }
+    for used in expression.column_refs() {
+        let index = ColumnIndex::from(planned.index_of_column(used)?);
+        if index == column || is_generated(index) {
+            return Err(QueryError::Generated(GeneratedColumnError::UsesGenerated { column: used.name.clone() }));
+        }
+    }
+    let expression = with_statement_casts(expression, &planned)?;
+    let (from, arrow) = (expression.get_type(&planned)?, target.logical_type.arrow());
+    let is_number_to_time = from.is_numeric() && arrow.is_temporal();
+    if is_number_to_time || !datafusion::arrow::compute::can_cast_types(&from, &arrow) {
+        return Err(QueryError::Generated(GeneratedColumnError::Type {
+            column: target.name.clone(),
+            logical_type: target.logical_type.sql_name(),
+            expression: LogicalType::from_arrow(&from).map_or_else(|| from.to_string(), |from| from.sql_name()),
+        }));
+    }
+    compile(statement_cast(expression, &from, arrow), &planned)
+}
+
+/// Compiles an expression over the columns of a table.
+fn compile(expression: Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
+    let coerced = expression.transform_up(|expression| coerce_operands(expression, schema))?.data;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(STATE.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let checked = with_checked_arithmetic(simplifier.coerce(coerced, &schema)?, &schema)?;
-    let simple = simplifier.simplify(guarded(checked, &schema)?)?;
-    Ok(STATE.create_physical_expr(simple, &schema)?)
+    let checked = with_checked_arithmetic(simplifier.coerce(coerced, schema)?, schema)?;
+    let simple = simplifier.simplify(guarded(checked, schema)?)?;
+    Ok(STATE.create_physical_expr(simple, schema)?)
 }
 
 /// Whether the functions of an expression always return the same results for the same arguments.

@@ -1,17 +1,21 @@
-//! Constraints: their declarations, and check conditions and defaults as expressions.
+//! Constraints: their declarations, and check conditions, defaults and generated columns as expressions.
 //!
 //! ```text
 //! CREATE TABLE, ALTER TABLE ── declare ──> Constraints in the catalog
-//! rows of a statement ── write/coerce: NOT NULL ── checks: CHECK ──> the table          batch by batch
+//! rows of a statement ── write/coerce: generated columns, NOT NULL ── checks: CHECK ──> the table      batch by batch
 //! end of the statement ── session/keys: keys and foreign keys of the written rows
 //! ```
 
 mod checks;
 mod declare;
 mod expressions;
+mod generated;
 mod indexes;
 
 pub use checks::Checks;
 pub use declare::{AlteredTable, apply_changes, declare_constraints};
-pub use expressions::{DefaultValues, default_expression, default_of_sequence, renamed_sequence, sequences_of_default};
+pub use expressions::{
+    DefaultValues, compile_generated, default_expression, default_of_sequence, renamed_sequence, sequences_of_default,
+};
+pub use generated::GeneratedColumns;
 pub use indexes::add_key_indexes;

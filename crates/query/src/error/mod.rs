@@ -1,6 +1,7 @@
 //! Errors of statements: message, detail, hint and position, in PostgreSQL's words where it has the same error.
 
 mod engine;
+mod generated;
 mod sequence;
 mod violation;
 
@@ -13,6 +14,7 @@ use taut_sql::{ObjectKind, SqlError};
 use taut_store::{CommitError, TransactionError};
 use taut_types::{DesignError, SchemaError};
 
+pub use generated::GeneratedColumnError;
 pub use sequence::SequenceError;
 pub use violation::Violation;
 
@@ -99,6 +101,9 @@ pub enum QueryError {
     /// A sequence that cannot be defined, dropped or used as a statement asks.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
+    /// A generated column that is not possible, or a change of one.
+    #[error(transparent)]
+    Generated(#[from] GeneratedColumnError),
     /// A parameter that is an array of values without a common type.
     #[error("ARRAY types {first} and {second} cannot be matched")]
     ArrayTypes {
@@ -340,6 +345,7 @@ impl QueryError {
             Self::Sql(error) => error.detail(),
             Self::Constraint(violation) => violation.detail(),
             Self::Sequence(error) => error.detail(),
+            Self::Generated(error) => error.detail(),
             Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::NoConflictKey { keys } => Some(keys.clone()),
@@ -368,6 +374,7 @@ impl QueryError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Sql(error) => error.hint(),
+            Self::Generated(error) => error.hint(),
             Self::Transaction { hint, .. } => hint.map(str::to_owned),
             Self::Cardinality { verb: "INSERT" } => Some(
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."

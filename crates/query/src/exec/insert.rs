@@ -123,6 +123,16 @@ impl Target {
         }
     }
 
+    /// Whether the load computes one of the columns at these indexes.
+    fn has_generated(&self, mut columns: impl Iterator<Item = usize>) -> bool {
+        match self {
+            Self::Table(table) => {
+                columns.any(|column| table.constraints.generated.contains_key(&ColumnIndex::from(column)))
+            }
+            _ => false,
+        }
+    }
+
     fn design(&self) -> &Arc<TableDesign> {
         match self {
             Self::Table(table) | Self::Moved { table, .. } | Self::Retyped { table, .. } => &table.design,

@@ -90,8 +90,9 @@ pub async fn check_given_values(
     let given = generated.find(|column| column.index() < width || named.contains(&table.schema.column(*column).name));
     match given {
         Some(column) => {
+            let is_identity = !table.constraints.generated.contains_key(&column);
             let column = table.schema.column(column).name.clone();
-            Err(SqlError::GeneratedAlways { column, is_update: false }.into())
+            Err(SqlError::GeneratedAlways { column, is_update: false, is_identity }.into())
         }
         None => Ok(()),
     }

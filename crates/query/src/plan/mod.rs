@@ -3,6 +3,7 @@
 
 pub mod assignment_cast;
 pub mod cache;
+pub mod copied_columns;
 pub mod engine;
 pub mod files;
 pub mod insert_columns;

@@ -7,12 +7,12 @@ use taut_sql::Statement;
 use taut_store::Table;
 use taut_types::{ColumnIndex, LogicalType, Schema};
 
-use super::columns::{TypeChange, column_text};
+use super::columns::{TypeChange, column_text, generated_from};
 use super::constraints::{ROWS, quote_name};
 use super::keys::format_key;
 use super::{QuerySession, start_write, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
-use crate::error::{Dependency, QueryError, Result, SequenceError};
+use crate::error::{Dependency, GeneratedColumnError, QueryError, Result, SequenceError};
 use crate::exec::insert::Target;
 use crate::exec::scan::TautTable;
 use crate::plan::statement_to_plan;
@@ -40,6 +40,9 @@ impl QuerySession {
         for change in changes {
             let TypeChange { column, logical_type, using } = change;
             let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+            if using.is_some() && table.constraints.generated.contains_key(&index) {
+                return Err(GeneratedColumnError::Using { column: (*column).to_owned() }.into());
+            }
             if changed.iter().any(|(other, _)| *other == index) {
                 let what = format!("to alter the type of column {column:?} twice in one statement");
                 return Err(QueryError::unsupported(what, "one type for each column is"));
@@ -59,9 +62,11 @@ impl QuerySession {
         table.design.with_options(std::iter::empty::<(&str, &str)>(), &schema)?;
         let values = table.schema.columns().iter().enumerate().map(|(position, column)| {
             let quoted = quote_name(&column.name);
+            let generated = table.constraints.generated.get(&ColumnIndex::from(position));
             match changed.iter().find(|(index, _)| index.index() == position) {
                 Some((_, change)) => {
-                    format!("CAST({} AS {}) AS {quoted}", change.value(), change.logical_type.sql_name())
+                    let value = generated.map_or_else(|| change.value(), |expression| format!("({expression})"));
+                    format!("CAST({value} AS {}) AS {quoted}", change.logical_type.sql_name())
                 }
                 None => quoted,
             }
@@ -108,6 +113,9 @@ impl QuerySession {
         if owned.is_some_and(|owned| owned.identity.is_some()) && logical_type.integer_range().is_none() {
             let message = "identity column type must be smallint, integer, or bigint".to_owned();
             return Err(SequenceError::Invalid { message }.into());
+        }
+        if let Some(generated) = generated_from(table, index)?.into_iter().next() {
+            return Err(GeneratedColumnError::TypeInUse { column: (*column).to_owned(), generated }.into());
         }
         let dependents = self.dependents_of_column(target, table, index).await?;
         let is_group = |dependency: &Dependency| dependency.dependent.starts_with("option groups");

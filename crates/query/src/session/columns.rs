@@ -8,16 +8,16 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::Expr;
 use taut_sql::{
     ColumnChange, ConstraintChange, Declared, DeclaredSequence, ObjectKind, names_column, parse_expression,
-    rename_column,
+    rename_column, without_table,
 };
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Sequence, Table, TableId, Transaction};
-use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, TableDesign, datum_at};
+use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at};
 
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
 use super::sequences::{DefaultUse, add_owned, drop_defaults, skip_numbers, uses_of_column};
-use crate::constraints::{DefaultValues, default_expression};
+use crate::constraints::{DefaultValues, compile_generated, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
 use crate::write::changes::Changes;
@@ -85,6 +85,9 @@ impl QuerySession {
             }
             return Err(column_exists(name, &column.name));
         }
+        if let Some((_, expression)) = declared.generated.first() {
+            return self.add_generated_column(target, table, column, expression).await.map(|()| Vec::new());
+        }
         let default = declared.defaults.first().map(|(_, default)| default);
         if let Some(sequence) = declared.sequences.first() {
             self.add_numbered_column(target, table, column, sequence).await?;
@@ -111,6 +114,35 @@ impl QuerySession {
         target.commit(|edit| edit.add_column(table.id, column.clone(), value))?;
         let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
         self.change_constraints(target, name, &defaults).await
+    }
+
+    /// Adds a generated column, and computes it for the rows of the table.
+    async fn add_generated_column(
+        &self,
+        target: &Changes,
+        table: &Arc<Table>,
+        column: &Column,
+        expression: &Expr,
+    ) -> Result<()> {
+        let text = without_table(expression, &table.name).to_string();
+        let mut columns = table.schema.columns().to_vec();
+        let index = ColumnIndex::from(columns.len());
+        columns.push(column.clone());
+        let generated = &table.constraints.generated;
+        compile_generated(&text, index, &Schema::new(columns)?, |other| generated.contains_key(&other))?;
+        let is_empty = table.rows() == 0;
+        let added = Column { nullable: column.nullable || !is_empty, ..column.clone() };
+        target.commit(|edit| edit.add_column(table.id, added, None))?;
+        if !is_empty {
+            self.fill_column(target, &table.name, column, &parse_expression(&text)?).await?;
+        }
+        target.commit(|edit| {
+            let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let mut constraints = newest.constraints.as_ref().clone();
+            constraints.generated.insert(index, text);
+            set_constraints(edit, table.id, constraints)
+        })?;
+        Ok(())
     }
 
     /// Adds a `SERIAL` or identity column. The rows of the table get the first numbers of its sequence.
@@ -176,7 +208,23 @@ impl QuerySession {
                 false => Err(QueryError::no_column(name, column)),
             };
         };
+        let generated = generated_from(table, index)?;
+        if cascade && !generated.is_empty() {
+            let mut notices = Vec::new();
+            for dependent in generated {
+                notices.push(format!("drop cascades to {}", column_text(table, &dependent)));
+                notices.extend(Box::pin(self.drop_column(target, name, &dependent, (true, true))).await?);
+            }
+            notices.extend(Box::pin(self.drop_column(target, name, column, (if_exists, cascade))).await?);
+            return Ok(notices);
+        }
         let mut dependents = self.dependents_of_column(target, table, index).await?;
+        dependents.dependencies.extend(
+            generated.iter().map(|dependent| Dependency {
+                dependent: column_text(table, dependent),
+                on: column_text(table, column),
+            }),
+        );
         dependents.dependencies.extend(uses_of_column(&snapshot, table, index).iter().map(DefaultUse::dependency));
         if !cascade && !dependents.dependencies.is_empty() {
             return Err(QueryError::Dependents {
@@ -227,6 +275,11 @@ impl QuerySession {
         for check in &mut constraints.checks {
             if names_column(&check.condition, column)? {
                 check.condition = rename_column(&check.condition, column, new_name)?;
+            }
+        }
+        for expression in constraints.generated.values_mut() {
+            if names_column(expression, column)? {
+                *expression = rename_column(expression, column, new_name)?;
             }
         }
         target.commit(|edit| {
@@ -342,6 +395,18 @@ impl QuerySession {
         withdraw_reads(&state);
         Ok(plan?)
     }
+}
+
+/// Names of the generated columns whose expressions use a column.
+pub(super) fn generated_from(table: &Table, column: ColumnIndex) -> Result<Vec<String>> {
+    let name = &table.schema.column(column).name;
+    let mut found = Vec::new();
+    for (generated, expression) in &table.constraints.generated {
+        if names_column(expression, name)? {
+            found.push(table.schema.column(*generated).name.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// Change that sets a default of a column.

@@ -14,8 +14,8 @@ use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_sql::{
-    Conflict, ConflictTarget, IsolationLevel, Mutation, MutationKind, MutationQuery, Names, Parameters, Statement,
-    TARGET, TargetColumn, Value, WRITTEN, parse_expression,
+    Conflict, ConflictTarget, GeneratedAlways, IsolationLevel, Mutation, MutationKind, MutationQuery, Names,
+    Parameters, Statement, TARGET, TargetColumn, Value, WRITTEN, parse_expression,
 };
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
@@ -481,25 +481,39 @@ pub(super) fn target_table<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Re
     table.ok_or_else(|| QueryError::no_relation(&mutation.table))
 }
 
+/// The defaults and the expressions of generated columns of a table, parsed into syntax.
+struct ColumnValues {
+    defaults: BTreeMap<ColumnIndex, Expr>,
+    generated: BTreeMap<ColumnIndex, Expr>,
+}
+
 /// Columns of a table, in the form that the query of a mutation needs.
-fn target_columns<'a>(table: &'a Table, defaults: &'a BTreeMap<ColumnIndex, Expr>) -> Vec<TargetColumn<'a>> {
+fn target_columns<'a>(table: &'a Table, values: &'a ColumnValues) -> Vec<TargetColumn<'a>> {
     let column = |index: usize| {
         let column = table.schema.column(ColumnIndex::from(index));
-        let default = defaults.get(&ColumnIndex::from(index));
-        let is_always_generated = table.constraints.is_always_generated(ColumnIndex::from(index));
-        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type), is_always_generated }
+        let default = values.defaults.get(&ColumnIndex::from(index));
+        let generated = match values.generated.get(&ColumnIndex::from(index)) {
+            Some(expression) => Some(GeneratedAlways::Expression(expression)),
+            None if table.constraints.is_always_generated(ColumnIndex::from(index)) => Some(GeneratedAlways::Identity),
+            None => None,
+        };
+        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type), generated }
     };
     (0..table.schema.len()).map(column).collect()
 }
 
-/// Defaults of a table, parsed into syntax.
-fn defaults_of(table: &Table) -> Result<BTreeMap<ColumnIndex, Expr>> {
+/// Parses the defaults and the expressions of generated columns of a table.
+fn column_values(table: &Table) -> Result<ColumnValues> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
         // Cast to the type of the column, as in other inserts. SQL may have no name for the type.
         let arrow = table.schema.column(*column).logical_type.arrow();
         Ok((*column, parse_expression(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
     };
-    table.constraints.defaults.iter().map(default).collect()
+    let generated = table.constraints.generated.iter();
+    Ok(ColumnValues {
+        defaults: table.constraints.defaults.iter().map(default).collect::<Result<_>>()?,
+        generated: generated.map(|(column, sql)| Ok((*column, parse_expression(sql)?))).collect::<Result<_>>()?,
+    })
 }
 
 /// Keys of a table that `ON CONFLICT` refers to.
@@ -573,19 +587,22 @@ fn on_conflict_update(
     let listed = mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
     let keys = conflict_keys(mutation, table)?;
     let (Some(listed), [key]) = (listed, keys.as_slice()) else { return Ok(None) };
-    let defaults = defaults_of(table)?;
+    let values = column_values(table)?;
     let update =
-        mutation.conflict_update(&target_columns(table, &defaults), &key_column_names(table, &[*key]).concat())?;
+        mutation.conflict_update(&target_columns(table, &values), &key_column_names(table, &[*key]).concat())?;
     Ok(update.map(|update| (update, listed.parameters)))
 }
 
 /// Returns the query of a mutation, with the keys and columns that are known before the query is planned.
 pub(super) fn bind_mutation<'a>(mutation: &Mutation, table: &'a Table) -> Result<BoundMutation<'a>> {
-    let defaults = defaults_of(table)?;
-    let columns = target_columns(table, &defaults);
+    let values = column_values(table)?;
+    let columns = target_columns(table, &values);
     let keys = conflict_keys(mutation, table)?;
     let query = mutation.query(&columns, &key_column_names(table, &keys))?;
     let assigned = mutation.assigned_columns(&columns)?;
-    let assigned = assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).collect()));
+    // Generated columns may get other values too.
+    let generated = || table.constraints.generated.keys().copied();
+    let assigned =
+        assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).chain(generated()).collect()));
     Ok(BoundMutation { query, keys, assigned })
 }

@@ -204,7 +204,7 @@ impl InformationSchema {
                     let logical = LogicalType::from_arrow(field.data_type());
                     let name_of_type = logical.map_or_else(|| type_name(field.data_type()), standard_name);
                     let column = ColumnRow { name: field.name(), is_nullable: true, name_of_type, logical };
-                    column.row(of(schema, &name), index, None, None, false)
+                    column.row(of(schema, &name), index, ColumnSource::default(), false)
                 }));
             }
         }
@@ -320,15 +320,18 @@ struct ColumnRow<'a> {
     logical: Option<LogicalType>,
 }
 
+/// Where the values of a column come from that a statement does not give.
+#[derive(Default)]
+struct ColumnSource<'a> {
+    default: Option<String>,
+    identity: Option<(Identity, &'a taut_store::Sequence)>,
+    /// Expression of a generated column.
+    generated: Option<&'a String>,
+}
+
 impl ColumnRow<'_> {
-    fn row(
-        self,
-        table: Row,
-        index: usize,
-        default: Option<String>,
-        identity: Option<(Identity, &taut_store::Sequence)>,
-        is_updatable: bool,
-    ) -> Row {
+    fn row(self, table: Row, index: usize, values: ColumnSource<'_>, is_updatable: bool) -> Row {
+        let ColumnSource { default, identity, generated } = values;
         let [precision, radix, scale] = self.logical.map_or([(); 3].map(|()| Cell::Number(None)), precision);
         let datetime = match self.logical {
             Some(LogicalType::Date) => Some(0),
@@ -359,8 +362,8 @@ impl ColumnRow<'_> {
             of_sequence(|sequence| sequence.max.to_string()),
             of_sequence(|sequence| sequence.min.to_string()),
             yes_no(identity.is_some_and(|(_, sequence)| sequence.cycles)),
-            text("NEVER"),
-            Cell::Text(None),
+            text(if generated.is_some() { "ALWAYS" } else { "NEVER" }),
+            Cell::Text(generated.cloned()),
             yes_no(is_updatable),
         ];
         [table, column].concat_rows()
@@ -380,7 +383,8 @@ fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
             name_of_type: standard_name(column.logical_type),
             logical: Some(column.logical_type),
         };
-        shown.row(of(PUBLIC, &table.name), index, default, identity, true)
+        let values = ColumnSource { default, identity, generated: constraints.generated.get(&position) };
+        shown.row(of(PUBLIC, &table.name), index, values, true)
     };
     table.schema.columns().iter().enumerate().map(row).collect()
 }

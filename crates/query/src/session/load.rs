@@ -11,13 +11,13 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
-use taut_sql::{Declared, FileFormat, Parameters, TableSource, parse_expression};
+use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, parse_expression};
 use taut_store::{Catalog, Table};
-use taut_types::{Schema, TableDesign, TableOption};
+use taut_types::{ColumnIndex, Schema, TableDesign, TableOption};
 
 use super::{Done, QuerySession, option_pairs, start_write, sum_counts};
 use crate::constraints::default_expression;
-use crate::error::{QueryError, Result};
+use crate::error::{GeneratedColumnError, QueryError, Result};
 use crate::exec::batches::Batches;
 use crate::exec::insert::{Target, TargetTable};
 use crate::plan::files::{self, ReadOptions};
@@ -107,6 +107,7 @@ impl QuerySession {
     async fn load_rows(&self, name: &str, rows: LogicalPlan, design_options: &[(String, String)]) -> Result<u64> {
         match self.snapshot().table(name) {
             Some(table) if design_options.is_empty() => {
+                check_no_generated(table, &rows)?;
                 let rows = map_to_columns(table, &table.schema, "the data", true, rows)?;
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
@@ -319,12 +320,30 @@ fn options_of_existing(name: &str) -> QueryError {
     QueryError::unsupported(what, "ALTER TABLE ... SET changes the options of a table")
 }
 
+/// Checks that rows have no values for generated columns.
+fn check_no_generated(table: &Table, rows: &LogicalPlan) -> Result<()> {
+    let fields = rows.schema().fields();
+    let is_given =
+        |column: &&ColumnIndex| fields.iter().any(|field| *field.name() == table.schema.column(**column).name);
+    match table.constraints.generated.keys().find(is_given) {
+        Some(column) => {
+            let column = table.schema.column(*column).name.clone();
+            Err(SqlError::GeneratedAlways { column, is_update: false, is_identity: false }.into())
+        }
+        None => Ok(()),
+    }
+}
+
 /// Columns of the table that a file holds, in the order of the file.
 fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
+    let is_generated = |column: ColumnIndex| table.constraints.generated.contains_key(&column);
     if names.is_empty() {
-        return Ok(table.schema.as_ref().clone());
+        let given = table.schema.columns().iter().enumerate();
+        let given = given.filter(|(index, _)| !is_generated(ColumnIndex::from(*index)));
+        return Ok(Schema::new(given.map(|(_, column)| column.clone()).collect())?);
     }
     let column = |name: &String| match table.schema.index_of(name) {
+        Some(index) if is_generated(index) => Err(GeneratedColumnError::Copied { column: name.clone() }.into()),
         Some(index) => Ok(table.schema.column(index).clone()),
         None => Err(QueryError::no_column(&table.name, name)),
     };
@@ -349,9 +368,16 @@ fn map_to_columns(
         && let Some(extra) =
             source_names.iter().find(|name| !source_schema.columns().iter().any(|c| c.name.eq_ignore_ascii_case(name)))
     {
-        return Err(QueryError::no_column(&table.name, extra));
+        let generated = table.constraints.generated.keys().map(|column| &table.schema.column(*column).name);
+        return match generated.into_iter().find(|name| name.eq_ignore_ascii_case(extra)) {
+            Some(column) => Err(GeneratedColumnError::Copied { column: column.clone() }.into()),
+            None => Err(QueryError::no_column(&table.name, extra)),
+        };
     }
     let default_of = |name: &str| table.constraints.defaults.get(&table.schema.index_of(name)?);
+    let is_generated = |name: &str| {
+        table.schema.index_of(name).is_some_and(|column| table.constraints.generated.contains_key(&column))
+    };
     let mut expressions = Vec::with_capacity(table.schema.len());
     for column in table.schema.columns() {
         let position = if source_schema.index_of(&column.name).is_some() { index_of(&column.name) } else { None };
@@ -360,7 +386,7 @@ fn map_to_columns(
             None if let Some(sql) = default_of(&column.name) => {
                 default_expression(sql, column.logical_type)?.alias(&column.name)
             }
-            None if by_name && !column.nullable => {
+            None if by_name && !column.nullable && !is_generated(&column.name) => {
                 return Err(QueryError::NotInSource { column: column.name.clone(), source_name: source.to_string() });
             }
             None => lit(ScalarValue::try_from(&column.logical_type.arrow())?).alias(&column.name),

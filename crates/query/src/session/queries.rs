@@ -32,6 +32,7 @@ use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan;
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
+use crate::plan::copied_columns::without_generated_columns;
 use crate::plan::insert_columns::{
     check_given_values, insert_of_listed_values, inserts_query_of_values, with_first_columns,
 };
@@ -357,6 +358,7 @@ impl QuerySession {
     }
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
+        let catalog = Arc::clone(&snapshot);
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
         check_given_values(&state, &snapshot, request.statement).await?;
         if inserts_query_of_values(request.statement) {
@@ -376,7 +378,7 @@ impl QuerySession {
         {
             plan = statement_to_plan(&state, &completed).await;
         }
-        Ok((state, plan?))
+        Ok((state, without_generated_columns(plan?, &catalog)?))
     }
 
     /// Runs a query, or a statement that writes its rows. The file of a `COPY ... TO` is replaced after the statement

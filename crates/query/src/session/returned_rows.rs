@@ -37,7 +37,7 @@ impl ReturnedRows {
             let columns =
                 Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
             // Deleted rows may not meet the current checks, which may be newer than the rows.
-            let returned = coerce_all(Coercion::new(&columns, &table.schema, &table.name)?, &rows)?;
+            let returned = coerce_all(Coercion::without_checks(&columns, table)?, &rows)?;
             let inserted = coerce_all(Coercion::for_table(&columns, table)?, &inserted)?;
             return Ok(Self { returned: mem_table(returned)?, inserted: mem_table(inserted)? });
         }

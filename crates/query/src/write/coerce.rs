@@ -5,7 +5,9 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::kernels::cmp::distinct;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef, TimeUnit, TimestampNanosecondType};
+use datafusion::arrow::datatypes::{
+    DataType, Field, Float32Type, Float64Type, SchemaRef, TimeUnit, TimestampNanosecondType,
+};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{FormatOptions, array_value_to_string};
@@ -13,7 +15,7 @@ use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
 use taut_store::Table;
 use taut_types::{LogicalType, Schema};
 
-use crate::constraints::Checks;
+use crate::constraints::{Checks, GeneratedColumns};
 use crate::error::{QueryError, Violation};
 use crate::expressions::{is_bytes, read_bytes, read_dates};
 
@@ -23,6 +25,7 @@ pub struct Coercion {
     table: String,
     target: SchemaRef,
     casts: Vec<bool>,
+    generated: GeneratedColumns,
     checks: Checks,
 }
 
@@ -35,6 +38,10 @@ impl Coercion {
     /// # Errors
     /// If the numbers of columns differ, or a type cannot be cast.
     pub fn new(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
+        Self::with_generated(source, target, table, GeneratedColumns::default())
+    }
+
+    fn with_generated(source: &SchemaRef, target: &Schema, table: &str, generated: GeneratedColumns) -> Result<Self> {
         if source.fields().len() != target.len() {
             return plan_err!(
                 "table {table} has {} columns, the rows to insert {}",
@@ -44,7 +51,11 @@ impl Coercion {
         }
         let arrow = target.arrow();
         let mut casts = Vec::with_capacity(target.len());
-        for (from, to) in source.fields().iter().zip(arrow.fields()) {
+        for (index, (from, to)) in source.fields().iter().zip(arrow.fields()).enumerate() {
+            if generated.contains(index) {
+                casts.push(false);
+                continue;
+            }
             // A number is not cast to a date or timestamp: its unit and origin are unknown.
             let is_number_to_time = from.data_type().is_numeric() && to.data_type().is_temporal();
             if is_number_to_time || !datafusion::arrow::compute::can_cast_types(from.data_type(), to.data_type()) {
@@ -57,16 +68,27 @@ impl Coercion {
             }
             casts.push(from.data_type() != to.data_type());
         }
-        Ok(Self { table: table.to_owned(), target: arrow, casts, checks: Checks::default() })
+        Ok(Self { table: table.to_owned(), target: arrow, casts, generated, checks: Checks::default() })
     }
 
-    /// As [`Coercion::new`], for rows of an existing table, which must also pass its check constraints.
+    /// As [`Coercion::new`], for new rows of an existing table. Its generated columns are computed, whatever the source
+    /// has in their place, and the rows must pass its check constraints.
     ///
     /// # Errors
     /// As [`Coercion::new`].
     pub fn for_table(source: &SchemaRef, table: &Table) -> Result<Self> {
         let checks = Checks::compile(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(Self { checks, ..Self::new(source, &table.schema, &table.name)? })
+        Ok(Self { checks, ..Self::without_checks(source, table)? })
+    }
+
+    /// As [`Coercion::for_table`], without the check constraints.
+    ///
+    /// # Errors
+    /// As [`Coercion::new`].
+    pub fn without_checks(source: &SchemaRef, table: &Table) -> Result<Self> {
+        let generated = GeneratedColumns::compile(table);
+        let generated = generated.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Self::with_generated(source, &table.schema, &table.name, generated)
     }
 
     /// Schema of the table.
@@ -80,18 +102,29 @@ impl Coercion {
     /// If a value does not fit its column, is null in a NOT NULL column, or fails a check constraint.
     pub fn coerce(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(batch.num_columns());
-        for ((array, field), needs_cast) in batch.columns().iter().zip(self.target.fields()).zip(&self.casts) {
-            let name = field.name();
-            if !field.is_nullable() && array.logical_null_count() > 0 {
-                let error = QueryError::from(Violation::Null { table: self.table.clone(), column: name.clone() });
-                return Err(DataFusionError::External(Box::new(error)));
+        let fields = self.target.fields();
+        for (index, ((array, field), needs_cast)) in batch.columns().iter().zip(fields).zip(&self.casts).enumerate() {
+            if !self.generated.contains(index) {
+                self.check_nulls(array, field)?;
             }
-            let array = if *needs_cast { self.cast(array, name, field.data_type())? } else { Arc::clone(array) };
+            let array =
+                if *needs_cast { self.cast(array, field.name(), field.data_type())? } else { Arc::clone(array) };
             columns.push(array);
         }
+        self.generated.compute(&mut columns, batch.num_rows())?;
+        let mut computed = columns.iter().zip(fields).enumerate().filter(|(index, _)| self.generated.contains(*index));
+        computed.try_for_each(|(_, (array, field))| self.check_nulls(array, field))?;
         let rows = RecordBatch::try_new(Arc::clone(&self.target), columns)?;
         self.checks.check(&rows)?;
         Ok(rows)
+    }
+
+    fn check_nulls(&self, array: &ArrayRef, field: &Field) -> Result<()> {
+        if field.is_nullable() || array.logical_null_count() == 0 {
+            return Ok(());
+        }
+        let error = Violation::Null { table: self.table.clone(), column: field.name().clone() };
+        Err(DataFusionError::External(Box::new(QueryError::from(error))))
     }
 
     fn cast(&self, array: &ArrayRef, name: &str, target: &DataType) -> Result<ArrayRef> {

@@ -138,6 +138,7 @@ impl Insert {
         // In `excluded`, a column without a given value has its default.
         let values = columns.iter().zip(values).map(|(column, value)| aliased(column.cast(value), column.name));
         let rows = derived_table(select(values.collect(), vec![without_joins(source)], None), EXCLUDED, &[]);
+        let rows = with_expressions(rows, columns);
         let excluded = |column: &TargetColumn<'_>| syntax::column(EXCLUDED, column.name);
         let matches =
             |names: &Vec<String>| all_of(names.iter().map(|name| equal(target.column(name), column(EXCLUDED, name))));
@@ -205,6 +206,9 @@ impl Insert {
             OnConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
             OnConflictAction::DoUpdate(_) => return Ok(None),
         };
+        if columns.iter().any(|column| column.expression().is_some()) {
+            return Ok(None);
+        }
         let indexes = self.columns_with_values(target, columns, Some(row.content.len()))?;
         let mut proposed: Vec<Expr> = columns.iter().map(TargetColumn::default).collect();
         for (index, value) in indexes.iter().zip(&row.content) {
@@ -278,6 +282,19 @@ impl Insert {
         }
         Ok(indexes)
     }
+}
+
+/// Computes the generated columns of proposed rows.
+fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFactor {
+    if columns.iter().all(|column| column.expression().is_none()) {
+        return rows;
+    }
+    let value = |column: &TargetColumn<'_>| match column.expression() {
+        Some(expression) => column.cast(parenthesized(expression.clone())),
+        None => syntax::column(EXCLUDED, column.name),
+    };
+    let values = columns.iter().map(|column| aliased(value(column), column.name));
+    derived_table(select(values.collect(), vec![without_joins(rows)], None), EXCLUDED, &[])
 }
 
 /// Error about an `INSERT` with another number of values than it has columns to fill.

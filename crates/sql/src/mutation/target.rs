@@ -20,8 +20,18 @@ pub struct TargetColumn<'a> {
     /// cast, its branches would get a common type, which may be narrower than that of the column. Parameters need the
     /// cast because the planner cannot know their type. `None` leaves values as they are.
     pub logical_type: Option<LogicalType>,
-    /// Whether the column is `GENERATED ALWAYS`, so that it takes no other value than its default.
-    pub is_always_generated: bool,
+    /// Whether the column is `GENERATED ALWAYS`, so that it takes no other value than `DEFAULT`.
+    pub generated: Option<GeneratedAlways<'a>>,
+}
+
+/// What the value of a column that is `GENERATED ALWAYS` is.
+#[derive(Clone, Copy, Debug)]
+pub enum GeneratedAlways<'a> {
+    /// The next number of its sequence, which is its default.
+    Identity,
+    /// The value of an expression over the other columns. Only rows that a statement compares or reads before it writes
+    /// them need it; the value is computed again when the row is written.
+    Expression(&'a Expr),
 }
 
 impl TargetColumn<'_> {
@@ -55,9 +65,24 @@ impl TargetColumn<'_> {
     /// # Errors
     /// If the column is `GENERATED ALWAYS`, and an `INSERT` gives it a value other than `DEFAULT`.
     pub(super) fn check_inserted(&self, is_default: bool) -> Result<()> {
-        match self.is_always_generated && !is_default {
-            true => Err(SqlError::GeneratedAlways { column: self.name.to_owned(), is_update: false }),
-            false => Ok(()),
+        self.check_given(is_default, false)
+    }
+
+    fn check_given(&self, is_default: bool, is_update: bool) -> Result<()> {
+        match self.generated {
+            Some(generated) if !is_default => {
+                let is_identity = matches!(generated, GeneratedAlways::Identity);
+                Err(SqlError::GeneratedAlways { column: self.name.to_owned(), is_update, is_identity })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The expression of a generated column. `None` for other columns.
+    pub(super) fn expression(&self) -> Option<&Expr> {
+        match self.generated {
+            Some(GeneratedAlways::Expression(expression)) => Some(expression),
+            _ => None,
         }
     }
 
@@ -66,10 +91,8 @@ impl TargetColumn<'_> {
     /// # Errors
     /// If the column is `GENERATED ALWAYS`, and the value is not `DEFAULT`.
     pub(super) fn assigned_value(&self, expression: &Expr) -> Result<Expr> {
-        match self.is_always_generated && !is_default(expression) {
-            true => Err(SqlError::GeneratedAlways { column: self.name.to_owned(), is_update: true }),
-            false => Ok(self.value(expression)),
-        }
+        self.check_given(is_default(expression), true)?;
+        Ok(self.value(expression))
     }
 
     /// Converts a value of the statement: replaces `DEFAULT`, and casts a parameter to the type of the column.

@@ -19,9 +19,9 @@ fn mutation_query(sql: &str, types: [Option<LogicalType>; 3]) -> Result<Mutation
     let seven = syntax::integer(7);
     let [a, b, c] = types;
     let columns = [
-        TargetColumn { name: "a", default: None, logical_type: a, is_always_generated: false },
-        TargetColumn { name: "b", default: Some(&seven), logical_type: b, is_always_generated: false },
-        TargetColumn { name: "c", default: None, logical_type: c, is_always_generated: false },
+        TargetColumn { name: "a", default: None, logical_type: a, generated: None },
+        TargetColumn { name: "b", default: Some(&seven), logical_type: b, generated: None },
+        TargetColumn { name: "c", default: None, logical_type: c, generated: None },
     ];
     mutation(sql)?.query(&columns, &[vec!["a".to_owned()]])
 }
@@ -186,7 +186,7 @@ fn conflicts_are_found_by_a_join_with_the_key() {
     let named = ConflictTarget::Constraint("t_pkey".to_owned());
     assert_eq!(target("INSERT INTO t VALUES (1) ON CONFLICT ON CONSTRAINT T_pkey DO UPDATE SET b = 1"), Some(named));
     assert_eq!(target("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING"), None);
-    let column = |name| TargetColumn { name, default: None, logical_type: None, is_always_generated: false };
+    let column = |name| TargetColumn { name, default: None, logical_type: None, generated: None };
     let columns = ["a", "b", "c"].map(column);
     let two = [vec!["a".to_owned()], vec!["b".to_owned(), "c".to_owned()]];
     let query = mutation("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING").unwrap().query(&columns, &two);

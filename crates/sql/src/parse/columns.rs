@@ -45,17 +45,41 @@ fn convert_column(definition: &ColumnDef, declared: &mut Declared, notices: &mut
                 declared.sequences.push(DeclaredSequence { column: name.clone(), identity: Some(identity), options });
                 nullable = false;
             }
+            // The parser accepts stored columns only.
+            ColumnOption::Generated { generation_expr: Some(expression), .. } => {
+                declared.generated.push((name.clone(), expression.clone()));
+            }
             other => {
                 if declared.add_column_option(&name, option.name.as_ref(), other)?.is_none() {
                     return Err(SqlError::unsupported(
                         format!("{other} on column {name:?}"),
-                        "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK, REFERENCES and GENERATED ... AS IDENTITY are",
+                        "NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK, REFERENCES, GENERATED ... AS IDENTITY and GENERATED \
+                         ALWAYS AS (expression) STORED are",
                     ));
                 }
             }
         }
     }
+    check_one_value(&name, declared)?;
     Ok(Column::new(name, logical_type, nullable))
+}
+
+/// Returns an error if a column has several of a default, an identity and a generation expression.
+fn check_one_value(column: &str, declared: &Declared) -> Result<()> {
+    let default = declared.defaults.iter().filter(|(name, _)| name == column).map(|_| "default");
+    let sequences = declared.sequences.iter().filter(|sequence| sequence.column == column);
+    let sequences = sequences.map(|sequence| sequence.identity.map_or("default", |_| "identity"));
+    let generated = declared.generated.iter().filter(|(name, _)| name == column).map(|_| "generation expression");
+    let values: Vec<&str> = default.chain(sequences).chain(generated).collect();
+    match values.as_slice() {
+        [] | [_] => Ok(()),
+        [first, second, ..] if first == second => {
+            Err(SqlError::syntax(format!("multiple {first} values specified for column {column:?}")))
+        }
+        [first, second, ..] => {
+            Err(SqlError::syntax(format!("both {first} and {second} specified for column {column:?}")))
+        }
+    }
 }
 
 /// Type of the numbers of a `SERIAL` column. `None` for other types.

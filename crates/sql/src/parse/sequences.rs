@@ -1,5 +1,6 @@
-//! `CREATE` and `ALTER SEQUENCE`, and the identity of a column in `ALTER TABLE`. The engine's parser takes the options
-//! of a sequence in one order only, and knows neither `ALTER SEQUENCE` nor `DROP IDENTITY`.
+//! `CREATE` and `ALTER SEQUENCE`, and the identity and the generation expression of a column in `ALTER TABLE`. The
+//! engine's parser takes the options of a sequence in one order only, and knows neither `ALTER SEQUENCE` nor `DROP
+//! IDENTITY` and `DROP EXPRESSION`.
 
 use datafusion_sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, DataType, Expr, SequenceOptions as AstOption, UnaryOperator, Value,
@@ -12,14 +13,14 @@ use taut_types::LogicalType;
 
 use super::columns::identity_of;
 use super::consume_word;
-use crate::declared::{DeclaredSequence, IdentityChange, SchemaChange, SequenceOptions};
+use crate::declared::{ConstraintChange, DeclaredSequence, IdentityChange, SchemaChange, SequenceOptions};
 use crate::error::{Result, SqlError};
 use crate::identifiers::{local_name, normalize};
 use crate::statement::{SequenceChange, Statement, TableChange};
 use crate::types::logical_type_of;
 
-/// Parses `CREATE SEQUENCE`, `ALTER SEQUENCE`, and `ALTER TABLE t ALTER COLUMN c` with `DROP IDENTITY`, `SET GENERATED`
-/// or `RESTART`. Returns `None` for other statements and consumes none of their tokens.
+/// Parses `CREATE SEQUENCE`, `ALTER SEQUENCE`, and `ALTER TABLE t ALTER COLUMN c` with `DROP IDENTITY`, `DROP
+/// EXPRESSION`, `SET GENERATED` or `RESTART`. Returns `None` for other statements and consumes none of their tokens.
 ///
 /// # Errors
 /// If the rest of the statement is not supported.
@@ -34,7 +35,7 @@ pub(super) fn sequences(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         }
         ("create", "sequence", _) => create(parser).map(Some),
         ("alter", "sequence", _) => alter(parser).map(Some),
-        ("alter", "table", _) => alter_identity(parser),
+        ("alter", "table", _) => alter_column(parser),
         _ => Ok(None),
     }
 }
@@ -65,16 +66,17 @@ fn alter(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::AlterSequence { name, if_exists, change, notices })
 }
 
-/// How a statement changes the identity of a column.
-enum IdentityVerb {
-    Drop,
+/// How a statement changes the identity or the expression of a column.
+enum ColumnVerb {
+    DropIdentity,
+    DropExpression,
     SetGenerated,
     Restart,
 }
 
-/// Parses a change of the identity of a column. Returns `None` for other changes of a table and consumes none of their
-/// tokens.
-fn alter_identity(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
+/// Parses a change of the identity or the expression of a column. Returns `None` for other changes of a table and
+/// consumes none of their tokens.
+fn alter_column(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let begin = parser.maybe_parse(|parser| {
         parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
         let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
@@ -83,12 +85,15 @@ fn alter_identity(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         parser.expect_keyword(Keyword::ALTER)?;
         let _ = parser.parse_keyword(Keyword::COLUMN);
         let column = normalize(&parser.parse_identifier()?);
-        let verb = if parser.parse_keyword(Keyword::DROP) && consume_word(parser, "identity") {
-            IdentityVerb::Drop
+        let drops = parser.parse_keyword(Keyword::DROP);
+        let verb = if drops && consume_word(parser, "identity") {
+            ColumnVerb::DropIdentity
+        } else if drops && consume_word(parser, "expression") {
+            ColumnVerb::DropExpression
         } else if parser.parse_keywords(&[Keyword::SET, Keyword::GENERATED]) {
-            IdentityVerb::SetGenerated
+            ColumnVerb::SetGenerated
         } else if consume_word(parser, "restart") {
-            IdentityVerb::Restart
+            ColumnVerb::Restart
         } else {
             return parser.expected_ref("DROP IDENTITY, SET GENERATED or RESTART", parser.peek_token_ref());
         };
@@ -96,21 +101,27 @@ fn alter_identity(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     })?;
     let Some((if_exists, name, column, verb)) = begin else { return Ok(None) };
     let change = match verb {
-        IdentityVerb::Drop => {
+        ColumnVerb::DropIdentity => {
             let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-            IdentityChange::Drop { column, if_exists }
+            SchemaChange::Identity(IdentityChange::Drop { column, if_exists })
         }
-        IdentityVerb::SetGenerated => IdentityChange::Set { column, identity: generated(parser)? },
-        IdentityVerb::Restart => {
+        ColumnVerb::DropExpression => {
+            let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+            SchemaChange::Constraint(ConstraintChange::DropExpression { column, if_exists })
+        }
+        ColumnVerb::SetGenerated => {
+            SchemaChange::Identity(IdentityChange::Set { column, identity: generated(parser)? })
+        }
+        ColumnVerb::Restart => {
             let restart = match parser.parse_keyword(Keyword::WITH) {
                 true => Some(number(parser)?),
                 false => optional_number(parser)?,
             };
             let options = SequenceOptions { restart: Some(restart), ..SequenceOptions::default() };
-            IdentityChange::Alter { column, options }
+            SchemaChange::Identity(IdentityChange::Alter { column, options })
         }
     };
-    let change = TableChange::Schema(vec![SchemaChange::Identity(change)]);
+    let change = TableChange::Schema(vec![change]);
     Ok(Some(Statement::AlterTable { name: local_name(&name)?, if_exists, change, notices: Vec::new() }))
 }
 

@@ -11,7 +11,7 @@ use taut_types::{ColumnIndex, Schema};
 
 use super::{Catalog, Identity, OwnedSequence, TableId};
 
-/// The constraints of a table, and the default values of its columns.
+/// The constraints of a table, and the default and generated values of its columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constraints {
@@ -27,6 +27,9 @@ pub struct Constraints {
     /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
+    /// Generated columns: SQL expressions over the other columns, from which the value of each row is computed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub generated: BTreeMap<ColumnIndex, String>,
     /// Sequences that belong to columns. The default of a `SERIAL` or identity column takes numbers of its sequence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sequences: BTreeMap<ColumnIndex, OwnedSequence>,
@@ -110,6 +113,7 @@ impl Constraints {
             && self.checks.iter().all(|check| other.checks.contains(check))
             && self.foreign_keys.iter().all(|key| other.foreign_keys.contains(key))
             && self.referenced_by.is_subset(&other.referenced_by)
+            && self.generated == other.generated
     }
 
     /// The primary key.
@@ -117,9 +121,11 @@ impl Constraints {
         self.keys.iter().find(|key| key.is_primary)
     }
 
-    /// Whether a column is `GENERATED ALWAYS`, so that a statement cannot give it a value.
+    /// Whether a column is `GENERATED ALWAYS`, as an identity or from an expression, so that a statement cannot give it
+    /// a value.
     pub fn is_always_generated(&self, column: ColumnIndex) -> bool {
-        self.sequences.get(&column).is_some_and(|owned| owned.identity == Some(Identity::Always))
+        let is_identity = |owned: &OwnedSequence| owned.identity == Some(Identity::Always);
+        self.generated.contains_key(&column) || self.sequences.get(&column).is_some_and(is_identity)
     }
 
     /// The names of all constraints.
@@ -142,8 +148,8 @@ impl Constraints {
         lists
     }
 
-    /// The constraints after a column of their table is dropped, with its default. `None` if a key or foreign key uses
-    /// the column.
+    /// The constraints after a column of their table is dropped, with its default or expression. `None` if a key or
+    /// foreign key uses the column.
     pub(crate) fn without_column(&self, dropped: ColumnIndex) -> Option<Self> {
         let mut constraints = self.clone();
         let keys = constraints.keys.iter_mut().flat_map(|key| &mut key.columns);
@@ -154,6 +160,9 @@ impl Constraints {
         let defaults = self.defaults.iter();
         constraints.defaults =
             defaults.filter_map(|(column, sql)| Some((column.after_drop(dropped)?, sql.clone()))).collect();
+        let generated = self.generated.iter();
+        constraints.generated =
+            generated.filter_map(|(column, sql)| Some((column.after_drop(dropped)?, sql.clone()))).collect();
         let sequences = self.sequences.iter();
         constraints.sequences =
             sequences.filter_map(|(column, owned)| Some((column.after_drop(dropped)?, *owned))).collect();
@@ -231,6 +240,11 @@ impl Constraints {
         }
         if !self.sequences.keys().all(inside) {
             return Err("sequences of its own columns".to_owned());
+        }
+        let has_other_value =
+            |column: &ColumnIndex| self.defaults.contains_key(column) || self.sequences.contains_key(column);
+        if !self.generated.keys().all(inside) || self.generated.keys().any(has_other_value) {
+            return Err("generated columns of its own without defaults".to_owned());
         }
         match self.defaults.keys().all(inside) {
             true => Ok(()),

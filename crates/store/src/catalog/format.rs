@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 12 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 14 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -18,9 +18,9 @@ use twox_hash::XxHash3_64;
 use super::{BlockEntry, Catalog, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 12;
+const VERSION: u64 = 14;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 6] = [2, 4, 7, 8, 11, VERSION];
+pub(crate) const READABLE: [u64; 7] = [2, 4, 7, 8, 11, 12, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const HEADER_LINE_MAX: usize = 96;
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 12 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 14 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 12", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 14", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

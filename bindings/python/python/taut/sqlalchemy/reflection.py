@@ -82,16 +82,25 @@ class Reflection(default.DefaultDialect):
         declared = self._constraints(connection, table_name, schema, "DEFAULT", options)
         defaults = {columns: definition.removeprefix("DEFAULT ") for _, columns, definition in declared}
         identities = self._identities(connection, table_name, schema, options)
+        computed = self._computed(connection, table_name, schema, options)
         columns: list[dict[str, Any]] = []
         for name, kind, nullable in rows:
             default = defaults.get(name)
             column = {"name": name, "type": _type_of(kind), "nullable": nullable == "YES", "default": default}
             if name in identities:
                 column["identity"] = identities[name]
+            if name in computed:
+                column["computed"] = {"sqltext": computed[name], "persisted": True}
             if name in identities or (default or "").startswith("nextval("):
                 column["autoincrement"] = True
             columns.append(column)
         return columns
+
+    def _computed(self, connection: Any, table_name: str, in_schema: str | None, options: Any) -> dict[str, str]:
+        """Returns the expressions of a table's generated columns by the name of the column."""
+        declared = self._constraints(connection, table_name, in_schema, "GENERATED", options)
+        text = "GENERATED ALWAYS AS (", ") STORED"
+        return {column: definition.removeprefix(text[0]).removesuffix(text[1]) for _, column, definition in declared}
 
     def _identities(
         self, connection: Any, table_name: str, in_schema: str | None, options: Any

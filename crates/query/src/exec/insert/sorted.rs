@@ -76,8 +76,9 @@ impl InputOrder {
         let Some(key) = SortKey::new(&target.design().sort_by) else { return Self::Any };
         let (from, to) = (input.schema(), target.schema().arrow());
         let type_of = |schema: &SchemaRef, index: usize| schema.fields().get(index).map(|f| f.data_type().clone());
-        // Text has another order than the numbers that it is cast to.
-        let is_cast = key.0.iter().any(|(index, _)| type_of(&from, *index) != type_of(&to, *index));
+        // Text has another order than the numbers that it is cast to. Generated columns have no values yet.
+        let is_cast = key.0.iter().any(|(index, _)| type_of(&from, *index) != type_of(&to, *index))
+            || target.has_generated(key.0.iter().map(|(index, _)| *index));
         if can_rerun(input) {
             Self::Checked(key)
         } else if is_cast || reads_files(input) {
@@ -296,7 +297,7 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
 /// another. The columns of the table start at ordinal `offset`. Returns `None` if a scan of the whole table cannot
-/// provide the order.
+/// provide the order, or if it depends on generated columns, which get their values later.
 ///
 /// # Errors
 /// If DataFusion cannot compute the plan.
@@ -305,6 +306,10 @@ pub(crate) fn with_table_order(
     table: &Table,
     offset: usize,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let is_generated = |sort: &SortColumn| table.constraints.generated.contains_key(&sort.column);
+    if table.design.sort_by.iter().any(is_generated) {
+        return Ok(None);
+    }
     let key = SortKey::new(&table.design.sort_by);
     let Some(ordering) = key.and_then(|key| key.ordering_with_offset(offset, &plan.schema())) else { return Ok(None) };
     let Some(stored) = fully_scanned_table(plan) else { return Ok(None) };

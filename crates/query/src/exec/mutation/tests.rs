@@ -38,12 +38,8 @@ fn context() -> SessionContext {
 fn plan_mutation(sql: &str) -> MutationQuery {
     let Some(Statement::Mutation { mutation, .. }) = parse(sql).unwrap().pop() else { panic!("no mutation: {sql}") };
     let seven = parse_expression("7").unwrap();
-    let column = |name, default, logical_type| TargetColumn {
-        name,
-        default,
-        logical_type: Some(logical_type),
-        is_always_generated: false,
-    };
+    let column =
+        |name, default, logical_type| TargetColumn { name, default, logical_type: Some(logical_type), generated: None };
     let columns = [
         column("a", None, LogicalType::Integer),
         column("b", Some(&seven), LogicalType::Integer),

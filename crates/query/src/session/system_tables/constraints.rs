@@ -1,4 +1,4 @@
-//! `taut.constraints`: one row for each constraint and each default.
+//! `taut.constraints`: one row for each constraint, each default and each generated column.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{SystemColumn, SystemState, SystemTable, each_table, texts};
 
 pub(super) const TABLE: SystemTable = SystemTable {
     name: "constraints",
-    description: "The constraints and defaults of each table.",
+    description: "The constraints, defaults and generated columns of each table.",
     columns: &[
         SystemColumn::text("table_name", "Name of the table."),
-        SystemColumn::text("constraint_name", "Name of the constraint; null for `NOT NULL`, defaults and identity."),
+        SystemColumn::text("constraint_name", "Name of the constraint; null if it is of a column alone."),
         SystemColumn::text(
             "constraint_type",
-            "`PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY`, `CHECK`, `NOT NULL`, `DEFAULT` or `IDENTITY`.",
+            "`PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY`, `CHECK`, `NOT NULL`, `DEFAULT`, `IDENTITY` or `GENERATED`.",
         ),
         SystemColumn::text("columns", "Columns of the constraint, separated by commas; null for checks."),
         SystemColumn::text("definition", "The constraint, as in `CREATE TABLE`."),
@@ -82,7 +82,14 @@ fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
         };
         ConstraintRow { name: None, kind, columns: names(&table.schema, &[*column]), definition }
     });
-    let rows: Vec<ConstraintRow> = keys.chain(foreign).chain(checks).chain(not_null).chain(defaults).collect();
+    let generated = constraints.generated.iter().map(|(column, expression)| ConstraintRow {
+        name: None,
+        kind: "GENERATED",
+        columns: names(&table.schema, &[*column]),
+        definition: format!("GENERATED ALWAYS AS ({expression}) STORED"),
+    });
+    let of_columns = not_null.chain(defaults).chain(generated);
+    let rows: Vec<ConstraintRow> = keys.chain(foreign).chain(checks).chain(of_columns).collect();
     vec![
         texts(rows.iter().map(|_| Some(table.name.clone()))),
         texts(rows.iter().map(|row| row.name.clone())),

@@ -1,0 +1,65 @@
+//! Generated columns, whose values are computed from the other columns of their row.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result as EngineResult;
+use datafusion::physical_expr::PhysicalExpr;
+use taut_store::Table;
+
+use super::expressions::compile_generated;
+use crate::error::Result;
+
+/// Compiled expressions of the generated columns of a table.
+#[derive(Clone, Debug, Default)]
+pub struct GeneratedColumns {
+    /// Index of each generated column, with the expression over the row.
+    expressions: Vec<(usize, Arc<dyn PhysicalExpr>)>,
+    /// Schema of the table in which all columns may hold nulls.
+    nullable: Option<SchemaRef>,
+}
+
+impl GeneratedColumns {
+    /// Compiles the expressions of a table.
+    ///
+    /// # Errors
+    /// If an expression can no longer be planned.
+    pub fn compile(table: &Table) -> Result<Self> {
+        let generated = &table.constraints.generated;
+        if generated.is_empty() {
+            return Ok(Self::default());
+        }
+        let compiled = generated.iter().map(|(column, sql)| {
+            Ok((
+                column.index(),
+                compile_generated(sql, *column, &table.schema, |other| generated.contains_key(&other))?,
+            ))
+        });
+        let fields = table.schema.arrow().fields().clone();
+        let nullable: Vec<Field> = fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        Ok(Self { expressions: compiled.collect::<Result<_>>()?, nullable: Some(Arc::new(ArrowSchema::new(nullable))) })
+    }
+
+    /// Whether the column at an index is generated.
+    pub fn contains(&self, index: usize) -> bool {
+        self.expressions.iter().any(|(generated, _)| *generated == index)
+    }
+
+    /// Replaces the values of the generated columns, whose old values are not read. `columns` has the columns of the
+    /// table, in order and in their types, with `rows` rows.
+    ///
+    /// # Errors
+    /// If an expression cannot be computed for a row.
+    pub fn compute(&self, columns: &mut [ArrayRef], rows: usize) -> EngineResult<()> {
+        let Some(schema) = &self.nullable else { return Ok(()) };
+        let nulls = |index: usize| new_null_array(schema.field(index).data_type(), rows);
+        self.expressions.iter().for_each(|(index, _)| columns[*index] = nulls(*index));
+        let batch = RecordBatch::try_new(Arc::clone(schema), columns.to_vec())?;
+        for (index, expression) in &self.expressions {
+            columns[*index] = expression.evaluate(&batch)?.into_array(rows)?;
+        }
+        Ok(())
+    }
+}

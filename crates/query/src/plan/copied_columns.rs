@@ -1,0 +1,32 @@
+//! The columns that `COPY t TO 'file'` writes: all but the generated ones, which `COPY t FROM 'file'` does not take.
+
+use std::sync::Arc;
+
+use datafusion::common::{Column, Result};
+use datafusion::logical_expr::dml::CopyTo;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use taut_store::Catalog;
+use taut_types::ColumnIndex;
+
+/// Leaves the generated columns out of a plan that copies a whole table. Returns other plans unchanged, also that of a
+/// query such as `COPY (SELECT * FROM t) TO 'file'`.
+///
+/// # Errors
+/// If all columns of the table are generated, so that none is left.
+pub fn without_generated_columns(plan: LogicalPlan, catalog: &Catalog) -> Result<LogicalPlan> {
+    let LogicalPlan::Copy(copy) = plan else { return Ok(plan) };
+    let LogicalPlan::TableScan(scan) = copy.input.as_ref() else { return Ok(LogicalPlan::Copy(copy)) };
+    let Some(table) = catalog.table(scan.table_name.table()) else { return Ok(LogicalPlan::Copy(copy)) };
+    let is_generated = |name: &str| {
+        let column: Option<ColumnIndex> = table.schema.index_of(name);
+        column.is_some_and(|column| table.constraints.generated.contains_key(&column))
+    };
+    let columns = copy.input.schema().columns().into_iter().filter(|column: &Column| !is_generated(&column.name));
+    let columns: Vec<Expr> = columns.map(Expr::Column).collect();
+    if columns.len() == copy.input.schema().fields().len() {
+        return Ok(LogicalPlan::Copy(copy));
+    }
+    let input = LogicalPlanBuilder::from(copy.input.as_ref().clone()).project(columns)?.build()?;
+    let CopyTo { output_url, partition_by, file_type, options, .. } = copy;
+    Ok(LogicalPlan::Copy(CopyTo::new(Arc::new(input), output_url, partition_by, file_type, options)))
+}
