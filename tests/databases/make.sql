@@ -87,6 +87,7 @@ CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY, name text);
 INSERT INTO numbered (name) SELECT name FROM made WHERE id <= 3;
 CREATE TABLE computed (id bigint NOT NULL, name text, twice bigint GENERATED ALWAYS AS (id * 2) STORED);
 INSERT INTO computed VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
+COMMENT ON TABLE computed IS 'it''s computed';
 CHECKPOINT;
 
 -- Commits in the log.
@@ -115,6 +116,8 @@ CREATE SEQUENCE tens START WITH 10 INCREMENT BY 10;
 SELECT nextval('tens'), nextval('tens');
 ALTER TABLE computed ADD COLUMN lower_name text GENERATED ALWAYS AS (lower(name)) STORED UNIQUE;
 INSERT INTO computed (id, name) VALUES (4, 'Four');
+COMMENT ON COLUMN computed.lower_name IS 'in lower case';
+COMMENT ON SEQUENCE tens IS 'every tenth';
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

@@ -17,7 +17,7 @@ const LOG: u64 = 7;
 const CONSTRAINTS: u64 = 8;
 /// First version with columns that were added, dropped and renamed.
 const ALTERED: u64 = 12;
-/// First version with generated columns.
+/// First version with generated columns and comments.
 const GENERATED: u64 = 14;
 
 /// Tables with all columns and the same rows, and the first version that has the table.
@@ -52,7 +52,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 25] = [
+const OTHERS: [(u64, &str, &str, &str); 26] = [
     // Through the csb index of columns, in a block without it, a block with it, and the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -126,6 +126,12 @@ const OTHERS: [(u64, &str, &str, &str); 25] = [
         "SELECT concat_ws(' ', id, name, twice, lower_name) FROM computed ORDER BY id",
         "",
         "1 One 2 one\n2 Two 4 two\n3 Three 6 three\n4 Four 8 four",
+    ),
+    (
+        GENERATED,
+        "SELECT concat_ws(' ', object_type, object_name, column_name, comment) AS c FROM taut.comments ORDER BY c",
+        "",
+        "column computed lower_name in lower case\nsequence tens every tenth\ntable computed it's computed",
     ),
 ];
 

@@ -310,14 +310,37 @@ def test_views_and_schemas_are_reflected(engine):
         inspector.get_pk_constraint("customer", schema="other")
     with pytest.raises(exc.NoSuchTableError, match="missing"):
         inspector.get_view_definition("missing")
-    with pytest.raises(NotImplementedError):
-        inspector.get_table_comment("customer")
+    assert inspector.get_table_comment("customer") == {"text": None}
 
 
-def test_comments_are_not_ignored_silently(engine):
-    table = sqlalchemy.Table("t", sqlalchemy.MetaData(), Column("a", Integer, comment="number"))
-    with pytest.warns(exc.SAWarning, match="comments of table t and its columns are not stored"):
-        table.create(engine)
+def test_comments_are_stored_and_reflected(engine):
+    table = sqlalchemy.Table("t", sqlalchemy.MetaData(), Column("a", Integer, comment="it's a number"), comment="a t")
+    table.create(engine)
+    inspector = sqlalchemy.inspect(engine)
+    assert inspector.get_table_comment("t") == {"text": "a t"}
+    assert [column["comment"] for column in inspector.get_columns("t")] == ["it's a number"]
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.schema.DropTableComment(table))
+    assert sqlalchemy.inspect(engine).get_table_comment("t") == {"text": None}
+
+
+def test_sequences_give_keys(engine):
+    metadata = sqlalchemy.MetaData()
+    numbers = sqlalchemy.Sequence("numbers", start=10, increment=5, metadata=metadata)
+    table = sqlalchemy.Table("t", metadata, Column("a", Integer, numbers, primary_key=True), Column("b", Integer))
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        assert connection.execute(table.insert().values(b=1)).inserted_primary_key == (10,)
+        connection.execute(table.insert(), [{"b": 2}, {"b": 3}])
+        assert connection.execute(sqlalchemy.select(numbers.next_value())).scalar() == 25
+        assert connection.scalar(numbers) == 30
+        rows = connection.execute(sqlalchemy.select(table).order_by(table.c.a)).fetchall()
+    assert [tuple(row) for row in rows] == [(10, 1), (15, 2), (20, 3)]
+    inspector = sqlalchemy.inspect(engine)
+    assert inspector.get_sequence_names() == ["numbers"] and inspector.has_sequence("numbers")
+    assert not inspector.has_sequence("others")
+    metadata.drop_all(engine)
+    assert sqlalchemy.inspect(engine).get_sequence_names() == []
 
 
 def test_names_with_commas_are_reflected(engine):

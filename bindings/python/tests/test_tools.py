@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import gc
 import os
 import signal
 import threading
@@ -137,6 +138,8 @@ def test_an_interrupt_undoes_executemany(con):
     con.begin()
     con.sql("INSERT INTO u VALUES (0)")
     rows = [{"a": a} for a in range(200_000)]
+    # A callback of a collected object would swallow the interrupt.
+    gc.collect()
     for is_in_transaction in (True, False):
         threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,7 @@ mod backup;
 mod catalog;
 mod column_types;
 mod columns;
+mod comments;
 mod constraints;
 mod ddl;
 mod dml;
@@ -414,6 +415,7 @@ impl QuerySession {
             | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::with_tag("SET"))),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
+            Statement::Comment { on, comment } => self.comment_on(on, comment.as_deref()).await,
         }
     }
 

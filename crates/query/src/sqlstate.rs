@@ -31,7 +31,7 @@ impl QueryError {
             Self::Exists { kind: ObjectKind::Column, .. } => "42701",
             Self::Exists { .. } => "42P07",
             Self::SecondPrimaryKey { .. } => "42P16",
-            Self::NotATable { .. } => "42809",
+            Self::NotATable { .. } | Self::NotAView { .. } => "42809",
             Self::Sequence(error) => error.sqlstate(),
             Self::Generated(error) => error.sqlstate(),
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
@@ -94,7 +94,9 @@ fn commit_state(error: &CommitError) -> &'static str {
         | CommitError::NoTable { .. } => "40001",
         CommitError::NameTaken { .. } => "42P07",
         CommitError::NoView { .. } => "42P01",
-        CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => "40001",
+        CommitError::NoCommentedObject | CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => {
+            "40001"
+        }
         CommitError::SequenceEnds { .. } => "2200H",
         CommitError::Sequence { .. } => "22023",
         CommitError::Referenced { .. } | CommitError::ColumnInUse { .. } | CommitError::ViewDepends { .. } => "2BP01",

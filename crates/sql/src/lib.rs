@@ -84,6 +84,6 @@ pub use parse::{FileFormat, OPTIONS_ALLOWED, format_timeout, is_separated_by_tab
 pub use relations::relations_of;
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
-    NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert, is_query,
+    CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert, is_query,
 };
 pub use types::type_name;

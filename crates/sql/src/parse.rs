@@ -3,6 +3,7 @@
 
 mod backup;
 mod columns;
+mod comment;
 mod constraints;
 mod copy;
 mod ddl;
@@ -218,6 +219,12 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         }
         Ast::ShowTables { .. } => Ok(Statement::ShowTables),
         Ast::Truncate(truncate) => ddl::truncate(truncate),
+        Ast::Comment { if_exists: true, .. } => {
+            Err(SqlError::unsupported("COMMENT IF EXISTS", "COMMENT ON TABLE t IS 'text' is"))
+        }
+        Ast::Comment { object_type, object_name, comment: text, .. } => {
+            comment::comment(object_type, object_name, text)
+        }
         ast if transaction::is_transaction(&ast) => transaction::transaction(ast),
         Ast::CreateIndex(create) => ddl::create_index(create),
         Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }

@@ -104,6 +104,13 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `COMMENT ON`.
+    Comment {
+        /// What the comment is about.
+        on: CommentedObject,
+        /// The comment. `None` removes the one that is there.
+        comment: Option<String>,
+    },
     /// `BACKUP DATABASE TO`.
     Backup {
         /// Path of the backup directory.
@@ -253,6 +260,7 @@ impl Statement {
             Self::AlterTable { .. } => Definition("ALTER TABLE"),
             Self::CopyFrom { .. } => Definition("COPY FROM"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
+            Self::Comment { .. } => Definition("COMMENT"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
             Self::Vacuum { .. } => Maintenance("VACUUM"),
             Self::StopLogRetention => Maintenance("BACKUP DATABASE STOP LOG"),
@@ -318,6 +326,25 @@ pub enum TableChange {
     Schema(Vec<SchemaChange>),
     /// `RENAME TO`: the new name.
     Rename(String),
+}
+
+/// An object that can have a comment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommentedObject {
+    /// A table, view or sequence.
+    Relation {
+        /// The kind of object that the statement names.
+        kind: ObjectKind,
+        /// Name of the object.
+        name: String,
+    },
+    /// A column.
+    Column {
+        /// Name of the table or view.
+        relation: String,
+        /// Name of the column.
+        column: String,
+    },
 }
 
 /// A change of a sequence.

@@ -6,6 +6,7 @@
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod columns;
+mod comments;
 mod constraints;
 mod edit;
 pub(crate) mod file;
@@ -32,6 +33,8 @@ use crate::relocations::RelocationsSince;
 use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
+pub use comments::Commented;
+pub(crate) use comments::Comments;
 pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
 pub(crate) use edit::{AppliedEdit, split_at};
 pub use edit::{CatalogEdit, RowOrder};
@@ -72,6 +75,7 @@ pub struct Catalog {
     /// By name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
     pub(crate) sequences: RedBlackTreeMapSync<SequenceId, Sequence>,
+    pub(crate) comments: Comments,
 }
 
 /// A table of one catalog.
@@ -187,6 +191,7 @@ impl Catalog {
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
             sequences: RedBlackTreeMapSync::default(),
+            comments: Comments::default(),
         }
     }
 
@@ -264,6 +269,16 @@ impl Catalog {
     /// All sequences, ordered by id.
     pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
         self.sequences.values()
+    }
+
+    /// The comment on an object.
+    pub fn comment(&self, on: &Commented) -> Option<&str> {
+        self.comments.get(on)
+    }
+
+    /// All comments.
+    pub fn comments(&self) -> impl Iterator<Item = (&Commented, &str)> {
+        self.comments.iter()
     }
 
     /// The views that read a table or view.

@@ -214,6 +214,9 @@ pub enum CommitError {
         /// The name.
         name: String,
     },
+    /// The object of a comment was dropped, or never existed.
+    #[error("the object of the comment does not exist")]
+    NoCommentedObject,
     /// The sequence was dropped, or never existed.
     #[error("there is no sequence with number {}; it was dropped, or never existed", sequence.0)]
     NoSequence {

@@ -352,6 +352,7 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         tables: tables.map(Arc::new).collect(),
         views,
         sequences,
+        comments: file.comments.into_iter().map(|(on, text)| (on.into_owned(), text.into_owned())).collect(),
     }
 }
 

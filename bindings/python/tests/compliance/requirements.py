@@ -9,12 +9,12 @@ from sqlalchemy.testing.requirements import SuiteRequirements
 
 #: Requirements that SQLAlchemy closes by default and Taut meets.
 OPEN = """
-    aggregate_order_by autocommit boolean_col_expressions check_constraint_reflection computed_columns
-    computed_columns_default_persisted computed_columns_reflect_persisted computed_columns_stored
-    create_or_replace_view create_table_as ctes ctes_on_dml ctes_with_update_delete ctes_with_values date_historic
-    datetime_historic datetime_literals datetime_timezone datetime_timezone_historic delete_from except_
-    expression_server_defaults fetch_expression fetch_first fetch_no_order_by
-    fk_constraint_option_reflection_ondelete_noaction float_or_double_precision_behaves_generically
+    aggregate_order_by autocommit boolean_col_expressions check_constraint_reflection comment_reflection
+    comment_reflection_full_unicode computed_columns computed_columns_default_persisted
+    computed_columns_reflect_persisted computed_columns_stored create_or_replace_view create_table_as ctes ctes_on_dml
+    ctes_with_update_delete ctes_with_values date_historic datetime_historic datetime_literals datetime_timezone
+    datetime_timezone_historic delete_from except_ expression_server_defaults fetch_expression fetch_first
+    fetch_no_order_by fk_constraint_option_reflection_ondelete_noaction float_or_double_precision_behaves_generically
     foreign_key_constraint_name_reflection foreign_key_constraint_option_reflection_ondelete identity_columns
     identity_columns_standard index_ddl_if_exists infinity_floats inline_check_constraint_reflection intersect
     isolation_level mod_operator_as_percent_sign non_updating_cascade nullsordering order_by_label_with_expression
@@ -28,7 +28,6 @@ OPEN = """
 
 _NO_SCHEMA = "a database has one schema, public"
 _NO_TEMPORARY = "there are no temporary tables and views"
-_NO_COMMENT = "there are no comments on tables, columns and constraints"
 _NO_MATERIALIZED = "there are no materialized views"
 _NO_EXPRESSIONS = "an index has columns, no expressions"
 _NO_UPDATE_ACTION = "ON UPDATE takes NO ACTION only"
@@ -41,10 +40,8 @@ CLOSED = {
     "array_type": "a column cannot have the type of an array",
     "async_dialect": "the driver is not asynchronous",
     "column_collation_reflection": "text has one order, that of its bytes",
-    "comment_reflection": _NO_COMMENT,
-    "comment_reflection_full_unicode": _NO_COMMENT,
     "computed_columns_virtual": "computed columns are stored",
-    "constraint_comment_reflection": _NO_COMMENT,
+    "constraint_comment_reflection": "a constraint has no comment",
     "create_temp_table_as": _NO_TEMPORARY,
     "cross_schema_fk_reflection": _NO_SCHEMA,
     "datetime_interval": "a column cannot have the type interval",

@@ -118,6 +118,12 @@ pub enum QueryError {
         /// Name of the view.
         name: String,
     },
+    /// A table or sequence where a statement names a view.
+    #[error("{name:?} is not a view")]
+    NotAView {
+        /// Name of the table or sequence.
+        name: String,
+    },
     /// A second primary key of a table.
     #[error("multiple primary keys for table {table:?} are not allowed")]
     SecondPrimaryKey {

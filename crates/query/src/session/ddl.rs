@@ -10,7 +10,7 @@ use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
-use taut_store::{Catalog, View};
+use taut_store::{Catalog, Commented, View};
 
 use super::names::{dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
@@ -100,6 +100,7 @@ impl QuerySession {
                 relations.insert(relation, columns);
             }
         }
+        let mut columns = HashSet::new();
         // Refuses a view that cannot be planned now.
         for statement in taut_sql::parse(&sql)? {
             match statement {
@@ -109,16 +110,24 @@ impl QuerySession {
                     withdraw_reads(&state);
                     // Refuses parameters: no caller could give them values.
                     let plan = Parameters::default().bind(plan)?;
-                    let mut names = HashSet::new();
-                    if let Some(twice) = plan.schema().fields().iter().find(|field| !names.insert(field.name())) {
-                        return Err(QueryError::Duplicate { name: twice.name().clone() });
+                    let names = plan.schema().fields().iter().map(|field| field.name().clone());
+                    if let Some(twice) = names.into_iter().find(|name| !columns.insert(name.clone())) {
+                        return Err(QueryError::Duplicate { name: twice });
                     }
                 }
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
         let view = View { name: name.to_owned(), sql, relations };
-        target.commit(|edit| edit.create_view(view, or_replace))?;
+        let is_gone = |on: &Commented| match on {
+            Commented::ViewColumn(view, column) => view == name && !columns.contains(column),
+            _ => false,
+        };
+        let gone: Vec<Commented> = snapshot.comments().map(|(on, _)| on).filter(|on| is_gone(on)).cloned().collect();
+        target.commit(|edit| {
+            edit.create_view(view, or_replace)?;
+            gone.into_iter().try_for_each(|on| edit.set_comment(on, None))
+        })?;
         self.check_dependent_views((&snapshot, &target.snapshot()), &dependents, &view_text(name)).await
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use taut_sql::{ObjectKind, relations_of};
 use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId, View};
 
+use super::comments::{comments_of_view, set_comments};
 use super::constraints::{drop_references_between, set_constraints};
 use super::sequences::{DefaultUse, drop_defaults, uses_of_owned};
 use super::{Done, Outcome, QuerySession};
@@ -73,9 +74,11 @@ impl QuerySession {
         if snapshot.table(new_name).is_some() || snapshot.view(new_name).is_some() {
             return Err(QueryError::relation_exists(new_name));
         }
+        let comments = comments_of_view(&snapshot, name, new_name);
         self.changes().commit(|edit| {
             edit.drop_view(name)?;
-            edit.create_view(View { name: new_name.to_owned(), ..view.clone() }, false)
+            edit.create_view(View { name: new_name.to_owned(), ..view.clone() }, false)?;
+            set_comments(edit, comments)
         })?;
         Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
     }

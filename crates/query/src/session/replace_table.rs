@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use taut_sql::{ObjectKind, Parameters, TableSource};
-use taut_store::{CatalogEdit, Table, View};
+use taut_store::{CatalogEdit, Commented, Table, View};
 
+use super::comments::{comments_of_view, set_comments};
 use super::names::{dependent_views, drop_views, foreign_key_text};
 use super::sequences::{DefaultUse, uses_of_owned};
 use super::{Done, QuerySession, query_tables};
@@ -98,8 +99,11 @@ fn replace(
     create: impl FnOnce(&mut CatalogEdit) -> Result<()>,
 ) -> Result<()> {
     let kept: Vec<View> = views.iter().filter_map(|(view, _)| edit.catalog().view(view).cloned()).collect();
+    let comments = |view: &View| comments_of_view(edit.catalog(), &view.name, &view.name);
+    let comments: Vec<(Commented, String)> = kept.iter().flat_map(comments).collect();
     drop_views(edit, kept.iter().map(|view| view.name.as_str()).collect())?;
     edit.drop_table(old.id)?;
     create(edit)?;
-    Ok(kept.into_iter().try_for_each(|view| edit.create_view(view, false))?)
+    kept.into_iter().try_for_each(|view| edit.create_view(view, false))?;
+    Ok(set_comments(edit, comments)?)
 }

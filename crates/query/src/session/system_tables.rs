@@ -3,6 +3,7 @@
 
 mod blocks;
 mod columns;
+mod comments;
 mod constraints;
 mod indexes;
 mod mover;
@@ -47,9 +48,10 @@ pub struct SystemTable {
 
 impl SystemTable {
     /// All system tables, ordered by name.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         blocks::TABLE,
         columns::TABLE,
+        comments::TABLE,
         constraints::TABLE,
         indexes::TABLE,
         mover::TABLE,

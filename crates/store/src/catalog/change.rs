@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
-use super::{BlockId, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
+use super::{BlockId, Commented, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
@@ -100,6 +100,11 @@ pub(crate) enum Change {
         last: i64,
         is_called: bool,
     },
+    /// `None` removes the comment.
+    SetComment {
+        on: Commented,
+        comment: Option<String>,
+    },
     InsertRows {
         table: TableId,
         page: ContainerId,
@@ -134,6 +139,7 @@ impl Change {
             | Self::SetType { table, .. }
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
+            Self::SetComment { on, .. } => on.table(),
             Self::CreateView { .. }
             | Self::DropView { .. }
             | Self::CreateSequence { .. }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
 
 use super::format::{CatalogFile, TableFile};
-use super::{BlockId, SequenceId, TableId, TablePartitions, timeline};
+use super::{BlockId, Commented, SequenceId, TableId, TablePartitions, timeline};
 
 /// Checks a catalog file. An error names what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
@@ -27,6 +27,7 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     }
     check_sequences(file, &mut names, &mut tables)?;
     check_references(file)?;
+    check_comments(file)?;
     if !timeline::are_ordered(&file.timelines, file.version) {
         return Err(format!("timelines in order, up to version {}", file.version));
     }
@@ -55,6 +56,21 @@ fn check_sequences<'a>(
     let mut owned = file.tables.iter().flat_map(|table| table.constraints.sequences.values());
     match owned.find(|owned| !unowned.remove(&owned.sequence)) {
         Some(owned) => Err(format!("a sequence with number {}, of one column", owned.sequence.0)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the comments are on objects that exist.
+fn check_comments(file: &CatalogFile<'_>) -> Result<(), String> {
+    let table_of = |id: &TableId| file.tables.iter().find(|table| table.id == *id);
+    let exists = |on: &Commented| match on {
+        Commented::Table(table) => table_of(table).is_some(),
+        Commented::Column(table, column) => table_of(table).is_some_and(|table| column.index() < table.schema.len()),
+        Commented::View(view) | Commented::ViewColumn(view, _) => file.views.iter().any(|other| other.name == *view),
+        Commented::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
+    };
+    match file.comments.iter().find(|(on, _)| !exists(on)) {
+        Some((on, _)) => Err(format!("no comment on what does not exist, {on:?}")),
         None => Ok(()),
     }
 }

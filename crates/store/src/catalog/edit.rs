@@ -10,7 +10,7 @@ use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::columns::{add_column, drop_column, rename_column, set_type};
 use super::table_blocks::{append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable};
-use super::{BlockId, Catalog, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
+use super::{BlockId, Catalog, Commented, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -307,6 +307,14 @@ impl CatalogEdit {
         self.apply_and_record(Change::AlterSequence { sequence, restarts })
     }
 
+    /// Sets the comment on an object, or removes it if `comment` is `None`.
+    ///
+    /// # Errors
+    /// If the object does not exist.
+    pub fn set_comment(&mut self, on: Commented, comment: Option<String>) -> Result<(), CommitError> {
+        self.apply_and_record(Change::SetComment { on, comment })
+    }
+
     /// Takes the next numbers of a sequence.
     ///
     /// # Errors
@@ -417,8 +425,9 @@ impl CatalogEdit {
                     })?;
                 }
                 self.catalog.tables.remove(*table);
+                self.catalog.comments.remove_if(|on| on.table() == Some(*table));
                 for owned in dropped.constraints.sequences.values() {
-                    self.catalog.sequences.remove_mut(&owned.sequence);
+                    self.remove_sequence(owned.sequence);
                 }
                 self.removed.extend(dropped.blocks.iter().map(Arc::clone));
                 Ok(())
@@ -508,8 +517,9 @@ impl CatalogEdit {
                 let children = self.children_with_keys_on(*table, *column)?;
                 let owned = self.find(*table)?.constraints.sequences.get(column).copied();
                 self.change_table(*table, |table| drop_column(table, *column))?;
+                self.catalog.comments.drop_column(*table, *column);
                 if let Some(owned) = owned {
-                    self.catalog.sequences.remove_mut(&owned.sequence);
+                    self.remove_sequence(owned.sequence);
                 }
                 for (child, constraints) in children {
                     self.change_table(child, |child| {
@@ -535,6 +545,7 @@ impl CatalogEdit {
             }
             Change::DropView { name } => {
                 self.check_no_view_on(name)?;
+                self.catalog.comments.remove_if(|on| on.view() == Some(name));
                 match self.catalog.views.remove_mut(name) {
                     true => Ok(()),
                     false => Err(CommitError::NoView { name: name.clone() }),
@@ -550,7 +561,7 @@ impl CatalogEdit {
                 if let Some(owner) = self.catalog.tables.iter().find(owns) {
                     return Err(CommitError::ConstraintsChanged { table: owner.name.clone() });
                 }
-                match self.catalog.sequences.remove_mut(sequence) {
+                match self.remove_sequence(*sequence) {
                     true => Ok(()),
                     false => Err(CommitError::NoSequence { sequence: *sequence }),
                 }
@@ -568,6 +579,13 @@ impl CatalogEdit {
                 let found = self.find_sequence(*sequence)?.clone();
                 let advanced = Sequence { last: *last, is_called: *is_called, ..found };
                 self.put_sequence(advanced)
+            }
+            Change::SetComment { on, comment } => {
+                if !on.exists(&self.catalog) {
+                    return Err(CommitError::NoCommentedObject);
+                }
+                self.catalog.comments.set(on, comment.as_deref());
+                Ok(())
             }
             Change::InsertRows { table, page, first, rows } => self.change_table(*table, |table| {
                 table.content_version += 1;
@@ -611,6 +629,12 @@ impl CatalogEdit {
 
     fn find_sequence(&self, sequence: SequenceId) -> Result<&Sequence, CommitError> {
         self.catalog.sequence_of(sequence).ok_or(CommitError::NoSequence { sequence })
+    }
+
+    /// Removes a sequence with its comment. Returns whether it existed.
+    fn remove_sequence(&mut self, sequence: SequenceId) -> bool {
+        self.catalog.comments.set(&Commented::Sequence(sequence), None);
+        self.catalog.sequences.remove_mut(&sequence)
     }
 
     fn put_sequence(&mut self, sequence: Sequence) -> Result<(), CommitError> {

@@ -15,7 +15,7 @@ use taut_block::ColumnMap;
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
+use super::{BlockEntry, Catalog, Commented, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
 const VERSION: u64 = 14;
@@ -55,6 +55,9 @@ pub(crate) struct CatalogFile<'a> {
     /// Empty before format version 12.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<Cow<'a, Sequence>>,
+    /// Empty before format version 14.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comments: Vec<(Cow<'a, Commented>, Cow<'a, str>)>,
 }
 
 /// The catalog's entry for the delta file.
@@ -113,6 +116,7 @@ pub(crate) fn to_bytes(
         tables: catalog.tables.iter().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
         sequences: catalog.sequences.values().map(Cow::Borrowed).collect(),
+        comments: catalog.comments.iter().map(|(on, text)| (Cow::Borrowed(on), Cow::Borrowed(text))).collect(),
     };
     let json = serde_json::to_vec(&file)?;
     let mut bytes = header_line(VERSION, json.len() as u64, XxHash3_64::oneshot(&json)).into_bytes();

@@ -24,7 +24,7 @@ use taut_block::{ColumnMap, rows};
 use taut_types::{Column, ColumnIndex, ColumnStatistics, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
+use super::{BlockEntry, BlockId, Catalog, Commented, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -147,6 +147,11 @@ enum ChangeJson<'a> {
         sequence: SequenceId,
         last: i64,
         is_called: bool,
+    },
+    SetComment {
+        on: Cow<'a, Commented>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comment: Option<Cow<'a, str>>,
     },
     InsertRows {
         table: TableId,
@@ -280,6 +285,9 @@ fn encode_change<'a>(
         Change::AdvanceSequence { sequence, last, is_called } => {
             ChangeJson::AdvanceSequence { sequence: *sequence, last: *last, is_called: *is_called }
         }
+        Change::SetComment { on, comment } => {
+            ChangeJson::SetComment { on: Cow::Borrowed(on), comment: comment.as_deref().map(Cow::Borrowed) }
+        }
         Change::InsertRows { table, page, first, rows: batch } => {
             let stored = after.table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
             rows::encode(&stored.schema, batch, row_bytes)?;
@@ -403,6 +411,9 @@ impl ParsedChange<'_> {
             }
             ChangeJson::AdvanceSequence { sequence, last, is_called } => {
                 Change::AdvanceSequence { sequence, last, is_called }
+            }
+            ChangeJson::SetComment { on, comment } => {
+                Change::SetComment { on: on.into_owned(), comment: comment.map(Cow::into_owned) }
             }
             ChangeJson::InsertRows { table, page, first, .. } => {
                 let stored = catalog.table_of(table).ok_or_else(|| format!("a table with number {}", table.0))?;

@@ -83,10 +83,12 @@ class Reflection(default.DefaultDialect):
         defaults = {columns: definition.removeprefix("DEFAULT ") for _, columns, definition in declared}
         identities = self._identities(connection, table_name, schema, options)
         computed = self._computed(connection, table_name, schema, options)
+        comments = self._comments(connection, table_name)
         columns: list[dict[str, Any]] = []
         for name, kind, nullable in rows:
             default = defaults.get(name)
             column = {"name": name, "type": _type_of(kind), "nullable": nullable == "YES", "default": default}
+            column["comment"] = comments.get(name)
             if name in identities:
                 column["identity"] = identities[name]
             if name in computed:
@@ -95,6 +97,30 @@ class Reflection(default.DefaultDialect):
                 column["autoincrement"] = True
             columns.append(column)
         return columns
+
+    @reflection.cache
+    def get_sequence_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
+        if schema not in (None, SCHEMA):
+            return []
+        # The sequences of identity and serial columns belong to them.
+        query = "SELECT sequence_name FROM taut.sequences WHERE column_name IS NULL ORDER BY sequence_name"
+        return [name for (name,) in connection.exec_driver_sql(query).fetchall()]
+
+    @reflection.cache
+    def has_sequence(self, connection: Any, sequence_name: str, schema: str | None = None, **options: Any) -> bool:
+        return sequence_name in self.get_sequence_names(connection, schema, **options)
+
+    @reflection.cache
+    def get_table_comment(
+        self, connection: Any, table_name: str, schema: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        self._check_exists(connection, table_name, schema, options)
+        return {"text": self._comments(connection, table_name).get(None)}
+
+    def _comments(self, connection: Any, relation: str) -> dict[str | None, str]:
+        """Returns the comments on a table or view, with None as the key, and on its columns by their names."""
+        query = "SELECT column_name, comment FROM taut.comments WHERE object_name = ? AND object_type <> 'sequence'"
+        return {column: comment for column, comment in connection.exec_driver_sql(query, (relation,)).fetchall()}
 
     def _computed(self, connection: Any, table_name: str, in_schema: str | None, options: Any) -> dict[str, str]:
         """Returns the expressions of a table's generated columns by the name of the column."""

@@ -1,0 +1,75 @@
+//! `COMMENT ON`.
+
+use std::sync::Arc;
+
+use taut_sql::{CommentedObject, ObjectKind};
+use taut_store::{Catalog, CatalogEdit, Commented, CommitError};
+
+use super::{Done, Outcome, QuerySession};
+use crate::error::{QueryError, Result, SequenceError};
+
+impl QuerySession {
+    /// Sets a comment, or removes it if `comment` is `None` or empty.
+    pub(super) async fn comment_on(&self, on: &CommentedObject, comment: Option<&str>) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let on = match on {
+            CommentedObject::Relation { kind, name } => relation(&snapshot, *kind, name)?,
+            CommentedObject::Column { relation, column } => self.column(&snapshot, relation, column).await?,
+        };
+        // As in PostgreSQL, an empty comment is none.
+        let comment = comment.filter(|comment| !comment.is_empty()).map(str::to_owned);
+        self.changes().commit(|edit| edit.set_comment(on, comment))?;
+        Ok(Outcome::Done(Done::with_tag("COMMENT")))
+    }
+
+    async fn column(&self, snapshot: &Arc<Catalog>, relation: &str, column: &str) -> Result<Commented> {
+        if let Some(table) = snapshot.table(relation) {
+            let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(relation, column))?;
+            return Ok(Commented::Column(table.id, index));
+        }
+        if snapshot.view(relation).is_none() {
+            return Err(QueryError::no_relation(relation));
+        }
+        let plan = self.plan_of_view(snapshot, relation).await?;
+        match plan.schema().fields().iter().any(|field| field.name() == column) {
+            true => Ok(Commented::ViewColumn(relation.to_owned(), column.to_owned())),
+            false => Err(QueryError::no_column(relation, column)),
+        }
+    }
+}
+
+/// The comments on a view and its columns, for the view under another name.
+pub(super) fn comments_of_view(catalog: &Catalog, view: &str, new_name: &str) -> Vec<(Commented, String)> {
+    let renamed = |on: &Commented| match on {
+        Commented::View(name) if name == view => Some(Commented::View(new_name.to_owned())),
+        Commented::ViewColumn(name, column) if name == view => {
+            Some(Commented::ViewColumn(new_name.to_owned(), column.clone()))
+        }
+        _ => None,
+    };
+    catalog.comments().filter_map(|(on, comment)| Some((renamed(on)?, comment.to_owned()))).collect()
+}
+
+/// Sets comments.
+pub(super) fn set_comments(
+    edit: &mut CatalogEdit,
+    comments: Vec<(Commented, String)>,
+) -> std::result::Result<(), CommitError> {
+    comments.into_iter().try_for_each(|(on, comment)| edit.set_comment(on, Some(comment)))
+}
+
+/// A table, view or sequence of a name.
+fn relation(snapshot: &Catalog, kind: ObjectKind, name: &str) -> Result<Commented> {
+    let (table, view, sequence) = (snapshot.table(name), snapshot.view(name), snapshot.sequence(name));
+    let exists = table.is_some() || view.is_some() || sequence.is_some();
+    let name = name.to_owned();
+    match (kind, table, view, sequence) {
+        (ObjectKind::Table, Some(table), ..) => Ok(Commented::Table(table.id)),
+        (ObjectKind::View, _, Some(_), _) => Ok(Commented::View(name)),
+        (ObjectKind::Sequence, .., Some(sequence)) => Ok(Commented::Sequence(sequence.id)),
+        (ObjectKind::Table, ..) if exists => Err(QueryError::NotATable { name }),
+        (ObjectKind::Sequence, ..) if exists => Err(SequenceError::NotASequence { name }.into()),
+        _ if exists => Err(QueryError::NotAView { name }),
+        _ => Err(QueryError::no_relation(name)),
+    }
+}

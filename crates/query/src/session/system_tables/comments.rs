@@ -1,0 +1,45 @@
+//! `taut.comments`: one row for each comment.
+
+use taut_store::{Catalog, Commented};
+
+use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
+
+pub(super) const TABLE: SystemTable = SystemTable {
+    name: "comments",
+    description: "The comments on tables, views, sequences and their columns.",
+    columns: &[
+        SystemColumn::text("object_type", "`table`, `view`, `sequence` or `column`."),
+        SystemColumn::text("object_name", "Name of the table, view or sequence."),
+        SystemColumn::text("column_name", "Name of the column; null for a comment on the object itself."),
+        SystemColumn::text("comment", "The comment."),
+    ],
+    rows,
+};
+
+/// Type, name and column of a commented object. `None` if it does not exist.
+fn object(catalog: &Catalog, on: &Commented) -> Option<(&'static str, String, Option<String>)> {
+    Some(match on {
+        Commented::Table(table) => ("table", catalog.table_of(*table)?.name.clone(), None),
+        Commented::Column(table, column) => {
+            let table = catalog.table_of(*table)?;
+            ("column", table.name.clone(), Some(table.schema.column(*column).name.clone()))
+        }
+        Commented::View(view) => ("view", view.clone(), None),
+        Commented::ViewColumn(view, column) => ("column", view.clone(), Some(column.clone())),
+        Commented::Sequence(sequence) => ("sequence", catalog.sequence_of(*sequence)?.name.clone(), None),
+    })
+}
+
+fn rows(state: &SystemState) -> SystemRows {
+    let catalog = &state.snapshot;
+    let comments = catalog.comments().filter_map(|(on, comment)| Some((object(catalog, on)?, comment.to_owned())));
+    let mut comments: Vec<_> = comments.collect();
+    comments.sort_by(|((_, left, column), _), ((_, right, other), _)| (left, column).cmp(&(right, other)));
+    let columns = vec![
+        texts(comments.iter().map(|((kind, ..), _)| Some((*kind).to_owned()))),
+        texts(comments.iter().map(|((_, name, _), _)| Some(name.clone()))),
+        texts(comments.iter().map(|((.., column), _)| column.clone())),
+        texts(comments.iter().map(|(_, comment)| Some(comment.clone()))),
+    ];
+    Box::new(std::iter::once(Ok(columns)))
+}

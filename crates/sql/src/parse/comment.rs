@@ -1,0 +1,32 @@
+//! `COMMENT ON`.
+
+use datafusion_sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart};
+
+use crate::error::{ObjectKind, Result, SqlError};
+use crate::identifiers::{local_name, normalize};
+use crate::statement::{CommentedObject, Statement};
+
+pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<String>) -> Result<Statement> {
+    let relation = |kind| Ok::<_, SqlError>(CommentedObject::Relation { kind, name: local_name(&name)? });
+    let on = match object {
+        CommentObject::Table => relation(ObjectKind::Table)?,
+        CommentObject::View => relation(ObjectKind::View)?,
+        CommentObject::Sequence => relation(ObjectKind::Sequence)?,
+        CommentObject::Column => column(name)?,
+        other => {
+            let allowed = "COMMENT ON TABLE, VIEW, COLUMN and SEQUENCE are";
+            return Err(SqlError::unsupported(format!("COMMENT ON {other}"), allowed));
+        }
+    };
+    Ok(Statement::Comment { on, comment })
+}
+
+/// Splits `t.c` into a relation and a column of it.
+fn column(mut name: ObjectName) -> Result<CommentedObject> {
+    match name.0.pop() {
+        Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => {
+            Ok(CommentedObject::Column { relation: local_name(&name)?, column: normalize(&column) })
+        }
+        _ => Err(SqlError::syntax("column name must be qualified, such as COMMENT ON COLUMN t.c IS 'text'")),
+    }
+}

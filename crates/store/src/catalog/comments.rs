@@ -1,0 +1,124 @@
+//! Comments on tables, views, sequences and columns.
+
+use rpds::RedBlackTreeMapSync;
+use serde::{Deserialize, Serialize};
+use taut_types::ColumnIndex;
+
+use super::{Catalog, SequenceId, TableId};
+
+/// What a comment is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Commented {
+    /// A table.
+    Table(TableId),
+    /// A column of a table.
+    Column(TableId, ColumnIndex),
+    /// A view.
+    View(String),
+    /// A column of a view, by the names of both.
+    ViewColumn(String, String),
+    /// A sequence.
+    Sequence(SequenceId),
+}
+
+/// The comments of a catalog. Versions of a catalog share the parts of the map that did not change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Comments(RedBlackTreeMapSync<Commented, String>);
+
+impl Commented {
+    /// The table that is commented on, or whose column is.
+    pub(crate) fn table(&self) -> Option<TableId> {
+        match self {
+            Self::Table(table) | Self::Column(table, _) => Some(*table),
+            Self::View(_) | Self::ViewColumn(..) | Self::Sequence(_) => None,
+        }
+    }
+
+    /// The view that is commented on, or whose column is.
+    pub(crate) fn view(&self) -> Option<&str> {
+        match self {
+            Self::View(view) | Self::ViewColumn(view, _) => Some(view),
+            Self::Table(_) | Self::Column(..) | Self::Sequence(_) => None,
+        }
+    }
+
+    /// Whether a catalog has what is commented on. The columns of a view are not known here.
+    pub(crate) fn exists(&self, catalog: &Catalog) -> bool {
+        match self {
+            Self::Table(table) => catalog.table_of(*table).is_some(),
+            Self::Column(table, column) => {
+                catalog.table_of(*table).is_some_and(|table| column.index() < table.schema.len())
+            }
+            Self::View(view) | Self::ViewColumn(view, _) => catalog.view(view).is_some(),
+            Self::Sequence(sequence) => catalog.sequence_of(*sequence).is_some(),
+        }
+    }
+}
+
+impl Comments {
+    pub fn get(&self, on: &Commented) -> Option<&str> {
+        self.0.get(on).map(String::as_str)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Commented, &str)> {
+        self.0.iter().map(|(on, comment)| (on, comment.as_str()))
+    }
+
+    /// Sets or, if `comment` is `None`, removes a comment.
+    pub fn set(&mut self, on: &Commented, comment: Option<&str>) {
+        match comment {
+            Some(comment) => self.0.insert_mut(on.clone(), comment.to_owned()),
+            None => {
+                self.0.remove_mut(on);
+            }
+        }
+    }
+
+    /// Removes the comments on what meets a condition.
+    pub fn remove_if(&mut self, is_removed: impl Fn(&Commented) -> bool) {
+        let removed: Vec<Commented> = self.0.keys().filter(|on| is_removed(on)).cloned().collect();
+        for on in &removed {
+            self.0.remove_mut(on);
+        }
+    }
+
+    /// Removes the comment on a column that is dropped. The columns after it get the index before theirs.
+    pub fn drop_column(&mut self, table: TableId, dropped: ColumnIndex) {
+        let is_of_table = |on: &&Commented| matches!(on, Commented::Column(other, _) if *other == table);
+        let of_table: Vec<Commented> = self.0.keys().filter(is_of_table).cloned().collect();
+        for on in of_table {
+            let (Commented::Column(_, column), Some(comment)) = (&on, self.0.get(&on).cloned()) else { continue };
+            self.0.remove_mut(&on);
+            if let Some(column) = column.after_drop(dropped) {
+                self.0.insert_mut(Commented::Column(table, column), comment);
+            }
+        }
+    }
+}
+
+impl FromIterator<(Commented, String)> for Comments {
+    fn from_iter<I: IntoIterator<Item = (Commented, String)>>(comments: I) -> Self {
+        Self(comments.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_after_a_dropped_one_keep_their_comments() {
+        let (table, other) = (TableId(1), TableId(2));
+        let column = |table, index| Commented::Column(table, ColumnIndex::from(index));
+        let on = [column(table, 0), column(table, 1), column(table, 2), column(table, 3), column(other, 1)];
+        let mut comments: Comments = on.iter().map(|on| (on.clone(), format!("{on:?}"))).collect();
+        comments.drop_column(table, ColumnIndex::from(1));
+        let expected = [(0, &on[0]), (1, &on[2]), (2, &on[3])];
+        for (index, before) in expected {
+            assert_eq!(comments.get(&column(table, index)), Some(format!("{before:?}").as_str()));
+        }
+        assert_eq!(comments.get(&column(table, 3)), None);
+        assert_eq!(comments.iter().count(), 4);
+    }
+}
