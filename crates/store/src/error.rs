@@ -240,7 +240,7 @@ pub enum CommitError {
         sequence: String,
     },
     /// The definition of a sequence is invalid.
-    #[error("the definition of a sequence needs {expected}")]
+    #[error("invalid sequence: expected {expected}")]
     Sequence {
         /// The missing condition.
         expected: String,

@@ -16,7 +16,7 @@ use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableD
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
-use super::sequences::{DefaultUse, add_owned, drop_defaults, skip_numbers, uses_of_column};
+use super::sequences::{DefaultUse, create_owned_sequence, drop_defaults, skip_numbers, uses_of_column};
 use crate::constraints::{DefaultValues, compile_generated, default_expression};
 use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
@@ -159,7 +159,7 @@ impl QuerySession {
             edit.add_column(table.id, added, None)?;
             let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
             let (schema, mut constraints) = (Arc::clone(&newest.schema), newest.constraints.as_ref().clone());
-            let sequence = add_owned(edit, (&table.name, &schema), declared, &mut constraints)?;
+            let sequence = create_owned_sequence(edit, (&table.name, &schema), declared, &mut constraints)?;
             set_constraints(edit, table.id, constraints)?;
             Ok::<_, QueryError>(sequence)
         })?;

@@ -16,7 +16,7 @@ use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::columns::TypeChange;
 use super::keys::{format_key, not_referenced};
-use super::sequences::add_owned;
+use super::sequences::create_owned_sequence;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
 use crate::error::{QueryError, Result, Violation};
@@ -42,7 +42,7 @@ impl QuerySession {
         let table = edit.create_table(name, schema.clone(), design.clone())?;
         let mut constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
         for sequence in &declaration.sequences {
-            add_owned(edit, (name, schema), sequence, &mut constraints)?;
+            create_owned_sequence(edit, (name, schema), sequence, &mut constraints)?;
         }
         if constraints.is_empty() {
             return Ok(());

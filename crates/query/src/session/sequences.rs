@@ -217,7 +217,7 @@ impl QuerySession {
             let uses = uses_in_defaults(edit.catalog(), |name| dropped.contains_key(name));
             drop_defaults(edit, &uses)?;
             for sequence in dropped.values() {
-                forget_owner(edit, *sequence)?;
+                clear_owner(edit, *sequence)?;
                 edit.drop_sequence(*sequence)?;
             }
             Ok::<_, CommitError>(())
@@ -228,7 +228,7 @@ impl QuerySession {
 
 /// Creates the sequence of a column, and adds it and the default of the column to the constraints of its table, which
 /// are not stored yet. Returns the sequence.
-pub(super) fn add_owned(
+pub(super) fn create_owned_sequence(
     edit: &mut CatalogEdit,
     (table, schema): (&str, &Schema),
     declared: &DeclaredSequence,
@@ -247,7 +247,7 @@ pub(super) fn add_owned(
         return Err(SequenceError::Invalid { message }.into());
     }
     let base = format!("{table}_{column_name}_seq");
-    let is_free = |name: &String| edit.is_free(name);
+    let is_free = |name: &String| edit.is_name_free(name);
     let mut numbered = (1..).map(|number| format!("{base}{number}"));
     let name = Some(base.clone()).filter(is_free).or_else(|| numbered.find(is_free)).unwrap_or(base);
     // For example that of a `SERIAL` column without its default. Nothing else uses it, or it stays.
@@ -257,7 +257,7 @@ pub(super) fn add_owned(
             let what = format!("a second sequence of column {column_name:?} of table {table:?}");
             return Err(QueryError::unsupported(what, format!("drop the {} first", usage.dependency().dependent)));
         }
-        forget_owner(edit, old.sequence)?;
+        clear_owner(edit, old.sequence)?;
         edit.drop_sequence(old.sequence)?;
     }
     let new = new_sequence(&name, options, logical_type)?;
@@ -288,7 +288,7 @@ impl QuerySession {
                 }
                 IdentityChange::Add(declared) => target.commit(|edit| {
                     let mut constraints = table.constraints.as_ref().clone();
-                    add_owned(edit, (name, &table.schema), declared, &mut constraints)?;
+                    create_owned_sequence(edit, (name, &table.schema), declared, &mut constraints)?;
                     Ok(set_constraints(edit, table.id, constraints)?)
                 }),
                 _ => problem("is not an identity column"),
@@ -444,7 +444,7 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
         let message = "cannot change ownership of identity sequence".to_owned();
         return Err(SequenceError::Invalid { message }.into());
     }
-    forget_owner(edit, sequence)?;
+    clear_owner(edit, sequence)?;
     let Some((table_name, column_name)) = owner else { return Ok(()) };
     let table = edit.catalog().table(table_name).ok_or_else(|| QueryError::no_relation(table_name))?;
     let column = table.schema.index_of(column_name).ok_or_else(|| QueryError::no_column(table_name, column_name))?;
@@ -459,7 +459,7 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
 }
 
 /// Makes a sequence belong to no column.
-fn forget_owner(edit: &mut CatalogEdit, sequence: SequenceId) -> Result<(), CommitError> {
+fn clear_owner(edit: &mut CatalogEdit, sequence: SequenceId) -> Result<(), CommitError> {
     let owns = |table: &&Arc<Table>| table.constraints.sequences.values().any(|owned| owned.sequence == sequence);
     let owners: Vec<TableId> = edit.catalog().tables().filter(owns).map(|table| table.id).collect();
     let forget = |constraints: &mut Constraints| constraints.sequences.retain(|_, owned| owned.sequence != sequence);

@@ -205,11 +205,13 @@ fn value_of(expression: &Expr) -> Result<i64> {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => format!("-{expr}"),
         Expr::UnaryOp { op: UnaryOperator::Plus, expr } => expr.to_string(),
         Expr::Value(value) if matches!(value.value, Value::Number(..)) => value.to_string(),
-        other => return Err(SqlError::syntax(format!("{other} is not a number of a sequence; integers are"))),
+        other => return Err(invalid_value(&other.to_string())),
     };
-    digits
-        .parse()
-        .map_err(|_| SqlError::syntax(format!("{digits} is not a number of a sequence; integers of 64 bits are")))
+    digits.parse().map_err(|_| invalid_value(&digits))
+}
+
+fn invalid_value(value: &str) -> SqlError {
+    SqlError::syntax(format!("invalid value {value} for an option of a sequence; integers of 64 bits are allowed"))
 }
 
 fn number_type(data_type: &DataType) -> Result<LogicalType> {

@@ -55,7 +55,7 @@ fn check_sequences<'a>(
     let mut unowned: HashSet<SequenceId> = file.sequences.iter().map(|sequence| sequence.id).collect();
     let mut owned = file.tables.iter().flat_map(|table| table.constraints.sequences.values());
     match owned.find(|owned| !unowned.remove(&owned.sequence)) {
-        Some(owned) => Err(format!("a sequence with number {}, of one column", owned.sequence.0)),
+        Some(owned) => Err(format!("a sequence with number {} that belongs to one column", owned.sequence.0)),
         None => Ok(()),
     }
 }

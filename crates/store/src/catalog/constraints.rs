@@ -196,7 +196,7 @@ impl Constraints {
             let is_owned = others.flat_map(|other| other.constraints.sequences.values()).any(|other| is_other(&other))
                 || self.sequences.range(..column).any(|(_, other)| is_other(&other));
             if is_owned || catalog.sequence_of(owned.sequence).is_none() {
-                return Err(format!("sequence number {}, of no other column", owned.sequence.0));
+                return Err(format!("a sequence with number {} that belongs to no other column", owned.sequence.0));
             }
         }
         for child in &self.referenced_by {

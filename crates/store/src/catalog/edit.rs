@@ -344,7 +344,7 @@ impl CatalogEdit {
     pub(crate) fn apply_and_record(&mut self, change: Change) -> Result<(), CommitError> {
         let Change::ReplaceRows { table, old, order, .. } = &change else {
             self.apply(&change)?;
-            self.changes.push(change);
+            self.record(change);
             return Ok(());
         };
         let table = *table;
@@ -360,6 +360,18 @@ impl CatalogEdit {
             self.changes.push(Change::DeleteRows { table, container, segment, rows: rows.clone() });
         }
         Ok(())
+    }
+
+    /// Adds a change to the list. Of the numbers that one sequence gives out in a row, only the last one counts.
+    fn record(&mut self, change: Change) {
+        let sequence_of = |change: &Change| match change {
+            Change::AdvanceSequence { sequence, .. } => Some(*sequence),
+            _ => None,
+        };
+        match self.changes.last_mut() {
+            Some(last) if sequence_of(&change).is_some() && sequence_of(last) == sequence_of(&change) => *last = change,
+            _ => self.changes.push(change),
+        }
     }
 
     /// Repeats a change from the log, without recording it.
@@ -664,7 +676,7 @@ impl CatalogEdit {
     }
 
     /// Whether no table, view, index or sequence has a name.
-    pub fn is_free(&self, name: &str) -> bool {
+    pub fn is_name_free(&self, name: &str) -> bool {
         let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == name);
         self.catalog.tables.named(name).is_none()
             && !self.catalog.views.contains_key(name)
@@ -673,7 +685,7 @@ impl CatalogEdit {
     }
 
     fn check_name(&self, name: &str) -> Result<(), CommitError> {
-        match self.is_free(name) {
+        match self.is_name_free(name) {
             true => Ok(()),
             false => Err(CommitError::NameTaken { name: name.to_owned() }),
         }
