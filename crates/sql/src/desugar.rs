@@ -10,6 +10,7 @@ mod grouped_casts;
 mod merged_columns;
 mod operators;
 mod output_names;
+mod patterns;
 mod recursion;
 mod refused;
 mod row_values;

@@ -310,7 +310,7 @@ fn value_error(message: &str) -> Option<ErrorParts> {
 }
 
 /// SQLSTATEs of errors about values, and texts that only their messages contain.
-const VALUE_ERRORS: [(&str, &str); 36] = [
+const VALUE_ERRORS: [(&str, &str); 38] = [
     ("0A000", "not supported for type"),
     ("0A000", "timestamps cannot be binned into intervals containing months or years"),
     ("22003", "number is out of range"),
@@ -342,6 +342,8 @@ const VALUE_ERRORS: [(&str, &str); 36] = [
     ("22023", "unrecognized format() type specifier"),
     ("22023", "unterminated format() type specifier"),
     ("22023", "while decoding base64 sequence"),
+    ("22025", "LIKE pattern must not end with escape character"),
+    ("22025", "invalid escape string"),
     ("22P02", "invalid input syntax for type bytea"),
     ("42601", "invalid Unicode escape"),
     ("54000", "null character not permitted"),

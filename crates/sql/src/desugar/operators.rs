@@ -3,6 +3,9 @@
 //!
 //! ```text
 //!   x LIKE '50#%' ESCAPE '#'      x LIKE '50\%'
+//!   x LIKE y ESCAPE '#'           x LIKE like_escape(y, '#')
+//!   x = ANY (ARRAY[a, b])         x IN (a, b)
+//!   x <> ALL (ARRAY[a, b])        x NOT IN (a, b)
 //!   x ^@ 'ab'                     starts_with(x, 'ab')
 //!   -2 ^ 2                        (-2) ^ 2
 //!   2>-1                          2 > -1
@@ -15,6 +18,7 @@
 //!   ARRAY[a, b]                   make_array(a, b)
 //!   a && b                        array_has_any(a, b)
 //!   x ~ 'a.b'                     x ~ '(?s)a.b'
+//!   x !~ '\\ma'                    NOT regexp_like(x, '\\ma')
 //!   |/ x, ||/ x, @ x              sqrt(x), cbrt(x), abs(x)
 //!   ~ x                           ((x) # -1)
 //!   substring(x FROM 'a.b')       (regexp_match(x, 'a.b'))[1]
@@ -27,6 +31,7 @@ use datafusion_sql::sqlparser::ast::{
     FunctionArguments, Ident, Interval, ObjectNamePart, Subscript, TimezoneInfo, UnaryOperator, Value,
 };
 
+use super::patterns::{RegexOperator, escape_pattern};
 use crate::syntax;
 
 /// Functions of PostgreSQL and DuckDB that the engine has under another name.
@@ -75,12 +80,9 @@ pub(super) fn rewrite(expression: &mut Expr) {
     match expression {
         Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
             if let Some(escape) = escape_char
-                && let Value::SingleQuotedString(escape) = &escape.value
-                && let Expr::Value(pattern) = pattern.as_mut()
-                && let Value::SingleQuotedString(text) = &mut pattern.value
-                && let Some(escaped) = with_backslashes(text, escape)
+                && let Value::SingleQuotedString(character) = &escape.value
             {
-                *text = escaped;
+                escape_pattern(pattern, character);
                 *escape_char = None;
             }
         }
@@ -99,7 +101,21 @@ pub(super) fn rewrite(expression: &mut Expr) {
         Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
             *expression = syntax::call("array_has_any", vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
-        Expr::BinaryOp { op, right, .. } if is_regex(op) => match_line_feeds(right),
+        Expr::BinaryOp { left, op, right } if let Some(regex) = RegexOperator::of(op) => {
+            if let Some(call) = regex.call(left, right) {
+                *expression = call;
+            }
+        }
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+            if let Some(list) = elements(right) {
+                *expression = Expr::InList { expr: left.clone(), list, negated: false };
+            }
+        }
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+            if let Some(list) = elements(right) {
+                *expression = Expr::InList { expr: left.clone(), list, negated: true };
+            }
+        }
         Expr::UnaryOp { op, expr } if let Some(replacement) = prefix_operator(op, expr) => *expression = replacement,
         Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. } if matches!(pattern.as_ref(), Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) =>
         {
@@ -162,33 +178,25 @@ fn local_now(function: &Function) -> Option<Expr> {
     is_keyword.then_some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type: target, array: false, format: None })
 }
 
-fn is_regex(operator: &BinaryOperator) -> bool {
-    use BinaryOperator::{PGRegexIMatch, PGRegexMatch, PGRegexNotIMatch, PGRegexNotMatch};
-    matches!(operator, PGRegexMatch | PGRegexIMatch | PGRegexNotMatch | PGRegexNotIMatch)
+/// Elements of an array that a statement lists, which is a call of `make_array` by now. `None` for other operands, and
+/// for arrays of arrays, whose elements PostgreSQL compares one by one.
+fn elements(array: &Expr) -> Option<Vec<Expr>> {
+    let array = if let Expr::Nested(inner) = array { inner.as_ref() } else { array };
+    let elements = arguments_of(array, "make_array")?;
+    let is_array = |element: &Expr| matches!(element, Expr::Array(_)) || arguments_of(element, "make_array").is_some();
+    (!elements.is_empty() && !elements.iter().any(is_array)).then_some(elements)
 }
 
-/// Flag of the engine's regular expressions by which a dot also matches a line feed.
-const DOT_MATCHES_ALL: &str = "(?s)";
-
-/// Lets the dots of a regular expression match a line feed, as in PostgreSQL.
-fn match_line_feeds(pattern: &mut Expr) {
-    match pattern {
-        Expr::Value(literal) => {
-            if let Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) = &mut literal.value
-                && text.contains('.')
-                && !text.starts_with(DOT_MATCHES_ALL)
-            {
-                text.insert_str(0, DOT_MATCHES_ALL);
-            }
-        }
-        _ => {
-            let flag = Expr::value(Value::SingleQuotedString(DOT_MATCHES_ALL.to_owned()));
-            let computed = Expr::Nested(Box::new(std::mem::replace(pattern, syntax::null())));
-            let whole =
-                Expr::BinaryOp { left: Box::new(flag), op: BinaryOperator::StringConcat, right: Box::new(computed) };
-            *pattern = Expr::Nested(Box::new(whole));
-        }
-    }
+/// Arguments of a call of a function.
+fn arguments_of(call: &Expr, name: &str) -> Option<Vec<Expr>> {
+    let Expr::Function(function) = call else { return None };
+    let [ObjectNamePart::Identifier(called)] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let argument = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument.clone()),
+        _ => None,
+    };
+    if called.value == name { list.args.iter().map(argument).collect() } else { None }
 }
 
 /// The function of an operator before its operand. `None` for operators that the planner knows.
@@ -311,25 +319,6 @@ fn has_only_units(text: &str) -> bool {
     !is_empty
 }
 
-/// The pattern with the backslash as its escape character. `None` if the pattern ends with `escape` or `escape` has
-/// several characters, which are errors.
-fn with_backslashes(pattern: &str, escape: &str) -> Option<String> {
-    let mut escape = escape.chars();
-    let (escape, None) = (escape.next(), escape.next()) else { return None };
-    let mut result = String::with_capacity(pattern.len());
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        if Some(character) == escape {
-            result.extend(['\\', characters.next()?]);
-        } else if character == '\\' {
-            result.push_str("\\\\");
-        } else {
-            result.push(character);
-        }
-    }
-    Some(result)
-}
-
 /// Moves a minus sign before a power to its base: PostgreSQL negates first, the parser applies the sign to the power.
 /// `None` for other operands of the sign.
 fn negate_base(power: &Expr) -> Option<Expr> {
@@ -337,18 +326,4 @@ fn negate_base(power: &Expr) -> Option<Expr> {
     let base = negate_base(left)
         .unwrap_or_else(|| Expr::Nested(Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: left.clone() })));
     Some(Expr::BinaryOp { left: Box::new(base), op: op.clone(), right: right.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_are_escaped_by_backslashes() {
-        assert_eq!(with_backslashes("50#%", "#").as_deref(), Some(r"50\%"));
-        assert_eq!(with_backslashes("##a\\_", "#").as_deref(), Some(r"\#a\\_"));
-        assert_eq!(with_backslashes("a\\_", "").as_deref(), Some(r"a\\_"));
-        assert_eq!(with_backslashes("a#", "#"), None);
-        assert_eq!(with_backslashes("a", "##"), None);
-    }
 }

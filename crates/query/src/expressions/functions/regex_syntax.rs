@@ -22,6 +22,10 @@ pub(super) fn translated(pattern: &str) -> String {
                 }
                 bracket = bracket.next();
             }
+            ('[', Bracket::Outside) if let Some((boundary, end)) = word_boundary(after) => {
+                translated.push_str(boundary);
+                rest = after[end..].chars();
+            }
             ('[', Bracket::Outside) => {
                 translated.push('[');
                 bracket = Bracket::Start;
@@ -51,6 +55,12 @@ pub(super) fn translated(pattern: &str) -> String {
     translated
 }
 
+/// The boundary of a word that `[[:<:]]` or `[[:>:]]` stands for, and the length of the text behind its first bracket.
+fn word_boundary(after: &str) -> Option<(&'static str, usize)> {
+    let boundaries = [("[:<:]]", "\\b{start}"), ("[:>:]]", "\\b{end}")];
+    boundaries.iter().find_map(|(written, boundary)| after.starts_with(written).then_some((*boundary, written.len())))
+}
+
 /// Where a character is: outside of brackets, directly behind `[` or `[^`, or further inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bracket {
@@ -74,6 +84,7 @@ mod tests {
         for (pattern, expected) in [
             ("a.b", "a.b"),
             (r"\mbar\M\y\Z", r"\b{start}bar\b{end}\b\z"),
+            ("[[:<:]]a[[:>:]]", r"\b{start}a\b{end}"),
             (r"[a[b]", r"[a\[b]"),
             (r"[]a]", r"[\]a]"),
             (r"[^]a&&b]", r"[^\]a\&\&b]"),

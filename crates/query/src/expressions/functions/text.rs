@@ -13,7 +13,7 @@ use datafusion::common::{Result, exec_err};
 use super::definition::ArgumentType::{Any, AsText, Bytes, Integer, List, Text};
 use super::definition::{Definition, complete_rows, integers, map_text, result, texts};
 
-pub(super) const FUNCTIONS: [Definition; 13] = [
+pub(super) const FUNCTIONS: [Definition; 14] = [
     Definition {
         name: "character_length",
         arguments: &[&[Text], &[Bytes], &[List]],
@@ -41,6 +41,7 @@ pub(super) const FUNCTIONS: [Definition; 13] = [
     Definition { name: "unistr", arguments: &[&[Text]], result: result::text, compute: unescaped },
     Definition { name: "hamming", arguments: &[&[Text, Text]], result: result::bigint, compute: hamming },
     Definition { name: "jaccard", arguments: &[&[Text, Text]], result: result::double, compute: jaccard },
+    Definition { name: "like_escape", arguments: &[&[Text, Text]], result: result::text, compute: escaped_patterns },
     Definition { name: "unicode", arguments: &[&[Text]], result: result::integer, compute: first_characters },
 ];
 
@@ -194,6 +195,36 @@ fn unescape(text: &str) -> Option<String> {
         rest = &escape[from + digits..];
     }
     Some(unescaped + rest)
+}
+
+/// Patterns of `LIKE` with the backslash in the place of another escape character. An empty one escapes nothing.
+fn escaped_patterns(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let (patterns, escapes) = (texts(&arguments[0]), texts(&arguments[1]));
+    let escaped = patterns.iter().zip(escapes).map(|(pattern, escape)| match (pattern, escape) {
+        (Some(pattern), Some(escape)) => escaped_pattern(pattern, escape).map(Some),
+        _ => Ok(None),
+    });
+    Ok(Arc::new(escaped.collect::<Result<StringViewArray>>()?))
+}
+
+fn escaped_pattern(pattern: &str, escape: &str) -> Result<String> {
+    let mut escape = escape.chars();
+    let (escape, None) = (escape.next(), escape.next()) else { return exec_err!("invalid escape string") };
+    let mut escaped = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if Some(character) == escape {
+            let Some(next) = characters.next() else {
+                return exec_err!("LIKE pattern must not end with escape character");
+            };
+            escaped.extend(['\\', next]);
+        } else if character == '\\' {
+            escaped.push_str("\\\\");
+        } else {
+            escaped.push(character);
+        }
+    }
+    Ok(escaped)
 }
 
 /// Number of positions at which two texts of equal length differ.
