@@ -18,8 +18,8 @@ use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, JoinElimination, JoinOrder,
-    LongExpressions, NestedCoalesce, NotIn, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
-    UnmergedInLists,
+    LongExpressions, NestedCoalesce, NotIn, RepeatedOrder, SetComparisons, SetOperations, Subqueries,
+    UnambiguousFilterPushdown, UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -152,8 +152,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
-/// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs last, when
-/// scans read only the columns in use. The rule that simplifies expressions is kept from merging `IN` lists.
+/// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs when scans read
+/// only the columns in use. Repeated orders are removed last. The rule that simplifies expressions is kept from merging
+/// `IN` lists.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let unmerged = |rule: Arc<dyn OptimizerRule + Send + Sync>| match rule.name() {
         "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
@@ -163,6 +164,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));
     rules.push(Arc::new(JoinElimination));
+    rules.push(Arc::new(RepeatedOrder));
     rules
 }
 

@@ -1,7 +1,7 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
 //! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
-//! `NOT IN` without nulls, give aggregates the order of their rows, keep types of deeply nested expressions cheap to
-//! infer, and let scans aggregate. All rules end when their statement is cancelled.
+//! `NOT IN` without nulls, give aggregates the order of their rows and remove repetitions from it, keep types of deeply
+//! nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;
@@ -18,6 +18,7 @@ mod lineage;
 mod long_expressions;
 mod nested_coalesce;
 mod not_in;
+mod repeated_order;
 mod set_comparisons;
 mod set_operations;
 mod subqueries;
@@ -36,6 +37,7 @@ pub use join_order::JoinOrder;
 pub use long_expressions::LongExpressions;
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
+pub use repeated_order::RepeatedOrder;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;
