@@ -91,6 +91,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         clauses::select_all(select);
+        clauses::group_all(select);
         refused::check_joins(select)?;
         table_functions::rewrite(select)?;
         tables::name_sides(select);

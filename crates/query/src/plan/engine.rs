@@ -17,9 +17,9 @@ use taut_sql::{CATALOG, PUBLIC};
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
 use crate::plan::rules::{
-    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, JoinElimination, JoinOrder,
-    LongExpressions, NestedCoalesce, NotIn, RepeatedOrder, SetComparisons, SetOperations, Subqueries,
-    UnambiguousFilterPushdown, UnmergedInLists,
+    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
+    JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, RepeatedOrder, SetComparisons, SetOperations,
+    Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -154,13 +154,16 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs when scans read
 /// only the columns in use. Repeated orders are removed last. The rule that simplifies expressions is kept from merging
-/// `IN` lists.
+/// `IN` lists, and the one that pushes filters down from moving conditions on groups.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let unmerged = |rule: Arc<dyn OptimizerRule + Send + Sync>| match rule.name() {
-        "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
-        _ => rule,
+    let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
+        match rule.name() {
+            "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
+            "push_down_filter" => Arc::new(GroupConditions(rule)),
+            _ => rule,
+        }
     };
-    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(unmerged).collect();
+    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(wrapped).collect();
     let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(JoinOrder));
     rules.push(Arc::new(JoinElimination));
@@ -168,8 +171,9 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's physical rules with Taut's rules: `NOT IN` before the rules that choose join algorithms, filters pushed
-/// down only by names that are unambiguous, and aggregation in scans last, before the final check.
+/// DataFusion's physical rules with Taut's rules: inputs of grouping sets first, `NOT IN` before the rules that choose
+/// join algorithms, filters pushed down only by names that are unambiguous, and aggregation in scans last, before the
+/// final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
     let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
@@ -177,7 +181,8 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         false => rule,
     };
     let mut rules: Vec<_> = PhysicalOptimizer::new().rules.into_iter().map(unambiguous).collect();
-    rules.insert(0, Arc::new(NotIn));
+    rules.insert(0, Arc::new(GroupingSets));
+    rules.insert(1, Arc::new(NotIn));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));
     rules

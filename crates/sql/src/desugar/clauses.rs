@@ -1,12 +1,13 @@
-//! Clauses of DuckDB that the planner reads differently, and what replaces them:
+//! Clauses that the planner does not know or reads differently, and what replaces them:
 //!
 //! ```text
 //!   FROM t                               SELECT * FROM t
 //!   SELECT a, sum(b) ... ORDER BY ALL    SELECT a, sum(b) ... ORDER BY 1, 2
+//!   GROUP BY ()                          GROUP BY GROUPING SETS (())
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr, Value,
+    Expr, GroupByExpr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr, Value,
     WildcardAdditionalOptions,
 };
 
@@ -15,6 +16,16 @@ pub(super) fn select_all(select: &mut Select) {
     if select.flavor == SelectFlavor::FromFirstNoSelect && select.projection.is_empty() {
         select.projection.push(SelectItem::Wildcard(WildcardAdditionalOptions::default()));
         select.flavor = SelectFlavor::Standard;
+    }
+}
+
+/// Replaces the empty group of `GROUP BY ()`, which is that of all rows.
+pub(super) fn group_all(select: &mut Select) {
+    if let GroupByExpr::Expressions(groups, _) = &mut select.group_by
+        && let [group] = groups.as_mut_slice()
+        && matches!(group, Expr::Tuple(columns) if columns.is_empty())
+    {
+        *group = Expr::GroupingSets(vec![Vec::new()]);
     }
 }
 

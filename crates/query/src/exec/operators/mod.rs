@@ -1,12 +1,15 @@
 //! Wrappers of physical operators, added to every plan before it runs. Each operator ends when its statement is
 //! cancelled. Strings in batches between operators hold only the memory that they need. Hash joins give scans the set
-//! of their keys, and semi joins read each key of their inner side once.
+//! of their keys, and semi joins read each key of their inner side once. Another operator hides properties of the input
+//! of grouping sets.
 
 mod checked_filter;
 mod distinct_keys;
+mod grouping_input;
 mod interruptible;
 mod join_keys;
 mod string_views;
 
+pub use grouping_input::GroupingInputExec;
 pub use interruptible::{Interrupt, make_interruptible};
 pub use join_keys::{BuildKeys, JOIN_VALUES_MAX, JoinKeys, KeySet};
