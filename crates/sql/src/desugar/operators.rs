@@ -17,6 +17,7 @@
 //!   x::varchar(3)                 left(x::text, 3)
 //!   ARRAY[a, b]                   make_array(a, b)
 //!   a && b                        array_has_any(a, b)
+//!   a[:2], a[2:]                  a[1:2], a[2:cardinality(a)]
 //!   x ~ 'a.b'                     x ~ '(?s)a.b'
 //!   x !~ '\\ma'                    NOT regexp_like(x, '\\ma')
 //!   |/ x, ||/ x, @ x              sqrt(x), cbrt(x), abs(x)
@@ -150,6 +151,7 @@ pub(super) fn rewrite(expression: &mut Expr) {
         Expr::Array(array) if !array.elem.is_empty() => {
             *expression = syntax::call("make_array", std::mem::take(&mut array.elem));
         }
+        Expr::CompoundFieldAccess { root, access_chain } => complete_slice(root, access_chain),
         Expr::AtTimeZone { timestamp, time_zone } => {
             *expression = syntax::call("timezone", vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);
         }
@@ -176,6 +178,14 @@ fn local_now(function: &Function) -> Option<Expr> {
     let now = Box::new(syntax::call("now", Vec::new()));
     let is_keyword = function.args == FunctionArguments::None;
     is_keyword.then_some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type: target, array: false, format: None })
+}
+
+/// Writes both bounds of a slice of an array.
+fn complete_slice(array: &Expr, access_chain: &mut [AccessExpr]) {
+    if let [AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. })] = access_chain {
+        lower_bound.get_or_insert_with(|| syntax::integer(1));
+        upper_bound.get_or_insert_with(|| syntax::call("cardinality", vec![array.clone()]));
+    }
 }
 
 /// Elements of an array that a statement lists, which is a call of `make_array` by now. `None` for other operands, and

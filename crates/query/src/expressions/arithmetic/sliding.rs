@@ -10,6 +10,8 @@
 //!   entering:                         r4-r5, one partial result
 //! ```
 //!
+//! Truth values and bits are aggregated in the same way: the engine has no way to remove them.
+//!
 //! When `leaving` has become empty, the rows of `entering` move there, aggregated from the last to the first.
 
 use std::collections::VecDeque;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::{Result, ScalarValue, not_impl_err};
-use datafusion::functions_aggregate::{correlation, covariance, regr, stddev, variance};
+use datafusion::functions_aggregate::{bit_and_or_xor, bool_and_or, correlation, covariance, regr, stddev, variance};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
@@ -26,9 +28,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
-/// Functions of the engine that subtract the rows leaving a frame, as functions that do not.
+/// Functions of the engine that subtract the rows leaving a frame, or cannot remove them, as functions that do not.
 pub fn sliding_functions() -> impl Iterator<Item = AggregateUDF> {
     [
+        bit_and_or_xor::bit_and_udaf(),
+        bit_and_or_xor::bit_or_udaf(),
+        bit_and_or_xor::bit_xor_udaf(),
+        bool_and_or::bool_and_udaf(),
+        bool_and_or::bool_or_udaf(),
         correlation::corr_udaf(),
         covariance::covar_pop_udaf(),
         covariance::covar_samp_udaf(),
@@ -49,7 +56,7 @@ pub fn sliding_functions() -> impl Iterator<Item = AggregateUDF> {
     .map(|function| sliding(function.as_ref().clone()))
 }
 
-/// `function`, without subtraction in sliding frames of floating-point numbers.
+/// `function`, without subtraction in sliding frames of floating-point numbers, bits and truth values.
 pub fn sliding(function: AggregateUDF) -> AggregateUDF {
     AggregateUDF::new_from_impl(Sliding { function })
 }
@@ -102,7 +109,10 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        if args.is_distinct || !args.expr_fields.iter().any(|field| field.data_type().is_floating()) {
+        let is_floating = args.expr_fields.iter().any(|field| field.data_type().is_floating());
+        // The engine gives `bit_xor` of a frame without rows as 0.
+        let is_logical = self.name().starts_with("bit_") || self.name().starts_with("bool_");
+        if args.is_distinct || !(is_floating || is_logical) {
             return self.function.create_sliding_accumulator(args);
         }
         sliding_accumulator(self.function.clone(), &args)

@@ -13,7 +13,7 @@ use datafusion::common::{Result, exec_err};
 use super::definition::ArgumentType::{Any, AsText, Bytes, Integer, List, Text};
 use super::definition::{Definition, complete_rows, integers, map_text, result, texts};
 
-pub(super) const FUNCTIONS: [Definition; 14] = [
+pub(super) const FUNCTIONS: [Definition; 15] = [
     Definition {
         name: "character_length",
         arguments: &[&[Text], &[Bytes], &[List]],
@@ -32,6 +32,7 @@ pub(super) const FUNCTIONS: [Definition; 14] = [
         result: result::text,
         compute: |arguments| padded(arguments, |text, padding| text.to_owned() + &padding),
     },
+    Definition { name: "octet_length", arguments: &[&[Text], &[Bytes]], result: result::integer, compute: octets },
     Definition { name: "quote_ident", arguments: &[&[Text]], result: result::text, compute: quoted_names },
     Definition { name: "quote_literal", arguments: &[&[AsText]], result: result::text, compute: quoted_literals },
     Definition { name: "quote_nullable", arguments: &[&[AsText]], result: result::text, compute: quoted_nullables },
@@ -110,6 +111,15 @@ fn lengths(values: &[ArrayRef]) -> Result<ArrayRef> {
         DataType::Utf8View => characters(texts(value).value(row)),
         DataType::BinaryView => value.as_binary_view().value(row).len(),
         _ => value.as_list::<i32>().value_length(row) as usize,
+    };
+    integers((0..value.len()).map(|row| Ok(value.is_valid(row).then(|| length(row) as i32))))
+}
+
+fn octets(values: &[ArrayRef]) -> Result<ArrayRef> {
+    let value = &values[0];
+    let length = |row: usize| match value.data_type() {
+        DataType::Utf8View => texts(value).value(row).len(),
+        _ => value.as_binary_view().value(row).len(),
     };
     integers((0..value.len()).map(|row| Ok(value.is_valid(row).then(|| length(row) as i32))))
 }
