@@ -65,6 +65,11 @@ impl Dialect for Grammar {
         true
     }
 
+    /// `ON` is no alias in `INSERT INTO t SELECT a ON CONFLICT DO NOTHING`.
+    fn is_column_alias(&self, keyword: &Keyword, parser: &mut Parser<'_>) -> bool {
+        *keyword != Keyword::ON && PostgreSqlDialect {}.is_column_alias(keyword, parser)
+    }
+
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
         PostgreSqlDialect {}.identifier_quote_style(identifier)
     }

@@ -262,6 +262,12 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
             format!("column {column:?} must appear in the GROUP BY clause or be used in an aggregate function"),
         ));
     }
+    if message == "aggregate functions are not allowed in RETURNING" {
+        return Some(ErrorParts::new("42803", message));
+    }
+    if message == "window functions are not allowed in RETURNING" {
+        return Some(ErrorParts::new("42P20", message));
+    }
     if message.starts_with("Aggregate functions are not allowed in the WHERE clause") {
         let parts = ErrorParts::new("42803", "aggregate functions are not allowed in WHERE");
         return Some(parts.hint("HAVING takes conditions on groups."));

@@ -22,7 +22,7 @@ use taut_types::ColumnIndex;
 
 use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
-use super::returned_rows::ReturnedRows;
+use super::returned_rows::{ReturnedRows, check_returning};
 use super::sequences::restart_owned;
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
@@ -406,6 +406,7 @@ impl QuerySession {
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
         let state = self.written_state(changes, written);
         let plan = plan_part(&state, engine_query(query), parameters).await?;
+        check_returning(&plan)?;
         // Computes all rows now: an error must occur before the rows are committed.
         collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await
     }

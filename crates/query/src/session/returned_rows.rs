@@ -4,14 +4,33 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, plan_err};
 use datafusion::datasource::MemTable;
+use datafusion::logical_expr::LogicalPlan;
 use taut_sql::MutationKind;
 use taut_store::Table;
 
 use crate::error::{QueryError, Result};
 use crate::exec::mutation::split_by_action;
 use crate::write::coerce::Coercion;
+
+/// Refuses aggregates and window functions in `RETURNING`, outside of its subqueries.
+pub(super) fn check_returning(plan: &LogicalPlan) -> datafusion::common::Result<()> {
+    let mut refused = None;
+    plan.apply(|node| {
+        refused = match node {
+            LogicalPlan::Aggregate(_) => Some("aggregate"),
+            LogicalPlan::Window(_) => Some("window"),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    match refused {
+        Some(kind) => plan_err!("{kind} functions are not allowed in RETURNING"),
+        None => Ok(()),
+    }
+}
 
 /// Rows of a mutation with `RETURNING`.
 pub(super) struct ReturnedRows {

@@ -39,11 +39,15 @@ pub(super) fn resolve_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     qualify.visit(&mut resolver)
 }
 
-/// Replaces definitions that refine or repeat an earlier one.
+/// Replaces definitions that refine or repeat an earlier one. Refuses two windows of one name.
 fn resolve_definitions(windows: &mut [NamedWindowDefinition]) -> ControlFlow<SqlError> {
     for index in 0..windows.len() {
         let (earlier, rest) = windows.split_at_mut(index);
-        let NamedWindowDefinition(_, window) = &mut rest[0];
+        let NamedWindowDefinition(name, window) = &mut rest[0];
+        if earlier.iter().any(|NamedWindowDefinition(other, _)| normalize(other) == normalize(name)) {
+            let message = format!("window {:?} is already defined", normalize(name));
+            return ControlFlow::Break(SqlError::Window { message });
+        }
         match window {
             NamedWindowExpr::NamedWindow(name) => {
                 *window = NamedWindowExpr::WindowSpec(find(earlier, name)?.clone());

@@ -4,8 +4,8 @@
 
 use datafusion_sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
-    CreateTableLikeKind, CreateTableOptions, Expr, IndexColumn, IndexType, ObjectName, OrderByExpr,
-    RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
+    CreateTableLikeKind, CreateTableOptions, Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName,
+    OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -27,6 +27,9 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         (create.or_replace && create.if_not_exists, "CREATE OR REPLACE TABLE IF NOT EXISTS"),
         (create.external, "an external table"),
         (create.partition_by.is_some(), "PARTITION BY"),
+        (create.hive_distribution != HiveDistributionStyle::NONE, "PARTITIONED BY"),
+        (create.cluster_by.is_some() || create.clustered_by.is_some(), "CLUSTER BY"),
+        (create.order_by.is_some(), "ORDER BY after the columns"),
         (create.clone.is_some(), "CREATE TABLE ... CLONE"),
         (create.inherits.is_some(), "INHERITS"),
         (create.on_commit.is_some(), "ON COMMIT"),
