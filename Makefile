@@ -4,7 +4,7 @@
 #   make test         every test: storage, SQL in all layouts, DuckDB's answers, the Python package, a minute of fuzzing
 #   make test-postgres  the answers that the SQL tests expect, against a PostgreSQL server of Debian's package
 #   make test-suites  the SQL tests of DuckDB and SQLite, from copies of their folders: DUCKDB=duckdb/test/sql
-#                       SQLITE=sqllogictest/test
+#                       SQLITE=sqllogictest/test SAMPLE=200, which are queries of each file of SQLite's
 #   make test-statements  random statements on Taut, DuckDB and a PostgreSQL server: STATEMENTS=10000 SEED=1
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
@@ -97,9 +97,7 @@ test-statements: dev-wheel
 test-suites: dev-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(if $(DUCKDB),$(PYTHON_VENV)/bin/python tests/differential/duckdb_suite.py $(DUCKDB))
-	$(CARGO) build --locked --workspace
-	$(if $(SQLITE),find $(SQLITE) -name '*.test' -print0 \
-		| xargs -0 $(CARGO_TARGET_DIR)/debug/taut-sqllogictest --sqlite --label postgresql)
+	$(if $(SQLITE),$(PYTHON_VENV)/bin/python tests/differential/sqlite_suite.py $(SQLITE) $(if $(SAMPLE),--sample $(SAMPLE)))
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
 dev-wheel: $(PYTHON_VENV)/.installed
