@@ -152,3 +152,22 @@ fn errors_about_memory_name_the_operation() {
     assert!(message.contains("out of memory") && message.contains("--memory"), "{message}");
     assert!(!message.contains("Exec") && !message.contains("Input["), "{message}");
 }
+
+#[test]
+fn rows_of_a_with_query_that_do_not_fit_in_memory_spill() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path(), MEMORY);
+    let session = database.session();
+    with_rows(&session, 1_000_000);
+    // The readers follow each other, so the rows are stored until the second one has read them.
+    let read_twice = "WITH x AS MATERIALIZED (SELECT i, t FROM a) SELECT sum(i) AS i, count(t) AS n FROM (SELECT i, t \
+                      FROM x UNION ALL SELECT -i, t || 'x' FROM x) AS z";
+    assert_eq!(number(&session, &format!("SELECT CAST(i AS BIGINT) FROM ({read_twice}) AS y")), 0);
+    assert_eq!(number(&session, &format!("SELECT n FROM ({read_twice}) AS y")), 2_000_000);
+    let analyzed = session.query(&format!("EXPLAIN ANALYZE {read_twice}")).unwrap();
+    let analyzed: String = analyzed.map(|batch| format!("{batch:?}")).collect();
+    assert!(analyzed.contains("MaterializeExec: x"), "{analyzed}");
+    let spilled =
+        analyzed.split("spilled_bytes=").skip(1).any(|rest| !rest.starts_with("0,") && !rest.starts_with("0]"));
+    assert!(spilled, "otherwise nothing was spilled: {analyzed}");
+}

@@ -59,6 +59,7 @@ mod settings;
 mod statement;
 mod syntax;
 mod types;
+mod with_queries;
 
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
@@ -87,3 +88,4 @@ pub use statement::{
     CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert, is_query,
 };
 pub use types::type_name;
+pub use with_queries::with_queries;

@@ -18,8 +18,8 @@ use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
-    JoinElimination, JoinOrder, LongExpressions, NestedCoalesce, NotIn, RepeatedOrder, SetComparisons, SetOperations,
-    Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
+    JoinElimination, JoinOrder, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder,
+    SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -103,7 +103,8 @@ impl Engine {
             .with_target_partitions(self.threads)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, PUBLIC)
-            .with_extension(Arc::clone(&self.workers));
+            .with_extension(Arc::clone(&self.workers))
+            .with_extension(Arc::new(self.spill_directory.clone()));
         let options = config.options_mut();
         options.extensions.insert(TautOptions::default());
         set_parser_options(options);
@@ -122,6 +123,7 @@ impl Engine {
         let state = session_state()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
+            .with_query_planner(Arc::new(MaterializingPlanner))
             .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
             .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
             .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))

@@ -21,11 +21,20 @@ use datafusion::sql::parser::Statement;
 /// Maximum number of aliases that are replaced in a statement.
 const ALIASES_MAX: usize = 64;
 
-/// Plans a statement. A name means a column of a table, or an alias of the select list if no such column exists.
+/// Plans a statement. A name means a column of a table, or an alias of the select list if no such column exists. The
+/// rows of a `WITH` query are computed once if PostgreSQL would: see [`rules::with_materialized_rows`].
 ///
 /// # Errors
 /// Those of the engine's planner.
 pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    rules::with_materialized_rows(unmaterialized_plan(state, statement).await?, statement)
+}
+
+/// Plans a statement as [`statement_to_plan`], with a copy of each `WITH` query in each place that reads it.
+///
+/// # Errors
+/// Those of the engine's planner.
+pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     if let Some(by_columns) = taut_sql::order_by_columns(statement)
         && let Ok(plan) = Box::pin(state.statement_to_plan(by_columns)).await
     {

@@ -150,6 +150,7 @@ fn describe_operator(consumer: &str) -> &'static str {
         ("PartitionedTopK", "the first rows of each group"),
         ("Repartition", "the exchange of rows between threads"),
         ("RecursiveQuery", "WITH RECURSIVE"),
+        (super::shared_rows::MATERIALIZED_ROWS, "the rows of a WITH query"),
         ("ParquetSink", "the writing of a Parquet file"),
     ];
     let known = OPERATIONS.iter().find(|(name, _)| consumer.starts_with(name));

@@ -5,5 +5,6 @@ pub mod cancellation;
 pub mod memory;
 pub mod pace;
 pub mod progress;
+pub mod shared_rows;
 pub mod spill;
 pub mod workers;

@@ -6,6 +6,7 @@
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,6 +59,19 @@ impl SpillDirectory {
         }
         self.0.lock().chosen = directory;
         Ok(())
+    }
+
+    /// Creates a spill file whose parts can be read in any order.
+    ///
+    /// # Errors
+    /// If no file can be created.
+    pub(super) fn create_region(&self) -> Result<SpillRegion, SpillError> {
+        Ok(SpillRegion(self.create_unnamed()?))
+    }
+
+    fn create_unnamed(&self) -> Result<UnnamedFile, SpillError> {
+        let (file, directory) = self.create()?;
+        Ok(UnnamedFile { file: Arc::new(file), written: Arc::default(), directory: directory.into() })
     }
 
     /// Creates a file, and returns it with its directory. A read-only database spills to the operating system's
@@ -124,8 +138,7 @@ impl From<SpillError> for DataFusionError {
 
 impl TempFileFactory for SpillDirectory {
     fn create_temp_file(&self, _description: &str) -> Result<Arc<dyn SpillFile>> {
-        let (file, directory) = self.create()?;
-        Ok(Arc::new(UnnamedFile { file: Arc::new(file), written: Arc::default(), directory: directory.into() }))
+        Ok(Arc::new(self.create_unnamed()?))
     }
 }
 
@@ -149,6 +162,43 @@ impl UnnamedFile {
         let mut bytes = vec![0; usize::try_from(left).unwrap_or(READ_BYTES).min(READ_BYTES)];
         positioned::read_exact_at(&self.file, &mut bytes, offset).map_err(|cause| self.error(cause))?;
         Ok(bytes.into())
+    }
+}
+
+/// A spill file whose parts can be read in any order, also while others are appended. Clones share the file.
+#[derive(Clone)]
+pub(super) struct SpillRegion(UnnamedFile);
+
+impl SpillRegion {
+    /// Appends bytes, and returns where they are. Appends must not run at the same time.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn append(&self, bytes: &[u8]) -> Result<Range<u64>, SpillError> {
+        let Self(file) = self;
+        let begin = file.written.load(Ordering::Acquire);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match positioned::write_at(&file.file, rest, begin + (bytes.len() - rest.len()) as u64) {
+                Ok(0) => return Err(file.error(ErrorKind::WriteZero.into())),
+                Ok(written) => rest = &rest[written..],
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => return Err(file.error(cause)),
+            }
+        }
+        file.written.store(begin + bytes.len() as u64, Ordering::Release);
+        Ok(begin..begin + bytes.len() as u64)
+    }
+
+    /// Reads bytes that [`SpillRegion::append`] has written.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, SpillError> {
+        let Self(file) = self;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        positioned::read_exact_at(&file.file, &mut bytes, range.start).map_err(|cause| file.error(cause))?;
+        Ok(bytes)
     }
 }
 

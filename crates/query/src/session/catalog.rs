@@ -1,16 +1,20 @@
 //! The names that a statement can use: tables and views of one snapshot, system tables, and files.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider};
 use datafusion::common::{Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::RwLock;
 use taut_sql::{CATALOG, Names, PUBLIC, Statement};
 use taut_store::{Catalog, Store, View};
@@ -19,8 +23,8 @@ use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
-use crate::plan::rules::set_interrupt;
-use crate::plan::statement_to_plan;
+use crate::plan::rules::{set_interrupt, with_materialized_rows};
+use crate::plan::unmaterialized_plan;
 use crate::session::information_schema::{INFORMATION_SCHEMA, InformationSchema};
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
@@ -105,7 +109,7 @@ impl StatementCatalog {
         let session = session.read().clone();
         let visible = (!relations.is_empty()).then(|| Arc::new(relations.clone()));
         let state = Self { names, visible, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
-        let mut plan = Box::pin(statement_to_plan(&state, &statement)).await?;
+        let mut plan = Box::pin(unmaterialized_plan(&state, &statement)).await?;
         if let Some(visible) = self.visible_columns(name) {
             let columns = plan.schema().columns().into_iter().filter(|column| visible.contains(&column.name));
             let columns: Vec<Expr> = columns.map(Expr::Column).collect();
@@ -113,7 +117,47 @@ impl StatementCatalog {
                 plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
             }
         }
-        Ok(Arc::new(ViewTable::new(plan, Some(sql.to_owned()))))
+        Ok(Arc::new(ViewRows { statement, table: ViewTable::new(plan, Some(sql.to_owned())) }))
+    }
+}
+
+/// A view. Each place that reads it computes the `WITH` queries in it for itself.
+#[derive(Debug)]
+struct ViewRows {
+    statement: Arc<EngineStatement>,
+    /// Plan of the view without materializations.
+    table: ViewTable,
+}
+
+#[async_trait]
+impl TableProvider for ViewRows {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    fn get_table_definition(&self) -> Option<&str> {
+        self.table.get_table_definition()
+    }
+
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        let plan = self.table.logical_plan();
+        // Traversing the plan has already succeeded while it was made.
+        let materialized = with_materialized_rows(plan.clone(), &self.statement);
+        Some(materialized.map_or(Cow::Borrowed(plan), Cow::Owned))
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.table.scan(state, projection, filters, limit).await
     }
 }
 

@@ -2,14 +2,18 @@
 //! cancelled. Strings in batches between operators hold only the memory that they need. Hash joins give scans the set
 //! of their keys, and semi joins read each key of their inner side once. Another operator hides properties of the input
 //! of grouping sets.
+//!
+//! [`MaterializeExec`] is an operator of its own: it computes rows once for several readers.
 
 mod checked_filter;
 mod distinct_keys;
 mod grouping_input;
 mod interruptible;
 mod join_keys;
+mod materialize;
 mod string_views;
 
 pub use grouping_input::GroupingInputExec;
 pub use interruptible::{Interrupt, make_interruptible};
 pub use join_keys::{BuildKeys, JOIN_VALUES_MAX, JoinKeys, KeySet};
+pub use materialize::MaterializeExec;

@@ -362,6 +362,8 @@ fn reads_only_stored_tables(plan: &LogicalPlan) -> Result<bool> {
             let provider = source_as_provider(&scan.source)?;
             stored &= provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids());
         }
+        // Rows that are computed once belong to one execution.
+        stored &= !matches!(node, LogicalPlan::Extension(_));
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(stored)

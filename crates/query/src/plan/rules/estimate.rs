@@ -12,6 +12,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use taut_types::{ColumnStatistics, Datum, LogicalType, f32_from_ordered, f64_from_ordered};
 
+use super::materialized::Materialize;
 use crate::exec::scan::TautTable;
 use crate::exec::scan::literal_datum;
 
@@ -135,7 +136,7 @@ pub fn estimate(plan: &LogicalPlan) -> Option<RelationEstimate> {
         LogicalPlan::Sort(sort) => estimate(&sort.input),
         LogicalPlan::Distinct(distinct) => estimate(distinct.input()),
         LogicalPlan::Repartition(repartition) => estimate(&repartition.input),
-        _ => None,
+        other => estimate(Materialize::from_plan(other)?.input()),
     }
 }
 

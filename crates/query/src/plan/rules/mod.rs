@@ -1,7 +1,8 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
 //! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
 //! `NOT IN` without nulls, give aggregates the order of their rows and remove repetitions from it, keep types of deeply
-//! nested expressions cheap to infer, and let scans aggregate. All rules end when their statement is cancelled.
+//! nested expressions cheap to infer, compute the rows of `WITH` queries once, and let scans aggregate. All rules end
+//! when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;
@@ -18,6 +19,7 @@ mod join_elimination;
 mod join_order;
 mod lineage;
 mod long_expressions;
+mod materialized;
 mod nested_coalesce;
 mod not_in;
 mod repeated_order;
@@ -39,6 +41,7 @@ pub use in_lists::UnmergedInLists;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
 pub use long_expressions::LongExpressions;
+pub use materialized::{MaterializingPlanner, with_materialized_rows};
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use repeated_order::RepeatedOrder;

@@ -15,11 +15,10 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Join, Limit,
-    LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, SortExpr, SubqueryAlias, Union, Volatility,
-    Window, lit,
+    LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, SortExpr, SubqueryAlias, Union, Window, lit,
 };
 
-use crate::expressions::is_single_row;
+use super::super::materialized::calls_volatile;
 
 /// Distinct values of the columns of a query that a subquery uses.
 pub struct Domain {
@@ -408,24 +407,6 @@ fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
         };
         found = found.or(part);
         Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
-}
-
-/// Whether a plan, or a subquery in it, calls a volatile function.
-fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            // `single_row`, the check of a joined subquery, is declared volatile, but its results are repeatable.
-            found |= expression.exists(|part| match part {
-                Expr::ScalarFunction(call) => {
-                    Ok(call.func.signature().volatility == Volatility::Volatile && !is_single_row(&call.func))
-                }
-                _ => Ok(false),
-            })?;
-            Ok(TreeNodeRecursion::Continue)
-        })
     })?;
     Ok(found)
 }

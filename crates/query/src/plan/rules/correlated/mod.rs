@@ -34,13 +34,13 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use self::domain::{
-    Domain, Unnested, all_conditions, as_expressions, has_correlated, has_outer, other_columns, outer_columns, renamed,
-    same_values, unique, uses_outer,
+    Domain, Unnested, all_conditions, as_expressions, has_correlated, has_outer, other_columns, renamed, same_values,
+    unique, uses_outer,
 };
 use super::subqueries::recompute_schema;
 use crate::expressions::single_row;
 
-pub(super) use self::domain::restart_names;
+pub(super) use self::domain::{outer_columns, restart_names};
 pub(super) use self::predicates::flattened;
 
 /// Rule that joins correlated scalar subqueries and lateral subqueries. It runs after type coercion.

@@ -1,0 +1,58 @@
+//! Names of the queries in `WITH`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{CteAsMaterialized, Query, Visit, Visitor};
+
+use crate::identifiers::normalize;
+
+/// Names of the `WITH` queries of a statement, and whether they are declared `AS MATERIALIZED`. If a statement declares
+/// a name several times, at different levels, one of the declarations is enough.
+pub fn with_queries(statement: &EngineStatement) -> BTreeMap<String, bool> {
+    let mut found = WithQueries::default();
+    match statement {
+        EngineStatement::Statement(ast) => {
+            let _: ControlFlow<()> = ast.visit(&mut found);
+        }
+        EngineStatement::Explain(explain) => return with_queries(&explain.statement),
+        _ => {}
+    }
+    found.0
+}
+
+#[derive(Default)]
+struct WithQueries(BTreeMap<String, bool>);
+
+impl Visitor for WithQueries {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        for query in query.with.iter().flat_map(|with| &with.cte_tables) {
+            let is_materialized = matches!(query.materialized, Some(CteAsMaterialized::Materialized));
+            *self.0.entry(normalize(&query.alias.name)).or_default() |= is_materialized;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use datafusion_sql::parser::DFParser;
+
+    use super::*;
+
+    #[test]
+    fn names_of_all_levels_are_found() {
+        let sql = "WITH a AS MATERIALIZED (SELECT 1), \"B\" AS NOT MATERIALIZED (WITH c AS (SELECT 2) TABLE c) SELECT (WITH d \
+                   AS MATERIALIZED (SELECT 3) TABLE d)";
+        for sql in [sql.to_owned(), format!("EXPLAIN {sql}"), format!("INSERT INTO t {sql}")] {
+            let statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
+            let expected = [("B", false), ("a", true), ("c", false), ("d", true)];
+            let expected = expected.map(|(name, is_materialized)| (name.to_owned(), is_materialized));
+            assert_eq!(with_queries(&statement), BTreeMap::from(expected), "{sql}");
+        }
+    }
+}
