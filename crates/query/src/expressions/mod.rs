@@ -31,7 +31,7 @@ pub use dates::read as read_dates;
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
-pub use sequences::{SequenceAccess, Sequences};
+pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
 pub use single_row::{is_single_row, single_row};
 
 /// A session state with the functions, operators and types of statements, check conditions and defaults.

@@ -11,11 +11,14 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 /// The sequences of a database, as a session sees them.
 pub trait Sequences: Debug + Send + Sync {
@@ -81,6 +84,45 @@ pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
     let mut state = state;
     state.scalar_functions().get_or_insert_default().extend(functions);
     state
+}
+
+/// How the calls of functions on sequences in some expressions depend on the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceUse {
+    /// There are no such calls.
+    None,
+    /// Each call takes numbers in the order of the rows. All numbers of a batch can be taken at once.
+    RowsInOrder,
+    /// A call may see the effect of another one on the same row.
+    RowByRow,
+}
+
+/// How the calls in some expressions depend on the rows.
+///
+/// # Errors
+/// If an expression cannot be traversed.
+pub fn sequence_use<'a>(expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Result<SequenceUse> {
+    let mut calls: Vec<(SequenceCall, Option<String>)> = Vec::new();
+    for expression in expressions {
+        expression.apply(|part| {
+            if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>()
+                && let Some(known) = function.fun().inner().downcast_ref::<SequenceFunction>()
+            {
+                let name = function.args().first().and_then(|name| name.downcast_ref::<Literal>());
+                calls.push((known.call, name.map(|name| name.value().to_string())));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    let takes_from_another = |(index, (call, name)): (usize, &(SequenceCall, Option<String>))| {
+        *call == SequenceCall::Next && name.is_some() && calls[..index].iter().all(|(_, other)| other != name)
+    };
+    Ok(match calls.as_slice() {
+        [] => SequenceUse::None,
+        [_] => SequenceUse::RowsInOrder,
+        _ if calls.iter().enumerate().all(takes_from_another) => SequenceUse::RowsInOrder,
+        _ => SequenceUse::RowByRow,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,8 +18,9 @@ use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
-    JoinElimination, JoinOrder, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder,
-    SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown, UnmergedInLists,
+    JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn,
+    RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
+    UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -135,8 +136,8 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
-/// `coalesce`, long expressions, and types of operands. After it: comparisons with subqueries, subqueries, conditions
-/// in sorts and windows, checked arithmetic, and guards.
+/// `coalesce`, long expressions, and types of operands. After it: comparisons with subqueries, subqueries, volatile
+/// functions above sorts, conditions in sorts and windows, checked arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -147,6 +148,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CorrelatedSubqueries));
+    rules.push(Arc::new(LateVolatile));
     rules.push(Arc::new(ConditionColumns));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));
@@ -174,8 +176,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 }
 
 /// DataFusion's physical rules with Taut's rules: inputs of grouping sets first, `NOT IN` before the rules that choose
-/// join algorithms, filters pushed down only by names that are unambiguous, and aggregation in scans last, before the
-/// final check.
+/// join algorithms, calls on sequences before those that distribute rows, filters pushed down only by names that are
+/// unambiguous, and aggregation in scans last, before the final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
     let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
@@ -185,6 +187,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<_> = PhysicalOptimizer::new().rules.into_iter().map(unambiguous).collect();
     rules.insert(0, Arc::new(GroupingSets));
     rules.insert(1, Arc::new(NotIn));
+    rules.insert(2, Arc::new(SequenceCalls));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));
     rules

@@ -32,6 +32,7 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -282,17 +283,22 @@ impl Stream for OrderCheckedStream {
 }
 
 /// Whether a plan returns its rows in partitions that follow each other, and returns the same rows when it runs again.
-/// True for files and for rows listed in the statement.
+/// True for files and for rows listed in the statement, unless volatile functions, such as `nextval` in a default,
+/// compute columns of them.
 pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let source = scan.data_source();
         return source.downcast_ref::<FileScanConfig>().is_some()
             || source.downcast_ref::<MemorySourceConfig>().is_some();
     }
-    let is_row_wise = plan.downcast_ref::<ProjectionExec>().is_some()
-        || plan.downcast_ref::<FilterExec>().is_some()
-        || plan.downcast_ref::<CooperativeExec>().is_some();
-    is_row_wise && plan.children().into_iter().all(can_rerun)
+    let is_repeatable = match plan.downcast_ref::<ProjectionExec>() {
+        Some(projection) => !projection.expr().iter().any(|item| is_volatile(&item.expr)),
+        None => match plan.downcast_ref::<FilterExec>() {
+            Some(filter) => !is_volatile(filter.predicate()),
+            None => plan.downcast_ref::<CooperativeExec>().is_some(),
+        },
+    };
+    is_repeatable && plan.children().into_iter().all(can_rerun)
 }
 
 /// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one

@@ -3,7 +3,8 @@
 //! of their keys, and semi joins read each key of their inner side once. Another operator hides properties of the input
 //! of grouping sets.
 //!
-//! [`MaterializeExec`] is an operator of its own: it computes rows once for several readers.
+//! Two are operators of their own: [`MaterializeExec`] computes rows once for several readers, and
+//! [`SequenceProjectionExec`] numbers rows in their order.
 
 mod checked_filter;
 mod distinct_keys;
@@ -11,9 +12,11 @@ mod grouping_input;
 mod interruptible;
 mod join_keys;
 mod materialize;
+mod sequence_projection;
 mod string_views;
 
 pub use grouping_input::GroupingInputExec;
 pub use interruptible::{Interrupt, make_interruptible};
 pub use join_keys::{BuildKeys, JOIN_VALUES_MAX, JoinKeys, KeySet};
 pub use materialize::MaterializeExec;
+pub use sequence_projection::SequenceProjectionExec;

@@ -1,6 +1,9 @@
 //! Orders and partitions by a condition, such as `ORDER BY a > 1 AND b < 2` and `PARTITION BY a = b`. The engine does
 //! not recognize that rows are sorted by such an expression, and fails. Here the condition becomes a column below the
 //! sort or the window.
+//!
+//! So does an expression with volatile functions, such as `ORDER BY random()`. The engine would compute it more than
+//! once for a row, or drop the sort.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -84,9 +87,10 @@ impl<'a> Columns<'a> {
         Ok(order.with_expr(self.column(&order.expr)?))
     }
 
-    /// The column of a condition. Other expressions stay.
+    /// The column of a condition or of a volatile expression. Other expressions stay.
     fn column(&mut self, expression: &Expr) -> Result<Expr> {
-        if matches!(expression, Expr::Column(_)) || expression.get_type(self.schema)? != DataType::Boolean {
+        let becomes_column = expression.is_volatile() || expression.get_type(self.schema)? == DataType::Boolean;
+        if matches!(expression, Expr::Column(_)) || !becomes_column {
             return Ok(expression.clone());
         }
         let index = self.conditions.iter().position(|condition| condition == expression).unwrap_or_else(|| {

@@ -1,7 +1,8 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
 //! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
 //! `NOT IN` without nulls, give aggregates the order of their rows and remove repetitions from it, keep types of deeply
-//! nested expressions cheap to infer, compute the rows of `WITH` queries once, and let scans aggregate. All rules end
+//! nested expressions cheap to infer, compute the rows of `WITH` queries once, number rows in their order, and let scans
+//! aggregate. All rules end
 //! when their statement is cancelled.
 
 mod aggregate;
@@ -17,12 +18,14 @@ mod implicit_sort;
 mod in_lists;
 mod join_elimination;
 mod join_order;
+mod late_volatile;
 mod lineage;
 mod long_expressions;
 mod materialized;
 mod nested_coalesce;
 mod not_in;
 mod repeated_order;
+mod sequence_calls;
 mod set_comparisons;
 mod set_operations;
 mod subqueries;
@@ -40,11 +43,13 @@ pub use implicit_sort::implicit_sort;
 pub use in_lists::UnmergedInLists;
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
+pub use late_volatile::LateVolatile;
 pub use long_expressions::LongExpressions;
 pub use materialized::{MaterializingPlanner, with_materialized_rows};
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use repeated_order::RepeatedOrder;
+pub use sequence_calls::SequenceCalls;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;
