@@ -114,6 +114,9 @@ fn cast_parts(message: &str) -> Option<ErrorParts> {
             _ => ErrorParts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
         });
     }
+    if let Some((detail, literal)) = text_between(message, "malformed array literal (", "): ") {
+        return Some(ErrorParts::new("22P02", format!("malformed array literal: {literal}")).detail(detail));
+    }
     if let Some((value, target)) = text_between(message, "Can't cast value ", " to type ") {
         let message = format!("{} out of range", sql_type(target));
         return Some(ErrorParts::new("22003", message).detail(format!("The value is {value}.")));

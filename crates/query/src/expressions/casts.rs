@@ -1,5 +1,5 @@
 //! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
-//! every value, and casts between text and dates, times, intervals (see [`super::dates`]) and bytes.
+//! every value, and casts between text and dates, times, intervals (see [`super::dates`]), arrays and bytes.
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
 //! even. The engine's own cast cuts the fraction.
@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 use taut_types::LogicalType;
 
 use super::arithmetic::overflow;
-use super::{bytes, dates};
+use super::{arrays, bytes, dates};
 
 /// A cast as a function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub(super) struct CheckedCast {
 impl CheckedCast {
     /// The function for a cast between two types. `None` if the engine's cast is the same.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        (is_narrowing(from, target) || dates::is_text_cast(from, target))
+        (is_narrowing(from, target) || dates::is_text_cast(from, target) || arrays::is_array_cast(from, target))
             .then(|| Self::function(target, is_try, keeps_name))
     }
 
@@ -186,6 +186,12 @@ impl ScalarUDFImpl for CheckedCast {
             }
             if bytes::is_bytes(array.data_type()) {
                 return Ok(bytes::write(array, &self.target)?);
+            }
+            if arrays::is_array(&self.target) {
+                return Ok(arrays::read(array, &self.target, self.is_try)?);
+            }
+            if arrays::is_array(array.data_type()) {
+                return Ok(arrays::write(array, &self.target)?);
             }
             if dates::is_text(array.data_type()) {
                 return Ok(dates::read(array, &self.target, self.is_try)?);

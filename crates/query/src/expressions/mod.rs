@@ -6,6 +6,7 @@
 mod aggregate_names;
 mod aggregates;
 mod arithmetic;
+mod arrays;
 mod bytes;
 mod casts;
 mod dates;
@@ -20,6 +21,7 @@ mod sequences;
 mod signed_results;
 mod similar_to;
 mod single_row;
+mod texts;
 mod zeros;
 
 use datafusion::execution::SessionStateBuilder;
