@@ -1,8 +1,9 @@
-//! Arithmetic of integers and decimals as PostgreSQL defines it: overflow is an error, quotients and averages have
-//! enough digits, sums are exact, and casts to integers round.
+//! Arithmetic as PostgreSQL defines it: overflow is an error, also of floating-point numbers, quotients and averages of
+//! decimals have enough digits, sums are exact, and casts to integers round.
 //!
-//! The engine's own operators wrap integers, return decimals of more than 38 digits, and cut the fraction in a cast.
-//! Therefore, after type coercion, a rule replaces them by functions that have the same types and column names:
+//! The engine's own operators wrap integers, return infinity and decimals of more than 38 digits, and cut the fraction
+//! in a cast. Therefore, after type coercion, a rule replaces them by functions that have the same types and column
+//! names:
 //!
 //! ```text
 //!   a + b * 2        add(a, multiply(b, 2))
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! The rule runs before constants are folded, so arithmetic on constants is checked as well. A constant expression that
-//! overflows is not folded: it is an error only if it is evaluated for a row. Floating-point numbers, dates and
-//! intervals keep the engine's operators, but intervals are compared by their lengths.
+//! overflows is not folded: it is an error only if it is evaluated for a row. Dates and intervals keep the engine's
+//! operators, but intervals are compared by their lengths.
 //!
 //! Quotients and averages of decimals have another type than in the engine. Therefore the planner itself plans them as
 //! functions, before type coercion.
@@ -112,7 +113,7 @@ pub(super) fn input_schema(node: &LogicalPlan) -> Result<DFSchema> {
     }
 }
 
-/// Replaces the operators and casts of integers and decimals in an expression by functions. The operands of each
+/// Replaces the operators and casts of numbers in an expression by functions. The operands of each
 /// operator must already have been coerced to its types.
 ///
 /// # Errors
@@ -262,7 +263,8 @@ impl Rewriter<'_> {
             {
                 let (left, right) = (self.arithmetic(*left)?, self.arithmetic(*right)?);
                 let data_type = operation.result_type(&left.data_type, &right.data_type)?;
-                if is_checked(&left.data_type) && is_checked(&right.data_type) {
+                let are_exact = is_checked(&left.data_type) && is_checked(&right.data_type);
+                if are_exact || division::are_floats(&left.data_type, &right.data_type) {
                     let call = operation.function().call(vec![left.expression, right.expression]);
                     return Ok(Typed::limited(call, data_type, 1 + left.levels.max(right.levels)));
                 }

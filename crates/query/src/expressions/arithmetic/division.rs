@@ -1,4 +1,4 @@
-//! Division of decimals.
+//! Division of decimals and of floating-point numbers. A floating-point quotient that overflows is an error.
 //!
 //! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the types
 //! of the operands fix them: a quotient has 38 digits, and its scale, the number of digits behind the decimal point, is
@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::Operation;
-use super::kernels::{DECIMAL_MAX, has_rounded_product, overflow};
+use super::kernels::{DECIMAL_MAX, divide_floats, has_rounded_product, overflow};
 
 /// Maximum number of digits of a decimal.
 pub(super) const PRECISION: u8 = 38;
@@ -76,13 +76,19 @@ impl ExprPlanner for DecimalOperators {
     }
 }
 
-/// A call of the function that divides decimals, if these types need it.
+/// A call of the function that divides, if these types need it.
 pub(super) fn division(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
-    let is_divided = is_divided(&left.get_type(schema)?, &right.get_type(schema)?);
-    Ok(is_divided.then(|| DIVIDE.call(vec![left.clone(), right.clone()])))
+    let (left_type, right_type) = (left.get_type(schema)?, right.get_type(schema)?);
+    let needs_function = is_divided(&left_type, &right_type) || are_floats(&left_type, &right_type);
+    Ok(needs_function.then(|| DIVIDE.call(vec![left.clone(), right.clone()])))
 }
 
-/// Whether a function divides decimals.
+/// Whether both types are the same type of floating-point numbers.
+pub(super) fn are_floats(left: &DataType, right: &DataType) -> bool {
+    left == right && matches!(left, DataType::Float32 | DataType::Float64)
+}
+
+/// Whether a function divides.
 pub(super) fn is_division(function: &dyn ScalarUDFImpl) -> bool {
     function.is::<Divide>()
 }
@@ -142,7 +148,7 @@ impl ScalarUDFImpl for Divide {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let as_decimal = |data_type: &DataType| match data_type {
-            DataType::Decimal128(..) => Ok(data_type.clone()),
+            DataType::Decimal128(..) | DataType::Float32 | DataType::Float64 => Ok(data_type.clone()),
             DataType::Int8 | DataType::UInt8 => Ok(DataType::Decimal128(3, 0)),
             DataType::Int16 | DataType::UInt16 => Ok(DataType::Decimal128(5, 0)),
             DataType::Int32 | DataType::UInt32 => Ok(DataType::Decimal128(10, 0)),
@@ -158,6 +164,7 @@ impl ScalarUDFImpl for Divide {
                 let integer_digits = i16::from(*precision) - i16::from(*scale) + i16::from(*divisor_scale);
                 Ok(DataType::Decimal128(PRECISION, quotient_scale(integer_digits, *scale.max(divisor_scale))))
             }
+            [left, right] if are_floats(left, right) => Ok(left.clone()),
             _ => internal_err!("divide of {types:?}"),
         }
     }
@@ -173,6 +180,9 @@ impl ScalarUDFImpl for Divide {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let ([left, right], true) = (args.args.as_slice(), args.return_field.data_type().is_floating()) {
+            return divide_floats(left, right, args.number_rows);
+        }
         let (DataType::Decimal128(_, scale), [left, right]) = (args.return_field.data_type(), args.args.as_slice())
         else {
             return internal_err!("divide returns {}", args.return_field.data_type());

@@ -1,8 +1,8 @@
 //! Checked arithmetic on arrays.
 //!
-//! Integers are computed without branches. The loop collects the overflows of all rows in one value, which is tested at
-//! the end. If a row has overflowed, a second loop tests the rows that are not null. Rows that are null may overflow,
-//! because their values are arbitrary.
+//! Integers and floating-point numbers are computed without branches. The loop collects the overflows of all rows in
+//! one value, which is tested at the end. If a row has overflowed, a second loop tests the rows that are not null. Rows
+//! that are null may overflow, because their values are arbitrary.
 
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{NullBuffer, ScalarBuffer};
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::compute::try_binary;
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Int16Type, Int32Type, Int64Type, i256};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, i256,
+};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
@@ -98,13 +100,16 @@ fn combine_operands(
     rows: usize,
 ) -> Result<ArrayRef> {
     let (left_type, right_type) = (left.array.data_type(), right.array.data_type());
-    if left_type == right_type && (left.is_null() || right.is_null()) && left_type.is_integer() {
+    let has_kernel = left_type.is_integer() || left_type.is_floating();
+    if left_type == right_type && (left.is_null() || right.is_null()) && has_kernel {
         return Ok(datafusion::arrow::array::new_null_array(left_type, rows));
     }
     match (left_type, right_type) {
-        (DataType::Int16, DataType::Int16) => integers::<Int16Type>(operation, left, right, rows),
-        (DataType::Int32, DataType::Int32) => integers::<Int32Type>(operation, left, right, rows),
-        (DataType::Int64, DataType::Int64) => integers::<Int64Type>(operation, left, right, rows),
+        (DataType::Int16, DataType::Int16) => numbers::<Int16Type>(operation, left, right, rows),
+        (DataType::Int32, DataType::Int32) => numbers::<Int32Type>(operation, left, right, rows),
+        (DataType::Int64, DataType::Int64) => numbers::<Int64Type>(operation, left, right, rows),
+        (DataType::Float32, DataType::Float32) => numbers::<Float32Type>(operation, left, right, rows),
+        (DataType::Float64, DataType::Float64) => numbers::<Float64Type>(operation, left, right, rows),
         (DataType::Decimal128(_, left_scale), DataType::Decimal128(_, right_scale))
             if operation == Operation::Multiply && has_rounded_product(*left_scale, *right_scale) =>
         {
@@ -163,17 +168,19 @@ fn check_digits(decimals: &Decimal128Array) -> Result<()> {
     Ok(())
 }
 
-/// An integer type with wrapping operations that report overflows.
-trait CheckedInteger: ArrowPrimitiveType {
-    /// Returns the wrapped result, and a number that is negative if it overflowed.
+/// A type of numbers with operations that report results out of its range.
+trait CheckedNumber: ArrowPrimitiveType<Native: Default + PartialOrd> {
+    /// Returns the result, and a report that is negative if the result is out of range. It is then arbitrary.
     fn compute(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
-    /// Bitwise or.
+    /// A report that is negative if one of two reports is.
     fn or(left: Self::Native, right: Self::Native) -> Self::Native;
+    /// Error for a result that is out of range.
+    fn error(result: Self::Native) -> ArrowError;
 }
 
 macro_rules! checked_integer {
     ($type:ty, $native:ty, $multiply:expr) => {
-        impl CheckedInteger for $type {
+        impl CheckedNumber for $type {
             #[inline(always)]
             fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
                 match operation {
@@ -199,6 +206,10 @@ macro_rules! checked_integer {
             fn or(left: $native, right: $native) -> $native {
                 left | right
             }
+
+            fn error(_result: $native) -> ArrowError {
+                overflow(&Self::DATA_TYPE)
+            }
         }
     };
 }
@@ -213,15 +224,74 @@ checked_integer!(Int32Type, i32, |left, right| {
 });
 checked_integer!(Int64Type, i64, i64::overflowing_mul);
 
-fn integers<T: CheckedInteger>(
+/// A type of floating-point numbers.
+trait CheckedFloat: CheckedNumber {
+    /// Returns the quotient, and a report that is negative if it is out of range or the divisor is zero.
+    fn divide(left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
+    /// Error for a quotient that [`CheckedFloat::divide`] reports.
+    fn quotient_error(left: Self::Native, right: Self::Native) -> ArrowError;
+}
+
+macro_rules! checked_float {
+    ($type:ty, $native:ty) => {
+        impl CheckedNumber for $type {
+            /// A result is out of range if it is infinite and no operand is, or if it is zero and no factor is.
+            #[inline(always)]
+            fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
+                let result = match operation {
+                    Operation::Add => left + right,
+                    Operation::Subtract => left - right,
+                    Operation::Multiply => left * right,
+                };
+                let is_too_large = result.is_infinite() & !left.is_infinite() & !right.is_infinite();
+                let is_product = matches!(operation, Operation::Multiply);
+                let is_too_small = is_product & (result == 0.0) & (left != 0.0) & (right != 0.0);
+                (result, if is_too_large | is_too_small { -1.0 } else { 0.0 })
+            }
+
+            #[inline(always)]
+            fn or(left: $native, right: $native) -> $native {
+                // Both are 0.0 or -1.0, and so is this.
+                <$native>::from_bits(left.to_bits() | right.to_bits())
+            }
+
+            fn error(result: $native) -> ArrowError {
+                float_out_of_range(result.is_infinite())
+            }
+        }
+
+        impl CheckedFloat for $type {
+            #[inline(always)]
+            fn divide(left: $native, right: $native) -> ($native, $native) {
+                let quotient = left / right;
+                let is_by_zero = (right == 0.0) & !left.is_nan();
+                let is_too_large = quotient.is_infinite() & !left.is_infinite();
+                let is_too_small = (quotient == 0.0) & (left != 0.0) & !right.is_infinite();
+                (quotient, if is_by_zero | is_too_large | is_too_small { -1.0 } else { 0.0 })
+            }
+
+            fn quotient_error(left: $native, right: $native) -> ArrowError {
+                if right == 0.0 { ArrowError::DivideByZero } else { float_out_of_range((left / right).is_infinite()) }
+            }
+        }
+    };
+}
+
+checked_float!(Float32Type, f32);
+checked_float!(Float64Type, f64);
+
+/// Error for a floating-point result that is too large or too close to zero, in PostgreSQL's words.
+pub(super) fn float_out_of_range(is_too_large: bool) -> ArrowError {
+    let what = if is_too_large { "overflow" } else { "underflow" };
+    ArrowError::ArithmeticOverflow(format!("value out of range: {what}"))
+}
+
+fn numbers<T: CheckedNumber>(
     operation: Operation,
     left: &OperandValues,
     right: &OperandValues,
     rows: usize,
-) -> Result<ArrayRef>
-where
-    T::Native: Default + PartialOrd,
-{
+) -> Result<ArrayRef> {
     let nulls = NullBuffer::union(left.nulls(), right.nulls());
     // The operation is a constant in each call, so that the loops have no branch.
     let (values, any) = match operation {
@@ -229,26 +299,53 @@ where
         Operation::Subtract => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Subtract, left, right)),
         Operation::Multiply => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Multiply, left, right)),
     };
-    if any && has_overflowed::<T>(operation, left, right, rows, nulls.as_ref()) {
-        return Err(overflow(&T::DATA_TYPE).into());
+    let report = |left, right| T::compute(operation, left, right).1;
+    if any && let Some((left, right)) = first_reported::<T>(left, right, rows, nulls.as_ref(), report) {
+        return Err(T::error(T::compute(operation, left, right).0).into());
     }
     Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
 }
 
-fn zip<T: CheckedInteger>(
+/// Computes quotients of floating-point numbers of the same type.
+///
+/// # Errors
+/// If a divisor is zero, or a quotient is out of range.
+pub(super) fn divide_floats(left: &ColumnarValue, right: &ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+    let is_scalar = matches!((left, right), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
+    let (left, right) = (OperandValues::new(left)?, OperandValues::new(right)?);
+    let rows = if is_scalar { 1 } else { rows };
+    let quotients = match left.array.data_type() {
+        data_type if left.is_null() || right.is_null() => datafusion::arrow::array::new_null_array(data_type, rows),
+        DataType::Float32 => quotients::<Float32Type>(&left, &right, rows)?,
+        _ => quotients::<Float64Type>(&left, &right, rows)?,
+    };
+    Ok(match is_scalar {
+        true => ColumnarValue::Scalar(ScalarValue::try_from_array(&quotients, 0)?),
+        false => ColumnarValue::Array(quotients),
+    })
+}
+
+fn quotients<T: CheckedFloat>(left: &OperandValues, right: &OperandValues, rows: usize) -> Result<ArrayRef> {
+    let nulls = NullBuffer::union(left.nulls(), right.nulls());
+    let (values, any) = zip::<T>(left, right, rows, T::divide);
+    let report = |left, right| T::divide(left, right).1;
+    if any && let Some((left, right)) = first_reported::<T>(left, right, rows, nulls.as_ref(), report) {
+        return Err(T::quotient_error(left, right).into());
+    }
+    Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
+}
+
+fn zip<T: CheckedNumber>(
     left: &OperandValues,
     right: &OperandValues,
     rows: usize,
     compute: impl Fn(T::Native, T::Native) -> (T::Native, T::Native),
-) -> (ScalarBuffer<T::Native>, bool)
-where
-    T::Native: Default + PartialOrd,
-{
+) -> (ScalarBuffer<T::Native>, bool) {
     let (left_values, right_values) =
         (left.array.as_primitive::<T>().values(), right.array.as_primitive::<T>().values());
-    let mut overflows = T::Native::default();
-    let mut collect = |(result, overflow)| {
-        overflows = T::or(overflows, overflow);
+    let mut reports = T::Native::default();
+    let mut collect = |(result, report)| {
+        reports = T::or(reports, report);
         result
     };
     let values: Vec<T::Native> = match (left.is_scalar, right.is_scalar) {
@@ -265,26 +362,23 @@ where
         }
         (true, true) => vec![collect(compute(left_values[0], right_values[0])); rows],
     };
-    (values.into(), overflows < T::Native::default())
+    (values.into(), reports < T::Native::default())
 }
 
-/// Whether a row that is not null has overflowed.
-fn has_overflowed<T: CheckedInteger>(
-    operation: Operation,
+/// Operands of the first row that is not null and has a negative report.
+fn first_reported<T: CheckedNumber>(
     left: &OperandValues,
     right: &OperandValues,
     rows: usize,
     nulls: Option<&NullBuffer>,
-) -> bool
-where
-    T::Native: Default + PartialOrd,
-{
+    report: impl Fn(T::Native, T::Native) -> T::Native,
+) -> Option<(T::Native, T::Native)> {
     let (left_values, right_values) =
         (left.array.as_primitive::<T>().values(), right.array.as_primitive::<T>().values());
-    (0..rows).filter(|row| nulls.is_none_or(|nulls| nulls.is_valid(*row))).any(|row| {
+    (0..rows).filter(|row| nulls.is_none_or(|nulls| nulls.is_valid(*row))).find_map(|row| {
         let left = left_values[if left.is_scalar { 0 } else { row }];
         let right = right_values[if right.is_scalar { 0 } else { row }];
-        T::compute(operation, left, right).1 < T::Native::default()
+        (report(left, right) < T::Native::default()).then_some((left, right))
     })
 }
 
