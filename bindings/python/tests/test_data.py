@@ -392,6 +392,22 @@ def test_returning_has_parameters(con, tmp_path):
     assert (tmp_path / "rows.csv").read_text().split() == ["k", "11", "12"]
 
 
+def test_files_keep_nulls_empty_text_bytes_and_infinity(con, tmp_path):
+    rows = [(1, None, b"\x00\xff", float("inf")), (2, "", None, None), (3, 'a,"b"\n', b"", 0.1)]
+    columns = "id int, x text, b bytea, d double precision"
+    con.sql(f"CREATE TABLE t ({columns})")
+    for row in rows:
+        con.sql("INSERT INTO t VALUES (?, ?, ?, ?)", row)
+    for end in ["csv", "tsv", "csv.gz", "json"]:
+        path = tmp_path / f"rows.{end}"
+        con.sql(f"COPY t TO '{path}'")
+        con.sql(f"CREATE OR REPLACE TABLE u ({columns})")
+        assert con.load("u", path) == 3
+        assert con.sql("SELECT * FROM u ORDER BY id").fetchall() == rows
+        read = con.sql(f"SELECT id, x, d FROM '{path}' ORDER BY id").fetchall()
+        assert read == [(id, x, d) for id, x, _, d in rows]
+
+
 def test_rows_are_changed_by_frames(con):
     con.sql("CREATE TABLE t (k bigint PRIMARY KEY, v bigint)")
     con.sql("INSERT INTO t SELECT i, 0 FROM generate_series(0, 9) g(i)")

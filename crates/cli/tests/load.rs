@@ -43,6 +43,20 @@ fn files_follow_each_other_and_the_format_may_be_given() {
 }
 
 #[test]
+fn output_as_csv_and_json_is_loaded_again() {
+    let (directory, database) = scratch();
+    let query = "select * from (values (1, null, ''), (2, '', 'a,\"b')) as t(id, x, y) order by id";
+    let text = csv(&database, query);
+    assert_eq!(text, "id,x,y\n1,,\"\"\n2,\"\",\"a,\"\"b\"\n");
+    let lines = taut(&["sql", &database, "--format", "json", "-c", query]).succeeds();
+    for (table, name, content) in [("from_csv", "t.csv", &text), ("from_json", "t.json", &lines)] {
+        let path = file(&directory, name, content);
+        taut(&["load", &database, table, &path]).succeeds();
+        assert_eq!(csv(&database, &format!("select * from {table} order by id")), text, "{name}");
+    }
+}
+
+#[test]
 fn a_design_is_kept() {
     let (directory, database) = scratch();
     let path = file(&directory, "t.csv", CSV);

@@ -30,7 +30,7 @@ pub use error::{Dependency, QueryError, Result, Violation, with_causes};
 pub use exec::batches::Batches;
 pub use mover::{Mover, MoverOptions};
 pub use plan::engine::Engine;
-pub use plan::files::ReadOptions;
+pub use plan::files::{CsvWriter, ReadOptions, write_json_lines};
 pub use runtime::progress::{Progress, ProgressCallback};
 pub use runtime::spill::SpillDirectory;
 pub use runtime::workers::Workers;

@@ -38,7 +38,7 @@ use crate::statement::Statement;
 
 use self::identity_order::order_identity_options;
 
-pub use self::copy::{FileFormat, OPTIONS_ALLOWED, is_separated_by_tabs};
+pub use self::copy::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, is_separated_by_tabs};
 pub use self::timeout::format_timeout;
 
 /// Parses the statements of a text, separated by semicolons.

@@ -35,6 +35,6 @@ pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
 pub use taut_query::with_causes;
 pub use taut_query::{
-    Batches, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement, Value,
-    type_name,
+    Batches, CsvWriter, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement,
+    Value, type_name, write_json_lines,
 };

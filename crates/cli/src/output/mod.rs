@@ -9,8 +9,8 @@ use std::io::{self, IsTerminal, Write};
 
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::{DataType, Schema};
-use taut::Rows;
+use arrow_schema::{ArrowError, DataType, Schema};
+use taut::{CsvWriter, Rows, write_json_lines};
 
 use crate::failure::Failure;
 use grid::{Alignment, Grid};
@@ -110,51 +110,34 @@ const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
 
 fn write_csv(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
-    let schema = rows.schema();
-    let mut count = 0;
-    let mut writer = arrow_csv::WriterBuilder::new()
-        .with_header(true)
-        .with_timestamp_format(TIMESTAMP.to_owned())
-        .with_timestamp_tz_format(TIMESTAMP_TZ.to_owned())
-        .build(&mut *output);
-    let mut has_header = false;
-    let mut result = Ok(());
-    for batch in rows {
-        let batch = batch.map_err(Failure::Database)?;
-        count += batch.num_rows() as u64;
-        has_header = true;
-        result = writer.write(&batch);
-        if result.is_err() {
-            break;
-        }
-    }
-    if !has_header {
-        result = writer.write(&RecordBatch::new_empty(schema));
-    }
-    drop(writer);
-    output.map_write_error(result)?;
-    output.finish()?;
-    Ok(count)
+    let writer = CsvWriter::default();
+    let mut header = Vec::new();
+    writer.write_header(&rows.schema(), &mut header);
+    write_text(output, rows, header, |batch, out| writer.write_rows(batch, out))
 }
 
 fn write_json(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
+    write_text(output, rows, Vec::new(), write_json_lines)
+}
+
+/// Writes the text that `encode` makes of each batch, and before it the text in `buffer`.
+fn write_text(
+    output: &mut Output,
+    rows: Rows,
+    mut buffer: Vec<u8>,
+    encode: impl Fn(&RecordBatch, &mut Vec<u8>) -> Result<(), ArrowError>,
+) -> Result<u64, Failure> {
     let mut count = 0;
-    let mut writer = arrow_json::WriterBuilder::new()
-        .with_explicit_nulls(true)
-        .with_timestamp_format(TIMESTAMP.to_owned())
-        .with_timestamp_tz_format(TIMESTAMP_TZ.to_owned())
-        .build::<_, arrow_json::writer::LineDelimited>(&mut *output);
-    let mut result = Ok(());
     for batch in rows {
         let batch = batch.map_err(Failure::Database)?;
         count += batch.num_rows() as u64;
-        result = writer.write(&batch);
-        if result.is_err() {
-            break;
-        }
+        encode(&batch, &mut buffer)?;
+        let written = output.write_all(&buffer);
+        output.map_write_error(written)?;
+        buffer.clear();
     }
-    drop(writer);
-    output.map_write_error(result)?;
+    let written = output.write_all(&buffer);
+    output.map_write_error(written)?;
     output.finish()?;
     Ok(count)
 }

@@ -68,7 +68,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
 }
 
 /// Whether a type is one that this module reads and writes.
-pub(super) fn is_temporal(data_type: &DataType) -> bool {
+pub fn is_temporal(data_type: &DataType) -> bool {
     matches!(
         data_type,
         DataType::Date32

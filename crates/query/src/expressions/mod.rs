@@ -29,12 +29,13 @@ use datafusion::execution::SessionStateBuilder;
 pub use arithmetic::{CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic};
 pub use bytes::{is_bytes, read as read_bytes};
 pub use casts::{statement_cast, with_statement_casts};
-pub use dates::read as read_dates;
+pub use dates::{is_temporal, read as read_dates};
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
 pub use single_row::{is_single_row, single_row};
+pub use texts::write_texts;
 
 /// A session state with the functions, operators and types of statements, check conditions and defaults.
 pub fn session_state() -> SessionStateBuilder {

@@ -16,6 +16,7 @@ use taut_sql::{CATALOG, PUBLIC};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
+use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
     JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn,
@@ -121,7 +122,7 @@ impl Engine {
         optimizer.hash_join_single_partition_threshold_rows = SHARED_BUILD_ROWS / self.threads;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_VALUES_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_VALUES_BYTES;
-        let state = session_state()
+        let state = with_text_formats(session_state())
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_query_planner(Arc::new(MaterializingPlanner))

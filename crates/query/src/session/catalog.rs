@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider};
-use datafusion::common::{Result, plan_datafusion_err, plan_err};
+use datafusion::common::{DataFusionError, Result, plan_datafusion_err, plan_err};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
@@ -23,6 +23,7 @@ use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
+use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows};
 use crate::plan::unmaterialized_plan;
 use crate::session::information_schema::{INFORMATION_SCHEMA, InformationSchema};
@@ -227,7 +228,10 @@ impl SchemaProvider for PublicSchema {
         }
         match catalog.snapshot.view(name) {
             Some(view) => Ok(Some(catalog.view(view).await?)),
-            None => catalog.files.table(name).await,
+            None => match text_table(name).map_err(|error| DataFusionError::External(Box::new(error)))? {
+                Some(table) => Ok(Some(table)),
+                None => catalog.files.table(name).await,
+            },
         }
     }
 

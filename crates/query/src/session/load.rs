@@ -20,7 +20,7 @@ use crate::constraints::default_expression;
 use crate::error::{GeneratedColumnError, QueryError, Result};
 use crate::exec::batches::Batches;
 use crate::exec::insert::{Target, TargetTable};
-use crate::plan::files::{self, ReadOptions};
+use crate::plan::files::{self, FileColumns, ReadOptions};
 use crate::plan::parameters::BindParameters;
 use crate::plan::rules::implicit_sort;
 use crate::plan::statement_to_plan;
@@ -252,10 +252,11 @@ impl QuerySession {
         files: &[PathBuf],
         options: &ReadOptions,
     ) -> Result<u64> {
-        let file_schema = file_columns(table, columns)?;
-        let (format, frame) = files::read(&self.context, files, options, Some(&file_schema)).await?;
-        let by_name = format == FileFormat::Parquet;
-        let plan = map_to_columns(table, &file_schema, "the file", by_name, frame.into_unoptimized_plan())?;
+        let file_columns = file_columns(table, columns)?;
+        let (format, frame) = files::read(&self.context, files, options, Some(&file_columns)).await?;
+        // The header of a CSV file names its columns if it lacks some.
+        let by_name = format == FileFormat::Parquet || frame.schema().fields().len() < file_columns.schema.len();
+        let plan = map_to_columns(table, &file_columns.schema, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
     }
 }
@@ -335,19 +336,25 @@ fn check_no_generated(table: &Table, rows: &LogicalPlan) -> Result<()> {
 }
 
 /// Columns of the table that a file holds, in the order of the file.
-fn file_columns(table: &Table, names: &[String]) -> Result<Schema> {
+fn file_columns(table: &Table, names: &[String]) -> Result<FileColumns> {
     let is_generated = |column: ColumnIndex| table.constraints.generated.contains_key(&column);
-    if names.is_empty() {
-        let given = table.schema.columns().iter().enumerate();
-        let given = given.filter(|(index, _)| !is_generated(ColumnIndex::from(*index)));
-        return Ok(Schema::new(given.map(|(_, column)| column.clone()).collect())?);
-    }
     let column = |name: &String| match table.schema.index_of(name) {
         Some(index) if is_generated(index) => Err(GeneratedColumnError::Copied { column: name.clone() }.into()),
         Some(index) => Ok(table.schema.column(index).clone()),
         None => Err(QueryError::no_column(&table.name, name)),
     };
-    Ok(Schema::new(names.iter().map(column).collect::<Result<_>>()?)?)
+    let schema = match names {
+        [] => {
+            let given = table.schema.columns().iter().enumerate();
+            let given = given.filter(|(index, _)| !is_generated(ColumnIndex::from(*index)));
+            Schema::new(given.map(|(_, column)| column.clone()).collect())?
+        }
+        names => Schema::new(names.iter().map(column).collect::<Result<_>>()?)?,
+    };
+    let has_default =
+        |name: &str| table.schema.index_of(name).is_some_and(|column| table.constraints.defaults.contains_key(&column));
+    let have_defaults = schema.columns().iter().map(|column| has_default(&column.name)).collect();
+    Ok(FileColumns { schema, are_listed: !names.is_empty(), have_defaults })
 }
 
 /// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name,

@@ -64,6 +64,42 @@ const DELIMITER: &str = "format.delimiter";
 /// Extensions of compressed text files, and the engine's names of their compression.
 const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".bz2", "bzip2"), (".xz", "xz")];
 
+/// Checks that the delimiter, the quote and the null text of a CSV file do not exclude each other.
+///
+/// # Errors
+/// If a null could not be told from other values.
+pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> {
+    let refused = |what: &str| Err(SqlError::unsupported(what.to_owned(), "choose another one"));
+    if delimiter == quote {
+        return refused("COPY with the same character as DELIMITER and QUOTE");
+    }
+    if [b'\n', b'\r'].iter().any(|end| [delimiter, quote].contains(end) || null.as_bytes().contains(end)) {
+        return refused("a line end in DELIMITER, QUOTE or NULL of COPY");
+    }
+    if null.as_bytes().contains(&delimiter) {
+        return refused("the DELIMITER of COPY in its NULL text");
+    }
+    if null.as_bytes().contains(&quote) {
+        return refused("the QUOTE of COPY in its NULL text");
+    }
+    Ok(())
+}
+
+/// Checks options that the engine would accept.
+fn check_engine_options(options: &[(String, String)]) -> Result<()> {
+    let value = |name: &str| options.iter().rev().find(|(option, _)| option == name).map(|(_, value)| value.as_str());
+    let character = |name: &str, default: u8| match value(name).map(str::as_bytes) {
+        None => Ok(default),
+        Some([byte]) if byte.is_ascii() => Ok(*byte),
+        Some(_) => {
+            Err(SqlError::unsupported(format!("COPY option {name} {:?}", value(name)), "it is one ASCII character"))
+        }
+    };
+    let (delimiter, quote) = (character(DELIMITER, b',')?, character("format.quote", b'"')?);
+    character("format.escape", quote)?;
+    check_csv_characters(delimiter, quote, value("format.null_value").unwrap_or_default())
+}
+
 fn compression_of(file: &str) -> Option<&'static str> {
     let file = file.to_ascii_lowercase();
     COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
@@ -153,6 +189,9 @@ fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, V
     if format == FileFormat::Csv && is_separated_by_tabs(Path::new(file)) {
         let is_given = options.iter().any(|(name, _)| name == DELIMITER);
         options.extend((!is_given).then(|| (DELIMITER.to_owned(), "\t".to_owned())));
+    }
+    if format == FileFormat::Csv {
+        check_engine_options(&options)?;
     }
     if format != FileFormat::Parquet
         && let Some(compression) = compression_of(file)

@@ -64,6 +64,9 @@ pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
 
 /// Reads a date with an optional time of day and zone.
 pub(super) fn instant(text: &str) -> Option<Instant> {
+    if let Some(instant) = iso_instant(text.as_bytes()) {
+        return Some(instant);
+    }
     let text = text.trim();
     // A T between digits divides the date from the time.
     let divider = text.char_indices().find(|(at, character)| {
@@ -85,6 +88,44 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
     let date = date(day.trim_end())?;
     let (micros, zone) = if rest.is_empty() { (0, None) } else { time(rest)? };
     Some(Instant { date, micros, zone })
+}
+
+/// Reads the form in which files have most dates and timestamps, `2024-01-05` or `2024-01-05 10:00:00.5`, without
+/// allocating. `None` for other forms, also for dates that do not exist.
+fn iso_instant(text: &[u8]) -> Option<Instant> {
+    let (date, time) = text.split_at_checked(10)?;
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = date else { return None };
+    let year = decimal(&[*y1, *y2, *y3, *y4])?;
+    let (month, day) = (decimal(&[*m1, *m2])?, decimal(&[*d1, *d2])?);
+    let date = NaiveDate::from_ymd_opt(year.try_into().ok().filter(|year| *year > 0)?, month, day)?;
+    let micros = match time {
+        [] => 0,
+        [b' ' | b'T', h1, h2, b':', m1, m2, b':', s1, s2, fraction @ ..] => {
+            let [hour, minute, second] = [[*h1, *h2], [*m1, *m2], [*s1, *s2]].map(|pair| decimal(&pair));
+            let (hour, minute, second) = (hour?, minute?, second?);
+            let is_valid = hour < 24 && minute < 60 && second < 60;
+            is_valid
+                .then_some(i64::from((hour * 60 + minute) * 60 + second) * MICROSECONDS + fraction_micros(fraction)?)?
+        }
+        _ => return None,
+    };
+    Some(Instant { date, micros, zone: None })
+}
+
+/// Microseconds of nothing, or of a point and up to six digits.
+fn fraction_micros(text: &[u8]) -> Option<i64> {
+    match text {
+        [] => Some(0),
+        [b'.', digits @ ..] if (1..=6).contains(&digits.len()) => {
+            Some(i64::from(decimal(digits)?) * 10_i64.pow(6 - digits.len() as u32))
+        }
+        _ => None,
+    }
+}
+
+/// The number that a few digits stand for.
+fn decimal(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(digit - b'0')))
 }
 
 /// Reads a time of day in microseconds. A zone has no effect.

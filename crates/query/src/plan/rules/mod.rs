@@ -2,8 +2,7 @@
 //! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
 //! `NOT IN` without nulls, give aggregates the order of their rows and remove repetitions from it, keep types of deeply
 //! nested expressions cheap to infer, compute the rows of `WITH` queries once, number rows in their order, and let scans
-//! aggregate. All rules end
-//! when their statement is cancelled.
+//! aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;

@@ -1,0 +1,281 @@
+//! CSV files. One thread reads a file in chunks, several threads read the records of the chunks, and the rows keep the
+//! order of the file.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatchOptions};
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion_common_runtime::SpawnedTask;
+use taut_types::{LogicalType, Schema};
+use tokio::sync::mpsc::Sender;
+
+use super::chunks::{Chunk, Chunks};
+use super::inference::{Candidates, observe_all};
+use super::records::{Dialect, RecordError, Records, lines_before, read_columns};
+use super::values::read_values;
+use super::{FileColumns, INFERENCE_RECORDS, ReadOptions, message_error, open_decompressed};
+use crate::error::{QueryError, Result};
+
+/// Records that are observed at once when types are inferred.
+const INFERENCE_BATCH: usize = 8_192;
+
+/// A CSV file.
+#[derive(Clone, Debug)]
+pub(super) struct CsvFile {
+    path: PathBuf,
+    dialect: Dialect,
+    has_header: bool,
+    /// All columns of the file.
+    all: SchemaRef,
+    /// Indexes of the columns that are read, in ascending order.
+    projection: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl CsvFile {
+    /// Describes a file for reading.
+    ///
+    /// # Errors
+    /// If the file cannot be read, has no columns, or names the columns of a table in another order.
+    pub fn new(path: &Path, options: &ReadOptions, columns: Option<&FileColumns>) -> Result<Self> {
+        let dialect = options.dialect(path)?;
+        let (has_header, schema) = match columns {
+            None => {
+                let has_header = options.header.unwrap_or(true);
+                (has_header, infer_schema(path, &dialect, has_header)?)
+            }
+            Some(columns) => match (options.header, columns_of_header(path, &dialect, columns)?) {
+                (Some(false), _) | (None, None) => (false, text_schema(&columns.schema)),
+                (Some(true), None) => (true, text_schema(&columns.schema)),
+                (_, Some(named)) => (true, text_schema(&named)),
+            },
+        };
+        if schema.fields().is_empty() {
+            return Err(message_error(path, "it has no columns".to_owned()));
+        }
+        let schema = Arc::new(schema);
+        let projection = (0..schema.fields().len()).collect();
+        Ok(Self { path: path.to_owned(), dialect, has_header, all: Arc::clone(&schema), schema, projection })
+    }
+
+    /// All columns of the file.
+    pub fn full_schema(&self) -> &SchemaRef {
+        &self.all
+    }
+
+    /// The same file, of which only some columns are read. Their indexes ascend.
+    ///
+    /// # Errors
+    /// If a column does not exist.
+    pub fn with_columns(&self, projection: &[usize]) -> datafusion::common::Result<Self> {
+        let schema = Arc::new(self.all.project(projection)?);
+        Ok(Self { projection: projection.to_vec(), schema, ..self.clone() })
+    }
+
+    /// Reads the rows of a chunk.
+    fn read_chunk(&self, chunk: &Chunk, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+        let mut records = Records::new(&chunk.bytes, &self.dialect);
+        if self.has_header && chunk.first_line == 1 {
+            records.read(true, |_, _| {}).map_err(|error| self.record_error(chunk, error))?;
+        }
+        let mut batches = Vec::new();
+        loop {
+            let read = read_columns(&mut records, self.all.fields().len(), &self.projection, batch_rows)
+                .map_err(|error| self.record_error(chunk, error))?;
+            if read.starts.is_empty() {
+                return Ok(batches);
+            }
+            let mut columns = Vec::with_capacity(read.columns.len());
+            for (texts, field) in read.columns.iter().zip(self.schema.fields()) {
+                let values = read_values(texts, field.data_type());
+                columns.push(values.ok_or_else(|| self.value_error(chunk, &read.starts, texts, field))?);
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(read.starts.len()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
+            batches.push(batch.map_err(DataFusionError::from)?);
+        }
+    }
+
+    fn record_error(&self, chunk: &Chunk, error: RecordError) -> QueryError {
+        record_error(&self.path, chunk, self.all.fields().len(), error)
+    }
+
+    /// Error about the first text that is not a value of a column's type.
+    fn value_error(&self, chunk: &Chunk, starts: &[usize], texts: &ArrayRef, field: &Field) -> QueryError {
+        let is_bad = |row: &usize| read_values(&texts.slice(*row, 1), field.data_type()).is_none();
+        let row = (0..texts.len()).find(is_bad).unwrap_or_default();
+        let line = chunk.first_line + lines_before(&chunk.bytes, starts[row]);
+        let text = texts.as_string::<i32>().value(row);
+        let wanted = LogicalType::from_arrow(field.data_type()).map_or_else(String::new, |logical| logical.sql_name());
+        message_error(&self.path, format!("line {line}, column {:?}: {text:?} is no {wanted}", field.name()))
+    }
+
+    /// Reads the file and sends its rows. Up to `threads` chunks are read at once.
+    async fn send_rows(
+        self: Arc<Self>,
+        sender: Sender<datafusion::common::Result<RecordBatch>>,
+        threads: usize,
+        batch_rows: usize,
+    ) -> datafusion::common::Result<()> {
+        let joined = |error| DataFusionError::ExecutionJoin(Box::new(error));
+        let mut source = Some(open_chunks(&self.path, &self.dialect).map_err(external)?);
+        let mut pending = VecDeque::with_capacity(threads);
+        loop {
+            while pending.len() < threads
+                && let Some(mut chunks) = source.take()
+            {
+                let next = SpawnedTask::spawn_blocking(move || (chunks.next(), chunks));
+                if let (Some(chunk), chunks) = next.join_unwind().await.map_err(joined)? {
+                    let chunk = chunk?;
+                    source = Some(chunks);
+                    let file = Arc::clone(&self);
+                    pending.push_back(SpawnedTask::spawn_blocking(move || file.read_chunk(&chunk, batch_rows)));
+                }
+            }
+            let Some(task) = pending.pop_front() else { return Ok(()) };
+            for batch in task.join_unwind().await.map_err(joined)?.map_err(external)? {
+                // The receiver is gone if the statement was cancelled or has failed elsewhere.
+                if sender.send(Ok(batch)).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl PartitionStream for CsvFile {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        /// Maximum number of batches that are read ahead of the encoder.
+        const READ_AHEAD: usize = 4;
+        let config = context.session_config();
+        let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
+        let sender = builder.tx();
+        builder.spawn(Arc::new(self.clone()).send_rows(sender, config.target_partitions(), config.batch_size()));
+        builder.build()
+    }
+}
+
+fn external(error: QueryError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+fn open_chunks(path: &Path, dialect: &Dialect) -> Result<Chunks<Box<dyn Read + Send>>> {
+    Ok(Chunks::new(open_decompressed(path)?, dialect.clone()))
+}
+
+fn record_error(path: &Path, chunk: &Chunk, width: usize, error: RecordError) -> QueryError {
+    let line = |at| chunk.first_line + lines_before(&chunk.bytes, at);
+    let message = match error {
+        RecordError::Fields { at, found } => {
+            format!("line {}: expected {width} values, one for each column, found {found}", line(at))
+        }
+        RecordError::Unterminated { at } => format!("line {}: unterminated CSV quoted field", line(at)),
+        RecordError::Encoding { at, byte } => {
+            format!("line {}: invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}", line(at))
+        }
+        RecordError::TooLarge => format!("line {}: a value has more than 2 GB", chunk.first_line),
+    };
+    message_error(path, message)
+}
+
+/// Schema that a file is read into for the columns of a table.
+fn text_schema(schema: &Schema) -> ArrowSchema {
+    let fields = schema.columns().iter().map(|column| {
+        let arrow = match column.logical_type {
+            LogicalType::Varchar => DataType::Utf8,
+            other => other.arrow(),
+        };
+        // Nulls in NOT NULL columns are found and reported when the rows are converted to the types of the table.
+        Field::new(&column.name, arrow, true)
+    });
+    ArrowSchema::new(fields.collect::<Vec<_>>())
+}
+
+/// The fields of the first record of a file, which are empty if they are null.
+fn first_record(path: &Path, dialect: &Dialect) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let Some(chunk) = open_chunks(path, dialect)?.next() else { return Ok(names) };
+    let chunk = chunk.map_err(DataFusionError::from)?;
+    let name = |_: usize, text: Option<&[u8]>| names.push(String::from_utf8_lossy(text.unwrap_or_default()).into());
+    let read = Records::new(&chunk.bytes, dialect).read(true, name);
+    read.map_err(|error| record_error(path, &chunk, 0, error))?;
+    Ok(names)
+}
+
+/// Columns of a table that the first record of a file names. `None` if it does not name columns.
+///
+/// # Errors
+/// If it names all columns in another order: the columns of CSV files match by ordinal.
+fn columns_of_header(path: &Path, dialect: &Dialect, columns: &FileColumns) -> Result<Option<Schema>> {
+    let lower = |name: &str| name.trim().to_ascii_lowercase();
+    let found: Vec<_> = first_record(path, dialect)?.iter().map(|name| lower(name)).collect();
+    let wanted: Vec<_> = columns.schema.columns().iter().map(|column| lower(&column.name)).collect();
+    if found == wanted {
+        return Ok(Some(columns.schema.clone()));
+    }
+    let indexes: Option<Vec<_>> = found.iter().map(|name| wanted.iter().position(|other| other == name)).collect();
+    let Some(indexes) = indexes.filter(|indexes| !indexes.is_empty() && is_distinct(indexes)) else { return Ok(None) };
+    if indexes.len() == wanted.len() {
+        let (found, wanted) = (found.join(", "), wanted.join(", "));
+        let message = format!(
+            "its first line names the columns as ({found}), and CSV is read by index, here ({wanted}); name them: COPY \
+             table ({found}) FROM ..."
+        );
+        return Err(message_error(path, message));
+    }
+    if columns.are_listed {
+        return Ok(None);
+    }
+    Ok(Some(Schema::new(indexes.iter().map(|index| columns.schema.columns()[*index].clone()).collect())?))
+}
+
+fn is_distinct(indexes: &[usize]) -> bool {
+    let mut sorted = indexes.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// Columns of a file, inferred from its first records.
+fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<ArrowSchema> {
+    let first = first_record(path, dialect)?;
+    let width = first.len();
+    let wanted: Vec<usize> = (0..width).collect();
+    let mut candidates = vec![Candidates::default(); width];
+    let mut remaining = INFERENCE_RECORDS;
+    for chunk in open_chunks(path, dialect)? {
+        let chunk = chunk.map_err(DataFusionError::from)?;
+        let error = |error| record_error(path, &chunk, width, error);
+        let mut records = Records::new(&chunk.bytes, dialect);
+        if has_header && chunk.first_line == 1 {
+            records.read(true, |_, _| {}).map_err(error)?;
+        }
+        while remaining > 0 {
+            let read = read_columns(&mut records, width, &wanted, remaining.min(INFERENCE_BATCH)).map_err(error)?;
+            if read.starts.is_empty() {
+                break;
+            }
+            remaining -= read.starts.len();
+            observe_all(&mut candidates, &read.columns);
+        }
+        if remaining == 0 {
+            break;
+        }
+    }
+    let fields = first.iter().zip(&candidates).enumerate().map(|(index, (name, candidates))| {
+        let name = if has_header { name.clone() } else { format!("column_{}", index + 1) };
+        Field::new(name, candidates.data_type(), true)
+    });
+    Ok(ArrowSchema::new(fields.collect::<Vec<_>>()))
+}
