@@ -149,7 +149,9 @@ impl QuerySession {
         let plan = parameters.bind(plan)?;
         let mut options = options.to_vec();
         let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
-        let target = new_table(name, &plan, &options)?;
+        // The types of the columns are known after type coercion only.
+        let typed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| ())?;
+        let target = new_table(name, &typed, &options)?;
         let progress = self.progress_counter(&format!("load {name}"), None);
         let rows = sum_counts(start_write(state, self.insert_plan(name, target, plan)?, progress).await?).await?;
         Ok(Done { rows: Some(rows), notices, ..Done::with_tag("CREATE TABLE") })
