@@ -225,14 +225,15 @@ impl QuerySession {
         let MutationRequest { mutation, parameters, .. } = request;
         let planned = self.plan_mutation(changes, request, table).await?;
         let (state, rows, changes) = (&planned.state, Arc::clone(&planned.rows), &planned.changes);
-        let written = match (mutation.kind, &mutation.returning) {
-            (_, Some(_)) => {
-                let batches: Vec<RecordBatch> =
-                    execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-                Some(ReturnedRows::new(batches, &rows.schema(), table, mutation.kind)?)
-            }
-            _ => None,
-        };
+        let mut written = None;
+        let mut returned = None;
+        if let Some(returning) = mutation.returning_query() {
+            let batches: Vec<RecordBatch> = execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
+            let rows = ReturnedRows::new(batches, &rows.schema(), table, mutation.kind)?;
+            // Subqueries of RETURNING read the tables as they were before the statement.
+            returned = Some(self.run_returning(changes, rows.returned, returning, parameters).await?);
+            written = Some(rows.inserted);
+        }
         let mut inserted = 0;
         match (&written, mutation.kind) {
             (Some(_), MutationKind::Delete) => {}
@@ -242,7 +243,7 @@ impl QuerySession {
             }
             (written, _) => {
                 let (rows, is_in_order) = match written {
-                    Some(written) => (written.inserted.scan(state, None, &[], None).await?, false),
+                    Some(written) => (written.scan(state, None, &[], None).await?, false),
                     None => (rows, planned.is_in_order),
                 };
                 let insert =
@@ -251,12 +252,9 @@ impl QuerySession {
             }
         }
         let deleted_rows = planned.delete_rows(table).await?;
-        match (written, mutation.returning_query()) {
-            (Some(written), Some(returning)) => {
-                let batches = self.run_returning(changes, written.returned, returning, parameters).await?;
-                Ok(Outcome::Rows(batches))
-            }
-            _ => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),
+        match returned {
+            Some(rows) => Ok(Outcome::Rows(rows)),
+            None => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),
         }
     }
 
