@@ -1,8 +1,8 @@
 //! Checked arithmetic on arrays.
 //!
 //! Integers and floating-point numbers are computed without branches. The loop collects the overflows of all rows in
-//! one value, which is tested at the end. If a row has overflowed, a second loop tests the rows that are not null. Rows
-//! that are null may overflow, because their values are arbitrary.
+//! one value, which is tested at the end. If a row may have overflowed, a second loop tests the rows that are not null.
+//! Rows that are null may overflow, because their values are arbitrary.
 
 use std::sync::Arc;
 
@@ -169,18 +169,21 @@ fn check_digits(decimals: &Decimal128Array) -> Result<()> {
 }
 
 /// A type of numbers with operations that report results out of its range.
-trait CheckedNumber: ArrowPrimitiveType<Native: Default + PartialOrd> {
-    /// Returns the result, and a report that is negative if the result is out of range. It is then arbitrary.
+trait CheckedNumber: ArrowPrimitiveType<Native: Default> {
+    /// Returns the result, which is arbitrary if it is out of range, and a report.
     fn compute(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
-    /// A report that is negative if one of two reports is.
+    /// Combines the reports of two results.
     fn or(left: Self::Native, right: Self::Native) -> Self::Native;
+    /// Whether one of the results with these reports may be out of range.
+    fn is_suspect(reports: Self::Native) -> bool;
     /// Error for a result that is out of range.
-    fn error(result: Self::Native) -> ArrowError;
+    fn error(operation: Operation, left: Self::Native, right: Self::Native) -> Option<ArrowError>;
 }
 
 macro_rules! checked_integer {
     ($type:ty, $native:ty, $multiply:expr) => {
         impl CheckedNumber for $type {
+            /// The report is negative if the result overflowed.
             #[inline(always)]
             fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
                 match operation {
@@ -207,8 +210,12 @@ macro_rules! checked_integer {
                 left | right
             }
 
-            fn error(_result: $native) -> ArrowError {
-                overflow(&Self::DATA_TYPE)
+            fn is_suspect(reports: $native) -> bool {
+                reports < 0
+            }
+
+            fn error(operation: Operation, left: $native, right: $native) -> Option<ArrowError> {
+                (Self::compute(operation, left, right).1 < 0).then(|| overflow(&Self::DATA_TYPE))
             }
         }
     };
@@ -224,39 +231,45 @@ checked_integer!(Int32Type, i32, |left, right| {
 });
 checked_integer!(Int64Type, i64, i64::overflowing_mul);
 
-/// A type of floating-point numbers.
+/// A type of floating-point numbers. A report is zero unless the result is infinite, not a number or, of products and
+/// quotients, zero.
 trait CheckedFloat: CheckedNumber {
-    /// Returns the quotient, and a report that is negative if it is out of range or the divisor is zero.
+    /// Returns the quotient, which is arbitrary if it is out of range or the divisor is zero, and a report.
     fn divide(left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
-    /// Error for a quotient that [`CheckedFloat::divide`] reports.
-    fn quotient_error(left: Self::Native, right: Self::Native) -> ArrowError;
+    /// Error for a quotient that is out of range or whose divisor is zero.
+    fn quotient_error(left: Self::Native, right: Self::Native) -> Option<ArrowError>;
 }
 
 macro_rules! checked_float {
     ($type:ty, $native:ty) => {
         impl CheckedNumber for $type {
-            /// A result is out of range if it is infinite and no operand is, or if it is zero and no factor is.
             #[inline(always)]
             fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
-                let result = match operation {
-                    Operation::Add => left + right,
-                    Operation::Subtract => left - right,
-                    Operation::Multiply => left * right,
-                };
-                let is_too_large = result.is_infinite() & !left.is_infinite() & !right.is_infinite();
-                let is_product = matches!(operation, Operation::Multiply);
-                let is_too_small = is_product & (result == 0.0) & (left != 0.0) & (right != 0.0);
-                (result, if is_too_large | is_too_small { -1.0 } else { 0.0 })
+                match operation {
+                    // Zero times infinity is not a number.
+                    Operation::Add => (left + right, (left + right) * 0.0),
+                    Operation::Subtract => (left - right, (left - right) * 0.0),
+                    Operation::Multiply => {
+                        let result = left * right;
+                        (result, Self::or(result * 0.0, if result == 0.0 { -1.0 } else { 0.0 }))
+                    }
+                }
             }
 
             #[inline(always)]
             fn or(left: $native, right: $native) -> $native {
-                // Both are 0.0 or -1.0, and so is this.
                 <$native>::from_bits(left.to_bits() | right.to_bits())
             }
 
-            fn error(result: $native) -> ArrowError {
-                float_out_of_range(result.is_infinite())
+            fn is_suspect(reports: $native) -> bool {
+                reports != 0.0
+            }
+
+            fn error(operation: Operation, left: $native, right: $native) -> Option<ArrowError> {
+                let result = Self::compute(operation, left, right).0;
+                let is_too_large = result.is_infinite() && !left.is_infinite() && !right.is_infinite();
+                let is_too_small = operation == Operation::Multiply && result == 0.0 && left != 0.0 && right != 0.0;
+                float_error(is_too_large, is_too_small)
             }
         }
 
@@ -264,14 +277,17 @@ macro_rules! checked_float {
             #[inline(always)]
             fn divide(left: $native, right: $native) -> ($native, $native) {
                 let quotient = left / right;
-                let is_by_zero = (right == 0.0) & !left.is_nan();
-                let is_too_large = quotient.is_infinite() & !left.is_infinite();
-                let is_too_small = (quotient == 0.0) & (left != 0.0) & !right.is_infinite();
-                (quotient, if is_by_zero | is_too_large | is_too_small { -1.0 } else { 0.0 })
+                (quotient, Self::or(quotient * 0.0, if quotient == 0.0 { -1.0 } else { 0.0 }))
             }
 
-            fn quotient_error(left: $native, right: $native) -> ArrowError {
-                if right == 0.0 { ArrowError::DivideByZero } else { float_out_of_range((left / right).is_infinite()) }
+            fn quotient_error(left: $native, right: $native) -> Option<ArrowError> {
+                if right == 0.0 {
+                    return (!left.is_nan()).then_some(ArrowError::DivideByZero);
+                }
+                let quotient = left / right;
+                let is_too_large = quotient.is_infinite() && !left.is_infinite();
+                let is_too_small = quotient == 0.0 && left != 0.0 && !right.is_infinite();
+                float_error(is_too_large, is_too_small)
             }
         }
     };
@@ -281,9 +297,13 @@ checked_float!(Float32Type, f32);
 checked_float!(Float64Type, f64);
 
 /// Error for a floating-point result that is too large or too close to zero, in PostgreSQL's words.
-pub(super) fn float_out_of_range(is_too_large: bool) -> ArrowError {
-    let what = if is_too_large { "overflow" } else { "underflow" };
-    ArrowError::ArithmeticOverflow(format!("value out of range: {what}"))
+fn float_error(is_too_large: bool, is_too_small: bool) -> Option<ArrowError> {
+    let what = match (is_too_large, is_too_small) {
+        (true, _) => "overflow",
+        (false, true) => "underflow",
+        (false, false) => return None,
+    };
+    Some(ArrowError::ArithmeticOverflow(format!("value out of range: {what}")))
 }
 
 fn numbers<T: CheckedNumber>(
@@ -299,9 +319,9 @@ fn numbers<T: CheckedNumber>(
         Operation::Subtract => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Subtract, left, right)),
         Operation::Multiply => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Multiply, left, right)),
     };
-    let report = |left, right| T::compute(operation, left, right).1;
-    if any && let Some((left, right)) = first_reported::<T>(left, right, rows, nulls.as_ref(), report) {
-        return Err(T::error(T::compute(operation, left, right).0).into());
+    let error = |left, right| T::error(operation, left, right);
+    if any && let Some(error) = first_error::<T>(left, right, rows, nulls.as_ref(), error) {
+        return Err(error.into());
     }
     Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
 }
@@ -328,9 +348,8 @@ pub(super) fn divide_floats(left: &ColumnarValue, right: &ColumnarValue, rows: u
 fn quotients<T: CheckedFloat>(left: &OperandValues, right: &OperandValues, rows: usize) -> Result<ArrayRef> {
     let nulls = NullBuffer::union(left.nulls(), right.nulls());
     let (values, any) = zip::<T>(left, right, rows, T::divide);
-    let report = |left, right| T::divide(left, right).1;
-    if any && let Some((left, right)) = first_reported::<T>(left, right, rows, nulls.as_ref(), report) {
-        return Err(T::quotient_error(left, right).into());
+    if any && let Some(error) = first_error::<T>(left, right, rows, nulls.as_ref(), T::quotient_error) {
+        return Err(error.into());
     }
     Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
 }
@@ -362,23 +381,23 @@ fn zip<T: CheckedNumber>(
         }
         (true, true) => vec![collect(compute(left_values[0], right_values[0])); rows],
     };
-    (values.into(), reports < T::Native::default())
+    (values.into(), T::is_suspect(reports))
 }
 
-/// Operands of the first row that is not null and has a negative report.
-fn first_reported<T: CheckedNumber>(
+/// Error for the first row that is not null and has one.
+fn first_error<T: CheckedNumber>(
     left: &OperandValues,
     right: &OperandValues,
     rows: usize,
     nulls: Option<&NullBuffer>,
-    report: impl Fn(T::Native, T::Native) -> T::Native,
-) -> Option<(T::Native, T::Native)> {
+    error: impl Fn(T::Native, T::Native) -> Option<ArrowError>,
+) -> Option<ArrowError> {
     let (left_values, right_values) =
         (left.array.as_primitive::<T>().values(), right.array.as_primitive::<T>().values());
     (0..rows).filter(|row| nulls.is_none_or(|nulls| nulls.is_valid(*row))).find_map(|row| {
         let left = left_values[if left.is_scalar { 0 } else { row }];
         let right = right_values[if right.is_scalar { 0 } else { row }];
-        (report(left, right) < T::Native::default()).then_some((left, right))
+        error(left, right)
     })
 }
 
