@@ -511,3 +511,38 @@ fn a_table_replaced_by_a_query_on_itself_loses_no_row_of_another_session() {
         }
     }
 }
+
+/// With several threads, the rows of a table come in the order in which they were inserted, whether few or many pass.
+#[test]
+fn rows_without_order_by_come_in_the_order_of_the_table() {
+    let settings = Settings { threads: 4, ..Settings::default() };
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open_with(directory.path(), &settings).unwrap();
+    let session = database.session();
+    session.execute("CREATE TABLE t AS SELECT i, i % 1000 AS m FROM generate_series(1, 1500000) AS g(i)").unwrap();
+    for (condition, expected) in
+        [("i > 0", 1_500_000), ("m = 7", 1_500), ("i % 2 = 0", 750_000), ("i > 1400000", 100_000), ("m + i < 0", 0)]
+    {
+        for sql in [format!("SELECT i FROM t WHERE {condition}"), format!("SELECT i + 0 AS i FROM t WHERE {condition}")]
+        {
+            // The third execution has a cached plan.
+            for _ in 0..3 {
+                let (mut before, mut count) = (0, 0);
+                for batch in session.query(&sql).unwrap() {
+                    let batch = batch.unwrap();
+                    for i in batch.column(0).as_primitive::<Int64Type>().values() {
+                        assert!(*i > before, "{sql}: {i} after {before}");
+                        (before, count) = (*i, count + 1);
+                    }
+                }
+                assert_eq!(count, expected, "{sql}");
+            }
+        }
+    }
+    // The rows are dropped before they are read to the end.
+    let mut rows = session.query("SELECT i FROM t").unwrap();
+    rows.next().unwrap().unwrap();
+    drop(rows);
+    let error = session.query("SELECT 1 / (i - 1499999) FROM t").unwrap().find_map(Result::err).unwrap();
+    assert!(error.to_string().contains("division by zero"), "{error}");
+}

@@ -16,6 +16,8 @@ pub enum Setting {
     TempDirectory,
     /// Time limit of each statement.
     StatementTimeout,
+    /// Whether rows come in the order of the table where the order is visible.
+    PreserveInsertionOrder,
     /// Isolation level of transactions that do not specify one.
     DefaultTransactionIsolation,
     /// Whether transactions are read-only unless they specify a mode.
@@ -43,10 +45,11 @@ pub struct SettingInfo {
 
 impl Setting {
     /// All settings, ordered by name.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DefaultTransactionIsolation,
         Self::DefaultTransactionReadOnly,
         Self::Mover,
+        Self::PreserveInsertionOrder,
         Self::StatementTimeout,
         Self::Synchronous,
         Self::TempDirectory,
@@ -85,6 +88,13 @@ impl Setting {
                 Some("0"),
                 "session",
                 "Ends statements that take longer, with SQLSTATE 57014.",
+            ),
+            Self::PreserveInsertionOrder => (
+                "preserve_insertion_order",
+                "`on` or `off`",
+                Some("on"),
+                "session",
+                "Whether rows without `ORDER BY` come in the order of the table or the files.",
             ),
             Self::DefaultTransactionIsolation => (
                 "default_transaction_isolation",
@@ -135,6 +145,8 @@ pub enum SettingValue {
     TempDirectory(Option<String>),
     /// Value of [`Setting::StatementTimeout`]; `None` for no limit.
     StatementTimeout(Option<Duration>),
+    /// Value of [`Setting::PreserveInsertionOrder`].
+    PreserveInsertionOrder(bool),
 }
 
 /// Isolation level of a transaction.

@@ -1,4 +1,4 @@
-//! Record batches from the caller as a source of rows.
+//! Record batches from the caller as a source of rows, and the context of a part of a plan.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 
 use crate::error::Result;
@@ -33,6 +34,20 @@ pub fn scan_batches(schema: SchemaRef, partitions: Vec<Batches>) -> Result<Logic
     let partitions = partitions.into_iter().map(partition).collect();
     let table = StreamingTable::try_new(Arc::clone(&schema), partitions)?;
     Ok(LogicalPlanBuilder::scan("batches", provider_as_source(Arc::new(table)), None)?.build()?)
+}
+
+/// The same context with another configuration.
+pub(crate) fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        config,
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        context.runtime_env(),
+    ))
 }
 
 struct CallerBatches {

@@ -41,11 +41,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning as OutputPartitioning,
     PlanProperties,
 };
-use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 use taut_store::{CommitError, NewBlock, OldRows, RowOrder, Store, Table, TableId};
 use taut_types::{BlockSize, ColumnIndex, PartitionDesign, Partitioning, Schema, TableDesign};
 
+use crate::exec::batches::with_config;
 use crate::runtime::pace::Pace;
 use crate::runtime::progress::ProgressCounter;
 use crate::write::blocks::{BlockWriter, CoercedStream, write_streams};
@@ -234,6 +234,16 @@ impl InsertExec {
             false => InputOrder::for_physical_plan(&target, &input),
         };
         Self { order, ..Self::new(store, target, input) }
+    }
+
+    /// The plan of the rows.
+    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// Whether the rows get the sort order of the table, whatever order they have.
+    pub(crate) fn has_table_order(&self) -> bool {
+        !matches!(self.order, InputOrder::Any)
     }
 
     /// The columns of the input match those of the target by ordinal.
@@ -574,17 +584,4 @@ fn with_file_order(context: &TaskContext) -> Arc<TaskContext> {
     let mut config = context.session_config().clone();
     config.options_mut().execution.enable_file_stream_work_stealing = false;
     with_config(context, config)
-}
-
-fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
-    Arc::new(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        config,
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        context.runtime_env(),
-    ))
 }

@@ -19,8 +19,8 @@ use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state,
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
-    JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn,
-    RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
+    InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce,
+    NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
     UnmergedInLists,
 };
 use crate::runtime::memory::QueryMemory;
@@ -28,10 +28,12 @@ use crate::runtime::spill::SpillDirectory;
 use crate::runtime::workers::Workers;
 
 extensions_options! {
-    /// Taut's own settings of a session. They do not affect results.
+    /// Taut's own settings of a session. They do not affect results, except for the order of rows without `ORDER BY`.
     pub struct TautOptions {
         /// Whether scans compute partial aggregations on codes, runs and 64-bit numbers.
         pub aggregate_in_scan: bool, default = true
+        /// Whether rows are returned in the order of the table or the files where the order is visible.
+        pub preserve_insertion_order: bool, default = true
     }
 }
 
@@ -178,7 +180,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 
 /// DataFusion's physical rules with Taut's rules: inputs of grouping sets first, `NOT IN` before the rules that choose
 /// join algorithms, calls on sequences before those that distribute rows, filters pushed down only by names that are
-/// unambiguous, and aggregation in scans last, before the final check.
+/// unambiguous, and aggregation in scans and the order of rows last, before the final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
     let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
@@ -191,5 +193,6 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.insert(2, Arc::new(SequenceCalls));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));
+    rules.insert(before + 1, Arc::new(InsertionOrder));
     rules
 }

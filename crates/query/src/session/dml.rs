@@ -33,6 +33,7 @@ use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, create_uninterruptible_plan, withdraw_reads};
 use crate::exec::scan::TautTable;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, FoundRows, PlannedDml, Returning, TypedPlan};
+use crate::plan::engine::TautOptions;
 use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
 use crate::write::changes::{Changes, WrittenRows};
@@ -182,7 +183,13 @@ impl QuerySession {
         let MutationRequest { mutation, names, parameters, .. } = request;
         let BoundMutation { query, keys, assigned } = bind_mutation(mutation, table)?;
         let changes = changes.with_assigned_columns(assigned);
-        let state = self.target_state(&changes, table, *names);
+        let mut state = self.target_state(&changes, table, *names);
+        if mutation.kind != MutationKind::Insert
+            && let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>()
+        {
+            // Changed rows get an order of their own.
+            options.preserve_insertion_order = false;
+        }
         let changed = ChangedRows::default();
         let statement = engine_query(query.query);
         check_parameters(&statement, mutation, parameters)?;

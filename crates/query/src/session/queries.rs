@@ -73,7 +73,7 @@ impl Planning {
         CacheKey { session: self.session, settings, definitions: snapshot.definitions_id() }
     }
 
-    fn invalidate_settings(&self) {
+    pub(super) fn invalidate_settings(&self) {
         self.settings.fetch_add(1, Ordering::Relaxed);
         *self.state.lock() = None;
     }

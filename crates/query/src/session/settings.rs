@@ -9,6 +9,7 @@ use taut_store::Synchronous;
 use super::queries::SPILL_SETTINGS;
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
+use crate::plan::engine::TautOptions;
 
 /// Values of all settings in a session.
 #[derive(Clone, Debug)]
@@ -17,6 +18,7 @@ pub struct SettingValues {
     pub mover: bool,
     pub temp_directory: PathBuf,
     pub statement_timeout: Option<Duration>,
+    pub preserve_insertion_order: bool,
     pub default_transaction_isolation: IsolationLevel,
     pub default_transaction_read_only: bool,
     pub transaction_isolation: IsolationLevel,
@@ -31,6 +33,7 @@ impl SettingValues {
             Setting::Mover => on_or_off(self.mover).to_owned(),
             Setting::TempDirectory => self.temp_directory.display().to_string(),
             Setting::StatementTimeout => format_timeout(self.statement_timeout),
+            Setting::PreserveInsertionOrder => on_or_off(self.preserve_insertion_order).to_owned(),
             Setting::DefaultTransactionIsolation => self.default_transaction_isolation.name().to_owned(),
             Setting::DefaultTransactionReadOnly => on_or_off(self.default_transaction_read_only).to_owned(),
             Setting::TransactionIsolation => self.transaction_isolation.name().to_owned(),
@@ -57,6 +60,7 @@ impl QuerySession {
             mover: self.mover.shared().is_on(),
             temp_directory: self.mover.engine().spill_directory().path(),
             statement_timeout: self.statement_timeout(),
+            preserve_insertion_order: self.preserves_insertion_order(),
             default_transaction_isolation: defaults.isolation,
             default_transaction_read_only: is_read_only || defaults.read_only,
             transaction_isolation: current.isolation,
@@ -74,8 +78,25 @@ impl QuerySession {
                 chosen.map_err(|error| QueryError::Engine(error.into()))?;
             }
             SettingValue::StatementTimeout(limit) => *self.statement_timeout.lock() = *limit,
+            SettingValue::PreserveInsertionOrder(is_on) => self.set_preserve_insertion_order(*is_on),
         }
         Ok(Outcome::Done(Done::with_tag("SET")))
+    }
+
+    fn preserves_insertion_order(&self) -> bool {
+        let state = self.context.state_ref();
+        let state = state.read();
+        state.config_options().extensions.get::<TautOptions>().is_none_or(|options| options.preserve_insertion_order)
+    }
+
+    fn set_preserve_insertion_order(&self, is_on: bool) {
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        if let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>() {
+            options.preserve_insertion_order = is_on;
+        }
+        drop(state);
+        self.planning.invalidate_settings();
     }
 
     pub(super) fn show(&self, setting: Setting) -> Result<Outcome> {

@@ -82,6 +82,7 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
             _ => return Err(invalid_value()),
         }),
         Setting::Mover => SettingValue::Mover(parse_switch()?),
+        Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(parse_switch()?),
         Setting::TempDirectory if is_quoted => SettingValue::TempDirectory(Some(text)),
         Setting::TempDirectory | Setting::StatementTimeout => return Err(invalid_value()),
         Setting::DefaultTransactionIsolation => return transaction(parse_level()?, None, true),
@@ -97,6 +98,7 @@ fn reset(setting: Setting) -> Result<Statement> {
     Ok(Statement::Set(match setting {
         Setting::Synchronous => SettingValue::Synchronous(Synchronous::Full),
         Setting::Mover => SettingValue::Mover(true),
+        Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(true),
         Setting::TempDirectory => SettingValue::TempDirectory(None),
         Setting::StatementTimeout => SettingValue::StatementTimeout(None),
         Setting::DefaultTransactionIsolation => {

@@ -65,7 +65,7 @@ pub(super) async fn buffer_input(
         bytes += batch.columns().iter().map(string_bytes).sum::<u64>();
         let is_too_large = rows > ROWS_MAX || bytes > BYTES_MAX;
         if !is_too_large {
-            coerced.push(coercion.coerce(&batch)?);
+            coerced.push((partition, coercion.coerce(&batch)?));
         }
         readers.0[partition].buffered.push(batch);
         if is_too_large {
@@ -81,8 +81,10 @@ pub(super) async fn buffer_input(
             )?)));
         }
     }
-    coerced.retain(|batch| batch.num_rows() > 0);
-    Ok(BufferedInput::FitsInDelta(coerced))
+    coerced.retain(|(_, batch)| batch.num_rows() > 0);
+    // The rows of one partition follow those of the one before. The sort is stable.
+    coerced.sort_by_key(|(partition, _)| *partition);
+    Ok(BufferedInput::FitsInDelta(coerced.into_iter().map(|(_, batch)| batch).collect()))
 }
 
 /// An input partition that is being read.

@@ -48,7 +48,8 @@ use parking_lot::Mutex;
 use taut_store::Table;
 use taut_types::SortColumn;
 
-use super::{LoadInput, Target, with_config};
+use super::{LoadInput, Target};
+use crate::exec::batches::with_config;
 use crate::exec::scan::ScanSource;
 use crate::write::blocks::CoercedStream;
 

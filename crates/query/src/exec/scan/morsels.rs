@@ -66,8 +66,13 @@ impl WorkQueue {
         Self::from_morsels(Vec::new())
     }
 
-    fn from_morsels(morsels: Vec<Morsel>) -> Self {
+    pub(super) fn from_morsels(morsels: Vec<Morsel>) -> Self {
         Self { morsels, next: AtomicUsize::new(0) }
+    }
+
+    /// All morsels of the queue, also those that are taken.
+    pub(super) fn into_morsels(self) -> Vec<Morsel> {
+        self.morsels
     }
 
     /// Number of remaining morsels.

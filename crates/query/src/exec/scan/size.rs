@@ -10,6 +10,7 @@ use taut_block::SEGMENT_ROWS;
 
 use super::morsels::table_rows;
 use super::source::ScanSource;
+use crate::exec::operators::OrderedCollectExec;
 
 /// Rows of all scans of a plan, deleted rows included. A table that is scanned twice counts twice.
 pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> u64 {
@@ -33,7 +34,7 @@ pub fn suitable_batch_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         return Some((BATCH_BYTES / row_bytes.max(1.0)).clamp(1.0, BATCH_ROWS_MAX as f64) as usize);
     }
     let passes_rows =
-        plan.downcast_ref::<CoalescePartitionsExec>().is_some() || plan.downcast_ref::<CooperativeExec>().is_some();
+        plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>() || plan.is::<OrderedCollectExec>();
     match plan.children().as_slice() {
         [child] if passes_rows => suitable_batch_rows(child),
         _ => None,

@@ -26,6 +26,7 @@ use taut_types::ColumnPredicate;
 use super::morsels::WorkQueue;
 use super::order::{SortedBlocks, satisfies_order};
 use super::predicate::{map_columns, translate};
+use super::runs::ScanRuns;
 use super::stream;
 use crate::exec::scan::TautTable;
 
@@ -120,6 +121,18 @@ impl ScanSource {
         matches!(self.distribution, Distribution::Shared) && self.limit.is_none() && self.ordering.is_none()
     }
 
+    /// Whether several partitions share the work of the scan, so that they return rows in any order.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.distribution, Distribution::Shared) && self.partitions > 1
+    }
+
+    /// Whether the scan has at most one segment or page, so that one partition returns all rows.
+    pub fn has_one_morsel(&self) -> bool {
+        let table = self.table.stored();
+        let segments = table.blocks.iter().map(|block| block.entry().segments as usize).sum::<usize>();
+        segments + table.delta.pages().len() <= 1
+    }
+
     /// Returns the same scan of only the table's pages.
     pub(super) fn pages_only(&self) -> Self {
         Self { distribution: Distribution::Pages, ..self.clone() }
@@ -188,7 +201,9 @@ impl DataSource for ScanSource {
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
         let table = self.table.stored();
         let shared = args.sibling_state.and_then(|state| state.downcast::<WorkQueue>().ok());
+        let runs = args.context.session_config().get_extension::<ScanRuns>();
         let queue = match (&self.distribution, shared) {
+            (Distribution::Shared, _) if let Some(runs) = runs => Arc::new(runs.take(table)),
             (Distribution::Shared | Distribution::Pages, Some(queue)) => queue,
             // Opened without shared state: the first partition does all the work.
             (Distribution::Shared, None) if args.partition == 0 => Arc::new(WorkQueue::all(table)),

@@ -34,6 +34,7 @@ pub use self::dml::{CachedDml, FoundRows, PlannedDml, TypedPlan};
 use self::lookup::Lookup;
 pub use self::returning::Returning;
 use crate::exec::scan::TautTable;
+use crate::plan::rules::with_insertion_order;
 
 pub use statements::StatementCache;
 
@@ -240,7 +241,8 @@ impl CachedPlan {
         let Some(table) = provider.downcast_ref::<TautTable>() else { return Ok(None) };
         let filters = unnormalize_cols(scan.filters.iter().cloned());
         let source = table.source(state, columns, &filters, None)?.with_output(output);
-        Ok(Some(Arc::new(CooperativeExec::new(DataSourceExec::from_data_source(source)))))
+        let scan = Arc::new(CooperativeExec::new(DataSourceExec::from_data_source(source)));
+        Ok(Some(with_insertion_order(scan, state.config_options())?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by these, and eliminate joins
 //! that foreign keys make redundant. They also join correlated subqueries, rewrite `ANY` and `ALL`, set operations and
 //! `NOT IN` without nulls, give aggregates the order of their rows and remove repetitions from it, keep types of deeply
-//! nested expressions cheap to infer, compute the rows of `WITH` queries once, number rows in their order, and let scans
-//! aggregate. All rules end when their statement is cancelled.
+//! nested expressions cheap to infer, compute the rows of `WITH` queries once, number and return rows in their order,
+//! and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;
@@ -15,6 +15,7 @@ mod group_conditions;
 mod grouping_sets;
 mod implicit_sort;
 mod in_lists;
+mod insertion_order;
 mod join_elimination;
 mod join_order;
 mod late_volatile;
@@ -40,6 +41,7 @@ pub use group_conditions::GroupConditions;
 pub use grouping_sets::GroupingSets;
 pub use implicit_sort::implicit_sort;
 pub use in_lists::UnmergedInLists;
+pub use insertion_order::{InsertionOrder, with_insertion_order};
 pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
 pub use late_volatile::LateVolatile;
