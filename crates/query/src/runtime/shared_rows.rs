@@ -46,7 +46,7 @@ struct SharedState {
     input: Option<SharedInput>,
     stored: Vec<Stored>,
     spill: Option<SpillRegion>,
-    end: Option<End>,
+    end: Option<InputEnd>,
 }
 
 struct SharedInput {
@@ -62,7 +62,7 @@ enum Stored {
 }
 
 /// How the stream has ended.
-enum End {
+enum InputEnd {
     Finished,
     Failed(Arc<DataFusionError>),
 }
@@ -98,7 +98,7 @@ impl Debug for SharedRows {
 impl SharedRows {
     /// Whether the stream has failed.
     pub fn has_failed(&self) -> bool {
-        matches!(self.state.lock().end, Some(End::Failed(_)))
+        matches!(self.state.lock().end, Some(InputEnd::Failed(_)))
     }
 
     /// Forgets all batches. The next reader starts the stream again. No reader may be in use.
@@ -157,8 +157,8 @@ impl SharedState {
         match (self.stored.get(index), &self.end) {
             (Some(Stored::Batch(batch)), _) => Some(Ok(Some(Fetched::Batch(batch.clone())))),
             (Some(Stored::Spilled(bytes)), _) => Some(self.read(bytes.clone()).map(Some)),
-            (None, Some(End::Finished)) => Some(Ok(None)),
-            (None, Some(End::Failed(error))) => Some(Err(DataFusionError::Shared(Arc::clone(error)))),
+            (None, Some(InputEnd::Finished)) => Some(Ok(None)),
+            (None, Some(InputEnd::Failed(error))) => Some(Err(DataFusionError::Shared(Arc::clone(error)))),
             (None, None) => None,
         }
     }
@@ -170,7 +170,7 @@ impl SharedState {
                     MemoryConsumer::new(MATERIALIZED_ROWS).with_can_spill(true).register(context.memory_pool());
                 self.input = Some(SharedInput { batches, context, memory });
             }
-            Err(error) => self.end = Some(End::Failed(Arc::new(error))),
+            Err(error) => self.end = Some(InputEnd::Failed(Arc::new(error))),
         }
     }
 
@@ -178,21 +178,21 @@ impl SharedState {
     fn poll_input(&mut self, task: &mut Context<'_>, spilled_bytes: &Count) -> Poll<()> {
         let Some(input) = &mut self.input else {
             let error = internal_datafusion_err!("shared rows are read before they are started");
-            self.end = Some(End::Failed(Arc::new(error)));
+            self.end = Some(InputEnd::Failed(Arc::new(error)));
             return Poll::Ready(());
         };
         let stored = match input.batches.poll_next_unpin(task) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(batch)) => batch.and_then(|batch| self.store(batch, spilled_bytes)),
             Poll::Ready(None) => {
-                self.end = Some(End::Finished);
+                self.end = Some(InputEnd::Finished);
                 // Ends the operators of the stream; the reservation stays with the batches.
                 input.batches = Box::pin(EmptyRecordBatchStream::new(input.batches.schema()));
                 return Poll::Ready(());
             }
         };
         if let Err(error) = stored {
-            self.end = Some(End::Failed(Arc::new(error)));
+            self.end = Some(InputEnd::Failed(Arc::new(error)));
         }
         Poll::Ready(())
     }

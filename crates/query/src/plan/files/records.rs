@@ -87,7 +87,7 @@ pub(super) struct Records<'a> {
 
 /// How a field ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum FieldEnd {
     Field,
     Record,
 }
@@ -125,13 +125,13 @@ impl<'a> Records<'a> {
         loop {
             let end = self.read_field(|value| field(count, value))?;
             count += 1;
-            if end == End::Record {
+            if end == FieldEnd::Record {
                 return Ok(Some(count));
             }
         }
     }
 
-    fn read_field(&mut self, mut field: impl FnMut(Option<&[u8]>)) -> Result<End, RecordError> {
+    fn read_field(&mut self, mut field: impl FnMut(Option<&[u8]>)) -> Result<FieldEnd, RecordError> {
         let (text, start) = (self.text, self.at);
         if text.get(start) == Some(&self.dialect.quote) {
             if let Some(end) = self.end_of_simple_quotes(start + 1) {
@@ -186,12 +186,12 @@ impl<'a> Records<'a> {
     }
 
     /// Passes the end of a field, which is a delimiter, the end of a line or the end of the text.
-    fn pass_end(&mut self, end: usize) -> End {
+    fn pass_end(&mut self, end: usize) -> FieldEnd {
         let (kind, length) = match (self.text.get(end), self.text.get(end + 1)) {
-            (Some(b'\r'), Some(b'\n')) => (End::Record, 2),
-            (Some(b'\r' | b'\n'), _) => (End::Record, 1),
-            (Some(_), _) => (End::Field, 1),
-            (None, _) => (End::Record, 0),
+            (Some(b'\r'), Some(b'\n')) => (FieldEnd::Record, 2),
+            (Some(b'\r' | b'\n'), _) => (FieldEnd::Record, 1),
+            (Some(_), _) => (FieldEnd::Field, 1),
+            (None, _) => (FieldEnd::Record, 0),
         };
         self.at = end + length;
         kind
