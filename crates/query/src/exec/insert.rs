@@ -190,7 +190,8 @@ impl TableProvider for TargetTable {
     }
 }
 
-fn has_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+/// Whether an operator of a plan sorts rows.
+pub(crate) fn has_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| Ok(node.is::<SortExec>()))
 }
 

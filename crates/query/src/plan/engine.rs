@@ -21,7 +21,7 @@ use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
     InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce,
     NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
-    UnmergedInLists,
+    UnmergedInLists, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -179,7 +179,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 }
 
 /// DataFusion's physical rules with Taut's rules: inputs of grouping sets first, `NOT IN` before the rules that choose
-/// join algorithms, calls on sequences before those that distribute rows, filters pushed down only by names that are
+/// join algorithms, calls on sequences and windows without an order before those that
+/// distribute and sort rows, filters pushed down only by names that are
 /// unambiguous, and aggregation in scans and the order of rows last, before the final check.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
@@ -191,6 +192,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.insert(0, Arc::new(GroupingSets));
     rules.insert(1, Arc::new(NotIn));
     rules.insert(2, Arc::new(SequenceCalls));
+    rules.insert(3, Arc::new(WindowOrder));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(before, Arc::new(AggregateInScan));
     rules.insert(before + 1, Arc::new(InsertionOrder));

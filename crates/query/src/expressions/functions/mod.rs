@@ -20,6 +20,7 @@ mod strptime;
 mod text;
 mod truncation;
 mod type_names;
+mod version;
 
 use datafusion::execution::SessionStateBuilder;
 
@@ -51,6 +52,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.extend(type_names::functions());
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
+    functions.push(version::version());
     state
 }
 

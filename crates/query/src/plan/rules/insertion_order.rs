@@ -1,8 +1,9 @@
 //! Returns rows in the order of the table, or of the files, where it can be seen.
 //!
 //! The order is visible in the rows of a query, under `LIMIT` and `OFFSET`, in the rows that `INSERT ... SELECT`,
-//! `CREATE TABLE AS` and `COPY ... TO` write, and in the numbers that rows get from a sequence. There, the operator
-//! that merges partitions in any order is replaced, and rows of one partition are not dealt out to several.
+//! `CREATE TABLE AS` and `COPY ... TO` write, in the numbers that rows get from a sequence, and in windows over all
+//! rows without an order, such as `row_number() OVER ()`. There, the operator that merges partitions in any order is
+//! replaced, and rows of one partition are not dealt out to several.
 //! Aggregates, joins and sorts read their rows as before.
 //!
 //! ```text
@@ -36,6 +37,7 @@ use crate::exec::insert::InsertExec;
 use crate::exec::operators::{MaterializeExec, OrderedCollectExec, SequenceProjectionExec};
 use crate::exec::scan::scan_source;
 use crate::plan::engine::TautOptions;
+use crate::plan::rules::window_order::is_window_over_all;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -65,11 +67,12 @@ pub fn with_insertion_order(plan: Plan, config: &ConfigOptions) -> Result<Plan> 
     if config.extensions.get::<TautOptions>().is_some_and(|options| !options.preserve_insertion_order) {
         return Ok(plan);
     }
-    // The numbers of sequences are visible in any part of a plan.
-    let numbered = plan.transform_up(|node| match node.is::<SequenceProjectionExec>() {
-        true => Ok(Transformed::yes(with_ordered_input(node)?)),
-        false => Ok(Transformed::no(node)),
-    })?;
+    // The numbers of sequences and of windows are visible in any part of a plan.
+    let numbered =
+        plan.transform_up(|node| match node.is::<SequenceProjectionExec>() || is_window_over_all(&node) {
+            true => Ok(Transformed::yes(with_ordered_input(node)?)),
+            false => Ok(Transformed::no(node)),
+        })?;
     visible(numbered.data)
 }
 

@@ -29,6 +29,7 @@ mod sequence_calls;
 mod set_comparisons;
 mod set_operations;
 mod subqueries;
+mod window_order;
 
 pub use aggregate::AggregateInScan;
 pub use aggregate_order::AggregateOrder;
@@ -54,3 +55,4 @@ pub use sequence_calls::SequenceCalls;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;
+pub use window_order::WindowOrder;
