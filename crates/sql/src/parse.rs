@@ -20,7 +20,7 @@ use std::sync::Arc;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
-use datafusion_sql::sqlparser::ast::{ObjectType, Statement as Ast};
+use datafusion_sql::sqlparser::ast::{ObjectType, ShowStatementOptions, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -217,7 +217,18 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         Ast::ExplainTable { table_name, .. } => {
             Ok(Statement::Describe { name: object_name_to_table_reference(table_name, true)? })
         }
-        Ast::ShowTables { .. } => Ok(Statement::ShowTables),
+        Ast::ShowTables {
+            terse: false,
+            history: false,
+            extended: false,
+            full: false,
+            external: false,
+            show_options,
+        } if is_plain(&show_options) => Ok(Statement::ShowTables),
+        show @ Ast::ShowTables { .. } => Err(SqlError::unsupported(
+            show.to_string(),
+            "SHOW TABLES is; information_schema.tables can be queried with conditions",
+        )),
         Ast::Truncate(truncate) => ddl::truncate(truncate),
         Ast::Comment { if_exists: true, .. } => {
             Err(SqlError::unsupported("COMMENT IF EXISTS", "COMMENT ON TABLE t IS 'text' is"))
@@ -256,6 +267,12 @@ fn mutation(
         is_long,
         plan: Attachment::default(),
     })
+}
+
+/// Whether `SHOW` has no clause that chooses what is shown.
+fn is_plain(options: &ShowStatementOptions) -> bool {
+    let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
+    show_in.is_none() && starts_with.is_none() && limit.is_none() && limit_from.is_none() && filter_position.is_none()
 }
 
 #[cfg(test)]
@@ -331,10 +348,14 @@ mod tests {
             ("create table t (a int, unique nulls not distinct (a))", "NULLS NOT DISTINCT"),
             ("create table t (a int primary key deferrable)", "DEFERRABLE"),
             ("create table t (a int references u on update cascade)", "ON UPDATE CASCADE"),
-            ("create table t (a int generated always as (1) stored)", "on column \"a\""),
+            ("create table t (a int default 1 generated always as (1) stored)", "both default and generation"),
+            ("create table t (a int, b int generated always as (a) virtual)", "expected: STORED"),
+            ("show tables like 'a%'", "SHOW TABLES is"),
+            ("comment on index i is 'x'", "COMMENT ON TABLE, VIEW"),
+            ("comment on column c is 'x'", "must be qualified"),
             ("create sequence s increment 1 increment by 2", "redundant options"),
             ("create sequence s as text", "must be smallint"),
-            ("create sequence s start 1.5", "1.5 is not a number"),
+            ("create sequence s start 1.5", "invalid value 1.5"),
             ("create sequence s no start 1", "NO MINVALUE"),
             ("create sequence s owned by t", "OWNED BY table.column"),
             ("create sequence s restart", "no RESTART"),

@@ -43,13 +43,14 @@ mod tests {
     use datafusion_sql::parser::DFParser;
 
     use super::*;
+    use crate::dialect::Grammar;
 
     #[test]
     fn names_of_all_levels_are_found() {
         let sql = "WITH a AS MATERIALIZED (SELECT 1), \"B\" AS NOT MATERIALIZED (WITH c AS (SELECT 2) TABLE c) SELECT (WITH d \
                    AS MATERIALIZED (SELECT 3) TABLE d)";
         for sql in [sql.to_owned(), format!("EXPLAIN {sql}"), format!("INSERT INTO t {sql}")] {
-            let statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
+            let statement = DFParser::parse_sql_with_dialect(&sql, &Grammar).unwrap().pop_front().unwrap();
             let expected = [("B", false), ("a", true), ("c", false), ("d", true)];
             let expected = expected.map(|(name, is_materialized)| (name.to_owned(), is_materialized));
             assert_eq!(with_queries(&statement), BTreeMap::from(expected), "{sql}");

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use taut_sql::{CommentedObject, ObjectKind};
 use taut_store::{Catalog, CatalogEdit, Commented, CommitError};
 
+use super::names::check_kind;
 use super::{Done, Outcome, QuerySession};
-use crate::error::{QueryError, Result, SequenceError};
+use crate::error::{QueryError, Result};
 
 impl QuerySession {
     /// Sets a comment, or removes it if `comment` is `None` or empty.
@@ -60,16 +61,11 @@ pub(super) fn set_comments(
 
 /// A table, view or sequence of a name.
 fn relation(snapshot: &Catalog, kind: ObjectKind, name: &str) -> Result<Commented> {
-    let (table, view, sequence) = (snapshot.table(name), snapshot.view(name), snapshot.sequence(name));
-    let exists = table.is_some() || view.is_some() || sequence.is_some();
-    let name = name.to_owned();
-    match (kind, table, view, sequence) {
+    check_kind(snapshot, kind, name)?;
+    match (kind, snapshot.table(name), snapshot.view(name), snapshot.sequence(name)) {
         (ObjectKind::Table, Some(table), ..) => Ok(Commented::Table(table.id)),
-        (ObjectKind::View, _, Some(_), _) => Ok(Commented::View(name)),
+        (ObjectKind::View, _, Some(_), _) => Ok(Commented::View(name.to_owned())),
         (ObjectKind::Sequence, .., Some(sequence)) => Ok(Commented::Sequence(sequence.id)),
-        (ObjectKind::Table, ..) if exists => Err(QueryError::NotATable { name }),
-        (ObjectKind::Sequence, ..) if exists => Err(SequenceError::NotASequence { name }.into()),
-        _ if exists => Err(QueryError::NotAView { name }),
         _ => Err(QueryError::no_relation(name)),
     }
 }

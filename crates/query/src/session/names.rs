@@ -10,7 +10,7 @@ use super::comments::{comments_of_view, set_comments};
 use super::constraints::{drop_references_between, set_constraints};
 use super::sequences::{DefaultUse, drop_defaults, uses_of_owned};
 use super::{Done, Outcome, QuerySession};
-use crate::error::{Dependency, QueryError, Result};
+use crate::error::{Dependency, QueryError, Result, SequenceError};
 
 impl QuerySession {
     pub(super) fn drop_names(
@@ -24,6 +24,7 @@ impl QuerySession {
         let mut notices = Vec::new();
         let (mut found, mut tables, mut views) = (BTreeSet::new(), Vec::new(), Vec::new());
         for name in names {
+            check_kind(&snapshot, kind, name)?;
             match (kind, snapshot.table(name), snapshot.view(name)) {
                 (ObjectKind::Table, Some(table), _) if found.insert(name.as_str()) => tables.push(table.id),
                 (ObjectKind::View, _, Some(_)) if found.insert(name) => views.push(name.clone()),
@@ -102,6 +103,21 @@ impl QuerySession {
         }
         self.changes().commit(|edit| edit.rename_table(table.id, new_name))?;
         Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
+    }
+}
+
+/// # Errors
+/// If a name is that of a table, view or sequence, but not of the kind that a statement names.
+pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Result<()> {
+    let (is_table, is_view) = (catalog.table(name).is_some(), catalog.view(name).is_some());
+    let is_sequence = !is_table && !is_view && catalog.sequence(name).is_some();
+    let exists = is_table || is_view || is_sequence;
+    let name = || name.to_owned();
+    match kind {
+        ObjectKind::Table if exists && !is_table => Err(QueryError::NotATable { name: name() }),
+        ObjectKind::View if exists && !is_view => Err(QueryError::NotAView { name: name() }),
+        ObjectKind::Sequence if exists && !is_sequence => Err(SequenceError::NotASequence { name: name() }.into()),
+        _ => Ok(()),
     }
 }
 

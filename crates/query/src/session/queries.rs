@@ -256,11 +256,11 @@ impl QuerySession {
                 relation: None,
             });
         };
-        if let Some(insert) = untyped_insert(prepared.statement) {
+        if let Some(insert @ Ast::Insert(_)) = untyped(prepared.statement) {
             // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
             // columns.
             let request = QueryRequest {
-                statement: &Arc::new(insert),
+                statement: &Arc::new(EngineStatement::Statement(Box::new(insert.clone()))),
                 names: None,
                 is_long: prepared.is_long,
                 plan: CacheEntry::default(),
@@ -282,6 +282,10 @@ impl QuerySession {
         };
         if let Some(outcome) = self.run_cached(&prepared.plan, values, plan_query).await? {
             return Ok(outcome);
+        }
+        // Values of parameters without declared types would be ignored if the statement does not use them.
+        if let Some(query) = untyped(prepared.statement) {
+            values.check_parts(&[&EngineStatement::Statement(Box::new(query.clone()))])?;
         }
         let request = QueryRequest { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
         self.run_engine(&request, &Parameters::default()).await
@@ -537,15 +541,11 @@ fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStrea
     computed.build()
 }
 
-/// The `INSERT` in a `PREPARE` without declared types; `None` for other statements.
-fn untyped_insert(prepared: &EngineStatement) -> Option<EngineStatement> {
+/// What a `PREPARE` without declared types of parameters prepares. `None` if it declares types.
+fn untyped(prepared: &EngineStatement) -> Option<&Ast> {
     let EngineStatement::Statement(prepare) = prepared else { return None };
     match prepare.as_ref() {
-        Ast::Prepare { data_types, statement, .. }
-            if data_types.is_empty() && matches!(**statement, Ast::Insert(_)) =>
-        {
-            Some(EngineStatement::Statement(statement.clone()))
-        }
+        Ast::Prepare { data_types, statement, .. } if data_types.is_empty() => Some(statement),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use taut_store::{
 use taut_types::{ColumnIndex, LogicalType, Schema};
 
 use super::constraints::set_constraints;
-use super::names::drop_dependents;
+use super::names::{check_kind, drop_dependents};
 use super::transactions::Transactions;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{default_of_sequence, renamed_sequence, sequences_of_default};
@@ -198,6 +198,7 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let (mut notices, mut dropped) = (Vec::new(), BTreeMap::new());
         for name in names {
+            check_kind(&snapshot, ObjectKind::Sequence, name)?;
             match snapshot.sequence(name) {
                 Some(sequence) => drop(dropped.insert(name.as_str(), sequence.id)),
                 None if if_exists => notices.push(format!("sequence {name:?} does not exist, skipping")),
