@@ -12,6 +12,7 @@ mod maintenance;
 mod prepare;
 mod sequences;
 mod settings;
+mod table_query;
 mod timeout;
 mod transaction;
 
@@ -37,6 +38,7 @@ use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 
 use self::identity_order::order_identity_options;
+use self::table_query::replace_table_queries;
 
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, is_separated_by_tabs};
 pub use self::timeout::format_timeout;
@@ -49,7 +51,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let sql = &*number_question_marks(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
-    if let Some(tokens) = order_identity_options(sql, replace_do_nothing(sql)) {
+    let tokens = order_identity_options(sql, replace_do_nothing(sql));
+    if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
     let mut statements = Vec::new();
