@@ -546,3 +546,24 @@ fn rows_without_order_by_come_in_the_order_of_the_table() {
     let error = session.query("SELECT 1 / (i - 1499999) FROM t").unwrap().find_map(Result::err).unwrap();
     assert!(error.to_string().contains("division by zero"), "{error}");
 }
+
+/// One thread waits for rows that are not ready, such as those of files, and does not poll them in a loop.
+#[test]
+fn one_thread_reads_several_inputs_in_order() {
+    for threads in [1, 2] {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings { threads, ..Settings::default() };
+        let database = Database::open_with(directory.path().join("database"), &settings).unwrap();
+        let session = database.session();
+        for format in ["parquet", "csv", "json"] {
+            let file = directory.path().join(format!("n.{format}")).display().to_string();
+            session.execute(&format!("COPY (SELECT i FROM generate_series(1, 3) AS g(i)) TO '{file}'")).unwrap();
+            let rows = session.query(&format!("SELECT i FROM '{file}' UNION ALL SELECT i + 3 FROM '{file}'")).unwrap();
+            let mut found = Vec::new();
+            for batch in rows {
+                found.extend(batch.unwrap().column(0).as_primitive::<Int64Type>().values().iter().copied());
+            }
+            assert_eq!(found, [1, 2, 3, 4, 5, 6], "{format}, {threads} threads");
+        }
+    }
+}

@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn names_of_all_levels_are_found() {
-        let sql = "WITH a AS MATERIALIZED (SELECT 1), \"B\" AS NOT MATERIALIZED (WITH c AS (SELECT 2) TABLE c) SELECT (WITH d \
-                   AS MATERIALIZED (SELECT 3) SELECT * FROM d)";
+        let sql = "WITH a AS MATERIALIZED (SELECT 1), \"B\" AS NOT MATERIALIZED (WITH c AS (SELECT 2) SELECT * FROM c) \
+                   SELECT (WITH d AS MATERIALIZED (SELECT 3) SELECT * FROM d)";
         for sql in [sql.to_owned(), format!("EXPLAIN {sql}"), format!("INSERT INTO t {sql}")] {
             let statement = DFParser::parse_sql_with_dialect(&sql, &Grammar).unwrap().pop_front().unwrap();
             let expected = [("B", false), ("a", true), ("c", false), ("d", true)];

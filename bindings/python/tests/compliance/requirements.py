@@ -33,7 +33,7 @@ _NO_EXPRESSIONS = "an index has columns, no expressions"
 _NO_UPDATE_ACTION = "ON UPDATE takes NO ACTION only"
 _NO_JSON = "JSON is text: there are no operators such as ->"
 _NO_LASTROWID = "cursors have no lastrowid: keys come by RETURNING"
-_NO_FETCH = "FETCH FIRST takes a number of rows"
+_NO_FETCH = "the dialect compiles FETCH FIRST as LIMIT, which takes a number of rows"
 
 #: Requirements that Taut does not meet, with the reason.
 CLOSED = {

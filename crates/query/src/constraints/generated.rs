@@ -47,7 +47,7 @@ impl GeneratedColumns {
         self.expressions.iter().any(|(generated, _)| *generated == index)
     }
 
-    /// Replaces the values of the generated columns, whose old values are not read. `columns` has the columns of the
+    /// Overwrites the generated columns with values that are computed from the others. `columns` has the columns of the
     /// table, in order and in their types, with `rows` rows.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::io::Cursor;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker};
 
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
@@ -67,10 +67,18 @@ enum InputEnd {
     Failed(Arc<DataFusionError>),
 }
 
-/// Wakers of the readers that wait for a batch. The stream wakes all of them: the reader that polled it last may not be
-/// the one whose task runs next.
+/// Maximum number of registered wakers. A reader that is polled often while it waits registers each time.
+const WAKERS_MAX: usize = 256;
+
+/// Wakers of the readers that wait.
 #[derive(Default)]
-struct Readers(Mutex<Vec<Waker>>);
+struct Readers {
+    /// Those that wait for a batch. The stream wakes all of them: the reader that polled last may have been dropped.
+    waiting: Mutex<Vec<Waker>>,
+    /// Those that found the state locked. The reader that unlocks it wakes them, whether it has got a batch or not: it
+    /// may be dropped before it is polled again.
+    locked_out: Mutex<Vec<Waker>>,
+}
 
 impl Wake for Readers {
     fn wake(self: Arc<Self>) {
@@ -81,11 +89,26 @@ impl Wake for Readers {
 impl Readers {
     /// Wakes all waiting readers except for one registration of `own`, whose reader is running.
     fn wake_others(&self, own: Option<&Waker>) {
-        let mut waiting = std::mem::take(&mut *self.0.lock());
+        let mut waiting = std::mem::take(&mut *self.waiting.lock());
         if let Some(index) = own.and_then(|own| waiting.iter().rposition(|waker| waker.will_wake(own))) {
             waiting.swap_remove(index);
         }
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn wake_locked_out(&self) {
+        let locked_out = std::mem::take(&mut *self.locked_out.lock());
+        locked_out.into_iter().for_each(Waker::wake);
+    }
+
+    fn register(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock();
+        waiting.push(waker.clone());
+        if waiting.len() > WAKERS_MAX {
+            let all = std::mem::take(&mut *waiting);
+            drop(waiting);
+            all.into_iter().for_each(Waker::wake);
+        }
     }
 }
 
@@ -121,12 +144,12 @@ impl SharedRows {
         let mut is_registered = false;
         let mut register = || {
             if !std::mem::replace(&mut is_registered, true) {
-                self.readers.0.lock().push(task.waker().clone());
+                self.readers.register(task.waker());
             }
         };
         // Tried again after registering: the other reader may have woken the waiting ones in between.
         let locked = self.state.try_lock().or_else(|| {
-            register();
+            self.readers.locked_out.lock().push(task.waker().clone());
             self.state.try_lock()
         });
         let Some(mut state) = locked else { return Poll::Pending };
@@ -143,9 +166,14 @@ impl SharedRows {
             }
             register();
             let waker = Waker::from(Arc::clone(&self.readers));
-            ready!(state.poll_input(&mut Context::from_waker(&waker), spilled_bytes));
+            if state.poll_input(&mut Context::from_waker(&waker), spilled_bytes).is_pending() {
+                drop(state);
+                self.readers.wake_locked_out();
+                return Poll::Pending;
+            }
         };
         drop(state);
+        self.readers.wake_locked_out();
         self.readers.wake_others(is_registered.then_some(task.waker()));
         Poll::Ready(fetched)
     }

@@ -71,8 +71,8 @@ impl Coercion {
         Ok(Self { table: table.to_owned(), target: arrow, casts, generated, checks: Checks::default() })
     }
 
-    /// As [`Coercion::new`], for new rows of an existing table. Its generated columns are computed, whatever the source
-    /// has in their place, and the rows must pass its check constraints.
+    /// As [`Coercion::new`], for new rows of an existing table. Its generated columns are computed, values of the
+    /// source for them are ignored, and the rows must pass its check constraints.
     ///
     /// # Errors
     /// As [`Coercion::new`].

@@ -25,7 +25,10 @@ pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else { return ControlFlow::Continue(()) };
     if percent {
         let clause = Fetch { with_ties, percent, quantity };
-        return ControlFlow::Break(SqlError::unsupported(clause.to_string(), "FETCH FIRST n ROWS ONLY is"));
+        return ControlFlow::Break(SqlError::unsupported(
+            clause.to_string(),
+            "FETCH FIRST n ROWS ONLY and FETCH FIRST n ROWS WITH TIES are",
+        ));
     }
     let rows = quantity.unwrap_or_else(|| syntax::integer(1));
     if with_ties {
@@ -50,6 +53,7 @@ fn keep_ties(query: &mut Query, rows: Expr) -> ControlFlow<SqlError> {
         let message = "row count cannot be null in FETCH FIRST ... WITH TIES clause";
         return ControlFlow::Break(SqlError::syntax(message));
     }
+    let is_any = operation(rows.clone(), BinaryOperator::Gt, syntax::integer(0));
     let limit = match &query.limit_clause {
         None => rows,
         Some(LimitClause::LimitOffset { limit: None, offset: None, .. }) => rows,
@@ -63,7 +67,7 @@ fn keep_ties(query: &mut Query, rows: Expr) -> ControlFlow<SqlError> {
     match query.body.as_mut() {
         SetExpr::Select(select) if is_plain(select) => {
             order.iter_mut().try_for_each(|item| name_input(item, &select.projection))?;
-            select.qualify = Some(rank_at_most(order, limit));
+            select.qualify = Some(operation(rank_at_most(order, limit), BinaryOperator::And, is_any));
         }
         body => {
             order.iter_mut().try_for_each(|item| name_output(item, first_select(body)))?;
@@ -73,7 +77,7 @@ fn keep_ties(query: &mut Query, rows: Expr) -> ControlFlow<SqlError> {
             let rows = syntax::without_joins(syntax::derived_table(inner, ROWS, &[]));
             *body = *syntax::select(vec![all], vec![rows], None).body;
             if let SetExpr::Select(select) = body {
-                select.qualify = Some(rank_at_most(order, limit));
+                select.qualify = Some(operation(rank_at_most(order, limit), BinaryOperator::And, is_any));
             }
         }
     }

@@ -70,7 +70,7 @@ fn check_comments(file: &CatalogFile<'_>) -> Result<(), String> {
         Commented::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
     };
     match file.comments.iter().find(|(on, _)| !exists(on)) {
-        Some((on, _)) => Err(format!("no comment on what does not exist, {on:?}")),
+        Some((on, _)) => Err(format!("every comment to be on an object that exists, found {on:?}")),
         None => Ok(()),
     }
 }

@@ -196,7 +196,7 @@ impl Constraints {
             let is_owned = others.flat_map(|other| other.constraints.sequences.values()).any(|other| is_other(&other))
                 || self.sequences.range(..column).any(|(_, other)| is_other(&other));
             if is_owned || catalog.sequence_of(owned.sequence).is_none() {
-                return Err(format!("a sequence with number {} that belongs to no other column", owned.sequence.0));
+                return Err(format!("sequence {} to be owned by one column only", owned.sequence.0));
             }
         }
         for child in &self.referenced_by {
@@ -244,7 +244,7 @@ impl Constraints {
         let has_other_value =
             |column: &ColumnIndex| self.defaults.contains_key(column) || self.sequences.contains_key(column);
         if !self.generated.keys().all(inside) || self.generated.keys().any(has_other_value) {
-            return Err("generated columns of its own without defaults".to_owned());
+            return Err("generated columns that exist and have no default or sequence".to_owned());
         }
         match self.defaults.keys().all(inside) {
             true => Ok(()),

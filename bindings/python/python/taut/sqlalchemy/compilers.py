@@ -114,7 +114,7 @@ class Compiler(PGCompiler):
         kinds = select._fetch_clause_options
         for kind, name in (("percent", "PERCENT"), ("with_ties", "WITH TIES")):
             if kinds[kind]:
-                raise exc.CompileError(f"fetch({kind}=True): Taut has no FETCH FIRST ... {name}; use a number of rows")
+                raise exc.CompileError(f"fetch({kind}=True): the dialect has no FETCH FIRST ... {name}; use a number of rows")
         text = f"\n LIMIT {self.process(select._fetch_clause, **options)}"
         if select._offset_clause is not None:
             text += f" OFFSET {self.process(select._offset_clause, **options)}"

@@ -256,7 +256,7 @@ impl Collector {
                         runs.report(run.returned_rows);
                     }
                 }
-                Poll::Pending if !self.is_parallel => self.is_parallel = self.threads > 1,
+                Poll::Pending if !self.is_parallel && self.threads > 1 => self.is_parallel = true,
                 Poll::Pending => ready!(self.poll_ahead(task)),
             }
         }

@@ -51,6 +51,11 @@ impl<R: Read> Chunks<R> {
                 self.rest = bytes.split_off(end);
                 break;
             }
+            if bytes.len() >= RECORD_BYTES_MAX {
+                let line = self.next_line;
+                let message = format!("the record at line {line} exceeds 256 MiB; a quote may not be closed");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
         }
         if bytes.is_empty() {
             return Ok(None);
@@ -60,6 +65,10 @@ impl<R: Read> Chunks<R> {
         Ok(Some(Chunk { bytes, first_line }))
     }
 }
+
+/// Maximum bytes of a record that does not fit into a chunk. Without it, a quote that is not closed reads the rest of
+/// the file into memory.
+const RECORD_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes by which some programs mark a file as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -52,10 +52,10 @@ impl CsvFile {
                 let has_header = options.header.unwrap_or(true);
                 (has_header, infer_schema(path, &dialect, has_header)?)
             }
-            Some(columns) => match (options.header, columns_of_header(path, &dialect, columns)?) {
-                (Some(false), _) | (None, None) => (false, text_schema(&columns.schema)),
-                (Some(true), None) => (true, text_schema(&columns.schema)),
-                (_, Some(named)) => (true, text_schema(&named)),
+            Some(columns) if options.header == Some(false) => (false, text_schema(&columns.schema)),
+            Some(columns) => match columns_of_header(path, &dialect, columns)? {
+                Some(named) => (true, text_schema(&named)),
+                None => (options.header.is_some(), text_schema(&columns.schema)),
             },
         };
         if schema.fields().is_empty() {

@@ -13,7 +13,10 @@ pub(super) const TABLE: SystemTable = SystemTable {
     description: "The constraints, defaults and generated columns of each table.",
     columns: &[
         SystemColumn::text("table_name", "Name of the table."),
-        SystemColumn::text("constraint_name", "Name of the constraint; null if it is of a column alone."),
+        SystemColumn::text(
+            "constraint_name",
+            "Name of the constraint; null for `NOT NULL`, `DEFAULT`, `IDENTITY` and `GENERATED`.",
+        ),
         SystemColumn::text(
             "constraint_type",
             "`PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY`, `CHECK`, `NOT NULL`, `DEFAULT`, `IDENTITY` or `GENERATED`.",
