@@ -125,7 +125,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 72] = [
+const KEYWORDS: [&str; 78] = [
     "all",
     "alter",
     "analyze",
@@ -142,6 +142,7 @@ const KEYWORDS: [&str; 72] = [
     "cast",
     "coalesce",
     "column",
+    "comment",
     "copy",
     "count",
     "create",
@@ -160,10 +161,13 @@ const KEYWORDS: [&str; 72] = [
     "explain",
     "extract",
     "false",
+    "fetch",
     "from",
     "full",
+    "generated",
     "group",
     "having",
+    "identity",
     "in",
     "inner",
     "insert",
@@ -188,6 +192,7 @@ const KEYWORDS: [&str; 72] = [
     "packed_row",
     "partition",
     "select",
+    "sequence",
     "set",
     "show",
     "sum",
@@ -196,6 +201,7 @@ const KEYWORDS: [&str; 72] = [
     "timestamp",
     "union",
     "values",
+    "view",
     "where",
     "with",
 ];

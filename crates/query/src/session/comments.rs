@@ -8,18 +8,23 @@ use taut_store::{Catalog, CatalogEdit, Commented, CommitError};
 use super::names::check_kind;
 use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result};
+use crate::write::changes::Changes;
 
 impl QuerySession {
     /// Sets a comment, or removes it if `comment` is `None` or empty.
     pub(super) async fn comment_on(&self, on: &CommentedObject, comment: Option<&str>) -> Result<Outcome> {
-        let snapshot = self.snapshot();
-        let on = match on {
-            CommentedObject::Relation { kind, name } => relation(&snapshot, *kind, name)?,
-            CommentedObject::Column { relation, column } => self.column(&snapshot, relation, column).await?,
-        };
         // As in PostgreSQL, an empty comment is none.
-        let comment = comment.filter(|comment| !comment.is_empty()).map(str::to_owned);
-        self.changes().commit(|edit| edit.set_comment(on, comment))?;
+        let comment = comment.filter(|comment| !comment.is_empty());
+        // The commit fails if others have changed the columns of the table meanwhile.
+        let commented = self.in_transaction(async |target: Changes| {
+            let snapshot = target.snapshot();
+            let on = match on {
+                CommentedObject::Relation { kind, name } => relation(&snapshot, *kind, name)?,
+                CommentedObject::Column { relation, column } => self.column(&snapshot, relation, column).await?,
+            };
+            Ok(target.commit(|edit| edit.set_comment(on, comment.map(str::to_owned)))?)
+        });
+        commented.await?;
         Ok(Outcome::Done(Done::with_tag("COMMENT")))
     }
 
