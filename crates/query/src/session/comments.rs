@@ -13,7 +13,7 @@ use crate::write::changes::Changes;
 impl QuerySession {
     /// Sets a comment, or removes it if `comment` is `None` or empty.
     pub(super) async fn comment_on(&self, on: &CommentedObject, comment: Option<&str>) -> Result<Outcome> {
-        // As in PostgreSQL, an empty comment is none.
+        // An empty comment removes the comment, as in PostgreSQL.
         let comment = comment.filter(|comment| !comment.is_empty());
         // The commit fails if others have changed the columns of the table meanwhile.
         let commented = self.in_transaction(async |target: Changes| {

@@ -5,11 +5,11 @@
 //!                                                     └──> reader
 //! ```
 //!
-//! The reader that is ahead pulls the next batch from the input, so no more is computed than some reader needs. The
-//! others read what is stored. When memory is short, the stored batches move to a spill file.
+//! The input advances only when the fastest reader asks for a batch. The others read what is stored. When memory is
+//! short, the stored batches move to a spill file.
 //!
-//! The operator stands in the plan once for each reader, each time with a plan of the same input. Only the input of the
-//! reader that starts first is executed.
+//! Each reader has its own `MaterializeExec` with its own copy of the input plan. Only the copy of the reader that
+//! starts first is executed.
 
 use std::fmt::{self, Debug, Formatter};
 use std::pin::Pin;

@@ -9,7 +9,7 @@
 //!                     read  done  computed by threads, which wait when their buffers are full
 //! ```
 //!
-//! The thread that reads computes a run itself while it waits for another one. At first it reads alone: a query whose
+//! While the first run is not ready, the thread that reads computes a later run. At first it reads alone: a query whose
 //! first rows are enough, such as one with a `LIMIT`, starts no other thread. Other plans, such as scans of files, have
 //! one run for each partition.
 
@@ -34,7 +34,7 @@ use taut_block::SEGMENT_ROWS;
 use crate::exec::batches::with_config;
 use crate::exec::scan::ScanRuns;
 
-/// Runs in the window of a collector, per thread. A finished run waits in it until the runs before it are read.
+/// Maximum number of open runs per thread. A finished run counts until the runs before it are read.
 const RUNS_PER_THREAD: usize = 2;
 
 /// Operator that returns the rows of its input in order, in one partition.
@@ -219,7 +219,7 @@ impl Collector {
         Poll::Ready(next)
     }
 
-    /// Computes a batch of the run that the reader computes ahead. Pending if there is none, or nothing to do for it.
+    /// Computes a batch of a later run on the thread of the reader. Pending if no later run can be advanced.
     fn poll_ahead(&mut self, task: &mut Context<'_>) -> Poll<()> {
         let batches_max = self.batches_max;
         let ahead = self.window.iter_mut().skip(1).find(|run| !run.is_task && !run.has_ended);

@@ -13,8 +13,9 @@ const MORSELS_MAX: usize = 1_024;
 /// Divides the morsels of one scan into runs of consecutive morsels, which are taken in order. It is an extension in
 /// the config with which the scan is executed.
 ///
-/// A run should have about `rows` rows that pass the conditions of the scan. How many morsels that takes is learned
-/// from the runs so far. Near the end, runs get shorter, so that threads end at about the same time.
+/// The target is `rows` rows per run that pass the conditions of the scan. The number of morsels in a run adapts to the
+/// share of rows that passed in the runs so far. Near the end, runs get shorter, so that threads end at about the same
+/// time.
 #[derive(Debug)]
 pub struct ScanRuns {
     rows: usize,

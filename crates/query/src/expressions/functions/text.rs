@@ -207,7 +207,7 @@ fn unescape(text: &str) -> Option<String> {
     Some(unescaped + rest)
 }
 
-/// Patterns of `LIKE` with the backslash in the place of another escape character. An empty one escapes nothing.
+/// Rewrites patterns of `LIKE` so that their escape character is the backslash. An empty escape stands for none.
 fn escaped_patterns(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (patterns, escapes) = (texts(&arguments[0]), texts(&arguments[1]));
     let escaped = patterns.iter().zip(escapes).map(|(pattern, escape)| match (pattern, escape) {

@@ -1,7 +1,7 @@
 //! Conditions on groups that read no column, such as `HAVING $1 > 0` and `HAVING (SELECT false)`.
 //!
 //! The engine computes them before it aggregates. But an aggregate without `GROUP BY`, or with an empty grouping set,
-//! has a group also if it gets no rows, and that group must not pass the condition:
+//! has a group also if it gets no rows, and the condition must be able to remove that group:
 //!
 //! ```text
 //!   plan                                    the engine's push-down          right

@@ -10,8 +10,7 @@
 //!                                        Projection: random()
 //! ```
 //!
-//! Other queries are planned as they were written into each place. Each copy then reads only the columns and rows that
-//! its place needs.
+//! Other queries are inlined at each reference. Each copy then reads only the columns and rows that are needed there.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
