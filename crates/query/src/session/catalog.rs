@@ -24,7 +24,7 @@ use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::files::text_table;
-use crate::plan::rules::{set_interrupt, with_materialized_rows};
+use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
 use crate::plan::unmaterialized_plan;
 use crate::session::information_schema::{INFORMATION_SCHEMA, InformationSchema};
 use crate::session::settings::SettingValues;
@@ -147,7 +147,7 @@ impl TableProvider for ViewRows {
     fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
         let plan = self.table.logical_plan();
         // Traversing the plan has already succeeded while it was made.
-        let materialized = with_materialized_rows(plan.clone(), &self.statement);
+        let materialized = with_materialized_rows(plan.clone(), &self.statement).and_then(with_own_rows);
         Some(materialized.map_or(Cow::Borrowed(plan), Cow::Owned))
     }
 

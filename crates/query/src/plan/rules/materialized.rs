@@ -183,6 +183,24 @@ pub fn with_materialized_rows(plan: LogicalPlan, statement: &Statement) -> Resul
     if found.materialized.is_empty() { Ok(plan) } else { found.replace(plan) }
 }
 
+/// A copy of a plan whose materializations share rows with each other, but not with those of the plan. Each read of a
+/// view has such a copy.
+///
+/// # Errors
+/// If the plan cannot be traversed.
+pub fn with_own_rows(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut own: HashMap<_, SharedByCopies> = HashMap::new();
+    let renewed = plan.transform_up_with_subqueries(|node| {
+        let Some((materialize, id)) = Materialize::from_plan(&node).and_then(|found| Some((found, found.id()?))) else {
+            return Ok(Transformed::no(node));
+        };
+        let shared = Some(own.entry(id).or_default().clone());
+        let renewed = Materialize { shared, ..materialize.clone() };
+        Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(renewed) })))
+    })?;
+    Ok(renewed.data)
+}
+
 /// The places of `WITH` queries in a plan.
 #[derive(Default)]
 struct WithQueries {
