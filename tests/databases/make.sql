@@ -88,6 +88,9 @@ INSERT INTO numbered (name) SELECT name FROM made WHERE id <= 3;
 CREATE TABLE computed (id bigint NOT NULL, name text, twice bigint GENERATED ALWAYS AS (id * 2) STORED);
 INSERT INTO computed VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
 COMMENT ON TABLE computed IS 'it''s computed';
+CREATE SCHEMA shop;
+CREATE TABLE shop.articles (id serial PRIMARY KEY, name text);
+INSERT INTO shop.articles (name) VALUES ('pen'), ('ink');
 CHECKPOINT;
 
 -- Commits in the log.
@@ -118,6 +121,11 @@ ALTER TABLE computed ADD COLUMN lower_name text GENERATED ALWAYS AS (lower(name)
 INSERT INTO computed (id, name) VALUES (4, 'Four');
 COMMENT ON COLUMN computed.lower_name IS 'in lower case';
 COMMENT ON SEQUENCE tens IS 'every tenth';
+CREATE SCHEMA empty_schema;
+SET search_path = shop;
+INSERT INTO articles (name) VALUES ('paper');
+CREATE VIEW names AS SELECT name FROM articles;
+RESET search_path;
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

@@ -19,6 +19,8 @@ const CONSTRAINTS: u64 = 8;
 const ALTERED: u64 = 12;
 /// First version with generated columns and comments.
 const GENERATED: u64 = 14;
+/// First version with schemas.
+const SCHEMAS: u64 = 17;
 
 /// Tables with all columns and the same rows, and the first version that has the table.
 const TABLES: [(u64, &str); 5] = [(2, "slotted"), (2, "packed"), (2, "columns"), (2, "grouped"), (4, "ranged")];
@@ -52,7 +54,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 26] = [
+const OTHERS: [(u64, &str, &str, &str); 29] = [
     // Through the csb index of columns, in a block without it, a block with it, and the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -109,7 +111,8 @@ const OTHERS: [(u64, &str, &str, &str); 26] = [
     (
         ALTERED,
         "SELECT concat_ws(' ', n.count, s.sequence_name, s.next_value, s.column_name)
-         FROM taut.sequences AS s, (SELECT count(DISTINCT id) AS count FROM numbered) AS n ORDER BY s.sequence_name",
+         FROM taut.sequences AS s, (SELECT count(DISTINCT id) AS count FROM numbered) AS n
+         WHERE s.sequence_name <> 'shop.articles_id_seq' ORDER BY s.sequence_name",
         "",
         "5 numbered_id_seq 6 id\n5 tens 30",
     ),
@@ -132,6 +135,14 @@ const OTHERS: [(u64, &str, &str, &str); 26] = [
         "SELECT concat_ws(' ', object_type, object_name, column_name, comment) AS c FROM taut.comments ORDER BY c",
         "",
         "column computed lower_name in lower case\nsequence tens every tenth\ntable computed it's computed",
+    ),
+    (SCHEMAS, "SELECT concat_ws(' ', count(*), sum(id), max(name)) FROM shop.articles", "", "3 6 pen"),
+    (SCHEMAS, "SELECT string_agg(name, ' ' ORDER BY name) FROM shop.names", "", "ink paper pen"),
+    (
+        SCHEMAS,
+        "SELECT string_agg(schema_name, ' ' ORDER BY schema_name) FROM information_schema.schemata",
+        "",
+        "empty_schema information_schema public shop taut",
     ),
 ];
 

@@ -57,7 +57,7 @@ fn encodings() -> String {
 fn system_tables() -> String {
     let mut text =
         "# System tables\n\nTables of schema `taut`. They can be read like other tables, and show the snapshot of the \
-                    statement.\n"
+                    statement. Relations of\nother schemas than `public` have their schema in the name: `sales.orders`.\n"
             .to_owned();
     for system_table in SystemTable::ALL {
         let rows = system_table

@@ -313,6 +313,35 @@ def test_views_and_schemas_are_reflected(engine):
     assert inspector.get_table_comment("customer") == {"text": None}
 
 
+def test_tables_of_other_schemas_are_created_and_reflected(engine):
+    metadata = sqlalchemy.MetaData()
+    Table, Column, Integer, String = sqlalchemy.Table, sqlalchemy.Column, sqlalchemy.Integer, sqlalchemy.String
+    parent = Table("t", metadata, Column("a", Integer, primary_key=True), schema="sales")
+    key = Column("b", Integer, sqlalchemy.ForeignKey(parent.c.a))
+    child = Table("t", metadata, Column("id", Integer, sqlalchemy.Identity(), primary_key=True), key, comment="x")
+    dotted = Table("a.b", metadata, Column("c", String), schema="sales")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.schema.CreateSchema("sales"))
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(parent.insert(), [{"a": 1}])
+        connection.execute(child.insert(), [{"b": 1}])
+        connection.execute(dotted.insert(), [{"c": "x"}])
+        assert connection.execute(sqlalchemy.select(child.c.id).join(parent)).scalars().all() == [1]
+    inspector = sqlalchemy.inspect(engine)
+    assert inspector.get_schema_names() == ["public", "sales"] and inspector.has_schema("sales")
+    assert inspector.get_table_names() == ["t"] and inspector.get_table_names("sales") == ["a.b", "t"]
+    assert [column["name"] for column in inspector.get_columns("t", "sales")] == ["a"]
+    assert [column["name"] for column in inspector.get_columns("a.b", "sales")] == ["c"]
+    assert inspector.get_pk_constraint("t", "sales") == {"constrained_columns": ["a"], "name": "t_pkey"}
+    (key,) = inspector.get_foreign_keys("t")
+    assert (key["referred_schema"], key["referred_table"], key["referred_columns"]) == ("sales", "t", ["a"])
+    assert inspector.get_table_comment("t") == {"text": "x"} and inspector.get_table_comment("t", "sales")["text"] is None
+    reflected = Table("t", sqlalchemy.MetaData(), autoload_with=engine)
+    assert [str(key.column) for key in reflected.foreign_keys] == ["sales.t.a"]
+    metadata.drop_all(engine)
+
+
 def test_comments_are_stored_and_reflected(engine):
     table = sqlalchemy.Table("t", sqlalchemy.MetaData(), Column("a", Integer, comment="it's a number"), comment="a t")
     table.create(engine)

@@ -27,6 +27,8 @@ mod queries;
 mod replace_table;
 mod retries;
 mod returned_rows;
+mod schemas;
+mod search_path;
 mod sequences;
 mod settings;
 mod staged_file;
@@ -68,13 +70,14 @@ use crate::error::{QueryError, Result};
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::create_physical_plan;
 use crate::exec::scan::TautTable;
-use crate::expressions::SequenceAccess;
+use crate::expressions::{SchemaAccess, SequenceAccess, Sequences};
 use crate::mover::Mover;
 use crate::plan::cache::StatementCache;
 use crate::plan::files::ReadOptions;
 use crate::runtime::progress::{ProgressCallback, ProgressCounter};
 use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
+use crate::session::search_path::SearchPath;
 
 pub use self::load::STATEMENT_OPTIONS;
 pub use self::system_tables::{SystemColumn, SystemTable};
@@ -82,7 +85,7 @@ pub use self::system_tables::{SystemColumn, SystemTable};
 use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
 use self::queries::{Planning, QueryRequest};
-use self::sequences::SessionSequences;
+use self::sequences::SessionObjects;
 use self::transactions::Transactions;
 
 /// Result of a statement.
@@ -149,6 +152,7 @@ pub struct QuerySession {
     /// computed.
     has_long_definitions: Mutex<Option<(u64, bool)>>,
     transactions: Arc<Mutex<Transactions>>,
+    search_path: Arc<Mutex<SearchPath>>,
     running: Mutex<RunningStatement>,
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
@@ -164,9 +168,16 @@ impl QuerySession {
         let _ = catalog.register_schema(PUBLIC, Arc::clone(&empty_schema));
         context.register_catalog(CATALOG, Arc::new(catalog));
         let transactions = Arc::<Mutex<Transactions>>::default();
-        let sequences = SessionSequences::new(Arc::clone(&store), Arc::clone(&transactions));
-        let options = SequenceAccess(Arc::new(sequences));
-        context.state_ref().write().config_mut().options_mut().extensions.insert(options);
+        let search_path = Arc::<Mutex<SearchPath>>::default();
+        let objects = SessionObjects::new(Arc::clone(&store), Arc::clone(&transactions), Arc::clone(&search_path));
+        let objects = Arc::new(objects);
+        {
+            let state = context.state_ref();
+            let mut state = state.write();
+            let extensions = &mut state.config_mut().options_mut().extensions;
+            extensions.insert(SequenceAccess(Arc::clone(&objects) as Arc<dyn Sequences>));
+            extensions.insert(SchemaAccess(objects));
+        }
         let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(empty_schema);
         Self {
             store,
@@ -181,6 +192,7 @@ impl QuerySession {
             insert_targets: InsertTargets::default(),
             has_long_definitions: Mutex::default(),
             transactions,
+            search_path,
             running: Mutex::default(),
             statement_timeout: Mutex::default(),
         }
@@ -226,7 +238,8 @@ impl QuerySession {
     /// # Errors
     /// If no table has this name.
     pub fn table_provider(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
-        Ok(Arc::new(TautTable::new(Arc::clone(&self.store), self.table(name)?, None, None)))
+        let table = self.table(&self.name(&self.reference(name))?)?;
+        Ok(Arc::new(TautTable::new(Arc::clone(&self.store), table, None, None)))
     }
 
     /// Whether a statement may need a larger stack than threads usually have.
@@ -340,8 +353,10 @@ impl QuerySession {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices } => {
+                let name = &self.new_name(name)?;
+                let source = self.named_source(source, name)?;
                 if *or_replace && snapshot.table(name).is_some() {
-                    let mut done = self.replace_table(name, source, options, parameters).await?;
+                    let mut done = self.replace_table(name, &source, options, parameters).await?;
                     done.notices.extend(notices.iter().cloned());
                     return Ok(Outcome::Done(done));
                 }
@@ -353,55 +368,51 @@ impl QuerySession {
                 if is_taken {
                     return Err(QueryError::relation_exists(name));
                 }
-                let mut done = self.create_table(name, source, options, parameters).await?;
+                let mut done = self.create_table(name, &source, options, parameters).await?;
                 done.notices.extend(notices.iter().cloned());
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
             Statement::CreateSequence { name, if_not_exists, options, notices } => {
-                Ok(self.create_sequence(name, *if_not_exists, options)?.with_notices(notices))
+                Ok(self.create_sequence(&self.new_name(name)?, *if_not_exists, options)?.with_notices(notices))
             }
             Statement::AlterSequence { name, if_exists, change, notices } => {
-                Ok(self.alter_sequence(name, *if_exists, change)?.with_notices(notices))
+                Ok(self.alter_sequence(&self.name(name)?, *if_exists, change)?.with_notices(notices))
             }
             Statement::Drop { kind: ObjectKind::Sequence, names, if_exists, cascade } => {
-                self.drop_sequences(names, *if_exists, *cascade)
+                self.drop_sequences(&self.names(names)?, *if_exists, *cascade)
             }
             Statement::Drop { kind: ObjectKind::Index, names, if_exists, cascade } => {
-                self.drop_indexes(names, *if_exists, *cascade).await
+                self.drop_indexes(&self.names(names)?, *if_exists, *cascade).await
             }
-            Statement::Drop { kind, names, if_exists, cascade } => self.drop_names(*kind, names, *if_exists, *cascade),
-            Statement::AlterTable { name, if_exists: true, .. } if snapshot.table(name).is_none() => {
-                let notice = format!("relation {name:?} does not exist, skipping");
-                Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
+            Statement::Drop { kind, names, if_exists, cascade } => {
+                self.drop_names(*kind, &self.names(names)?, *if_exists, *cascade)
             }
-            Statement::AlterTable { name, change: TableChange::Rename(new), .. } if snapshot.view(name).is_some() => {
-                self.rename_view(name, new).await
+            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists),
+            Statement::DropSchemas { names, if_exists, cascade } => self.drop_schemas(names, *if_exists, *cascade),
+            Statement::RenameSchema { name, new_name } => self.rename_schema(name, new_name),
+            Statement::SetSchema { kind, name, if_exists, schema } => {
+                self.set_schema(*kind, name, *if_exists, schema).await
             }
-            Statement::AlterTable { name, .. } if snapshot.view(name).is_some() => {
-                Err(QueryError::NotATable { name: name.clone() })
+            Statement::AlterTable { name, if_exists, change, notices } => {
+                self.alter_relation(&self.name(name)?, *if_exists, change, notices).await
             }
-            Statement::AlterTable { name, change: TableChange::Design(options), .. } => {
-                self.alter_table(name, options).await
-            }
-            Statement::AlterTable { name, change: TableChange::Schema(changes), notices, .. } => {
-                Ok(self.alter_schema(name, changes).await?.with_notices(notices))
-            }
-            Statement::AlterTable { name, change: TableChange::Rename(new), .. } => self.rename_table(name, new).await,
             Statement::CopyFrom { name, columns, file, options } => {
-                let table = self.table(name)?;
+                let table = self.table(&self.name(name)?)?;
                 let options = ReadOptions::from_pairs(options)?;
                 let rows = self.load(&table, columns, &[file.into()], &options).await?;
                 Ok(Outcome::Done(Done::with_rows("COPY", rows)))
             }
             Statement::CreateView { name, or_replace, columns, sql } => {
-                self.create_view(name, *or_replace, columns, sql).await
+                self.create_view(&self.new_name(name)?, *or_replace, columns, sql).await
             }
-            Statement::Truncate { names, restarts_identity } => self.truncate(names, *restarts_identity).await,
+            Statement::Truncate { names, restarts_identity } => {
+                self.truncate(&self.names(names)?, *restarts_identity).await
+            }
             Statement::Backup { directory, options } => self.run_backup(directory, *options).await,
             Statement::StopLogRetention => self.stop_log_retention(),
             Statement::Checkpoint => self.checkpoint(),
-            Statement::Vacuum { full, names } => self.vacuum(*full, names).await,
+            Statement::Vacuum { full, names } => self.vacuum(*full, &self.names(names)?).await,
             Statement::Set(value) => self.set(value),
             Statement::Show(setting) => self.show(*setting),
             Statement::ShowAll => self.show_all(),
@@ -416,6 +427,32 @@ impl QuerySession {
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
             Statement::Comment { on, comment } => self.comment_on(on, comment.as_deref()).await,
+        }
+    }
+
+    /// `ALTER TABLE`, whose changes of names apply to views too.
+    async fn alter_relation(
+        &self,
+        name: &str,
+        if_exists: bool,
+        change: &TableChange,
+        notices: &[String],
+    ) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        let is_view = snapshot.view(name).is_some();
+        match change {
+            _ if if_exists && snapshot.table(name).is_none() => {
+                let notice = format!("relation {name:?} does not exist, skipping");
+                Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
+            }
+            TableChange::Rename(new_name) if is_view => self.rename_view(name, new_name).await,
+            _ if is_view => Err(QueryError::NotATable { name: name.to_owned() }),
+            TableChange::Design(options) => self.alter_table(name, options).await,
+            TableChange::Schema(changes) => {
+                let changes = self.named_changes(changes, name)?;
+                Ok(self.alter_schema(name, &changes).await?.with_notices(notices))
+            }
+            TableChange::Rename(new_name) => self.rename_table(name, new_name).await,
         }
     }
 
@@ -451,17 +488,18 @@ impl QuerySession {
         let tables = match statement {
             Statement::Engine { statement, .. } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
-                let is_other = |table: &&TableReference| table.table() != mutation.table;
+                let is_other = |table: &&TableReference| table.table() != mutation.table.table();
                 mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
             Statement::CreateTable { source: TableSource::Query(query), .. } => query_tables(query)?,
             _ => Vec::new(),
         };
-        let snapshot = self.snapshot();
+        let (search_path, snapshot) = (self.search_path(), self.snapshot());
         let mut unknown = Vec::new();
         for table in tables {
             let TableReference::Bare { table } = table else { continue };
-            let is_known = snapshot.table(&table).is_some() || snapshot.view(&table).is_some();
+            let is_known = |name: String| snapshot.table(&name).is_some() || snapshot.view(&name).is_some();
+            let is_known = search_path.candidates(&table).any(is_known);
             // The statement itself reports a path that cannot be read.
             let is_path = table.contains(['/', '.']);
             if !is_known && !is_path && self.files.table(&table).await.is_ok_and(|found| found.is_none()) {
@@ -488,6 +526,7 @@ impl QuerySession {
         StatementCatalog {
             store: Arc::clone(&self.store),
             snapshot,
+            search_path: self.search_path(),
             names: names.cloned(),
             visible: None,
             session: self.context.state_weak_ref(),

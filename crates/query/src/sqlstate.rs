@@ -22,8 +22,10 @@ impl QueryError {
                 ObjectKind::Constraint | ObjectKind::Index => "42704",
                 ObjectKind::PreparedStatement => "26000",
                 ObjectKind::File => "58P01",
+                ObjectKind::Schema => "3F000",
                 _ => "42P01",
             },
+            Self::NoCurrentSchema => "3F000",
             Self::NotInSource { .. } => "42703",
             Self::NoPrimaryKey { .. } => "42704",
             Self::Exists { kind: ObjectKind::PreparedStatement, .. } => "42P05",
@@ -93,6 +95,9 @@ fn commit_state(error: &CommitError) -> &'static str {
         | CommitError::NotOneRun { .. }
         | CommitError::NoTable { .. } => "40001",
         CommitError::NameTaken { .. } => "42P07",
+        CommitError::SchemaExists { .. } => "42P06",
+        CommitError::NoSchema { .. } => "3F000",
+        CommitError::SchemaNotEmpty { .. } => "2BP01",
         CommitError::NoView { .. } => "42P01",
         CommitError::NoCommentedObject | CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => {
             "40001"

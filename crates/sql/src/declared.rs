@@ -1,5 +1,6 @@
 //! Constraints and defaults that a statement declares or changes. Names in them are not resolved yet.
 
+use datafusion_common::TableReference;
 use datafusion_sql::sqlparser::ast::Expr;
 use taut_store::{Identity, ReferentialAction};
 use taut_types::{Column, LogicalType};
@@ -46,7 +47,7 @@ pub struct SequenceOptions {
     /// `CYCLE` or `NO CYCLE`
     pub cycles: Option<bool>,
     /// `OWNED BY` a column of a table, or `Some(None)` for `OWNED BY NONE`.
-    pub owned_by: Option<Option<(String, String)>>,
+    pub owned_by: Option<Option<(TableReference, String)>>,
 }
 
 /// A constraint that a statement declares.
@@ -83,7 +84,7 @@ pub enum DeclaredRule {
         /// Columns that reference the other table.
         columns: Vec<String>,
         /// The referenced table.
-        table: String,
+        table: TableReference,
         /// Columns of the referenced table. Empty means its primary key.
         referenced: Vec<String>,
         /// Action on rows whose referenced row is deleted.

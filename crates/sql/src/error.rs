@@ -18,6 +18,8 @@ pub enum ObjectKind {
     Index,
     /// A sequence.
     Sequence,
+    /// A schema.
+    Schema,
     /// A column.
     Column,
     /// A constraint.
@@ -39,6 +41,7 @@ impl ObjectKind {
             Self::View => "view",
             Self::Index => "index",
             Self::Sequence => "sequence",
+            Self::Schema => "schema",
             Self::Column => "column",
             Self::Constraint => "constraint",
             Self::PreparedStatement => "prepared statement",
@@ -106,6 +109,12 @@ pub enum SqlError {
         /// What is wrong, such as `cannot override ORDER BY clause of window "w"`.
         message: String,
     },
+    /// A name that no schema can have.
+    #[error("unacceptable schema name {name:?}")]
+    ReservedSchema {
+        /// The name.
+        name: String,
+    },
     /// A name that a statement specifies more than once.
     #[error("{kind} {name:?} specified more than once")]
     Duplicate {
@@ -172,6 +181,10 @@ impl SqlError {
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Syntax { expected, .. } => Some(format!("Expected: {}.", expected.as_ref()?)),
+            Self::ReservedSchema { name } if name.starts_with("pg_") => {
+                Some("The prefix \"pg_\" is reserved for system schemas.".to_owned())
+            }
+            Self::ReservedSchema { .. } => Some("The system tables are in this schema.".to_owned()),
             Self::GeneratedAlways { column, is_identity: true, .. } => {
                 Some(format!("Column {column:?} is an identity column defined as GENERATED ALWAYS."))
             }
@@ -205,6 +218,7 @@ impl SqlError {
             Self::GeneratedAlways { .. } => "428C9",
             Self::NoWindow { .. } => "42704",
             Self::Window { .. } => "42P20",
+            Self::ReservedSchema { .. } => "42939",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",

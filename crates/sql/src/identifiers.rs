@@ -1,15 +1,22 @@
-//! Identifiers: their case, and the names of the tables and views of a database.
+//! Identifiers: their case, and names of relations.
 
 use datafusion_common::TableReference;
 use datafusion_sql::planner::object_name_to_table_reference;
 use datafusion_sql::sqlparser::ast::{Ident, ObjectName};
+use taut_types::{PUBLIC_SCHEMA, relation_name};
 
 use crate::error::{Result, SqlError};
 
 /// Name of the catalog that SQL sees.
 pub const CATALOG: &str = "taut";
-/// Name of the schema of the user's tables and views.
-pub const PUBLIC: &str = "public";
+/// Name of the schema that always exists.
+pub const PUBLIC: &str = PUBLIC_SCHEMA;
+/// Name of the schema in which the planner looks up names without a schema: the relations of the search path.
+pub const UNQUALIFIED: &str = "taut search path";
+/// Name of the schema of the system tables.
+pub const SYSTEM: &str = "taut";
+/// Name of the schema of the standard's system views.
+pub const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// Name that an identifier refers to, as in PostgreSQL: in lower case unless the identifier is quoted.
 pub fn normalize(identifier: &Ident) -> String {
@@ -19,20 +26,64 @@ pub fn normalize(identifier: &Ident) -> String {
     }
 }
 
-/// Name of a table or view of the user, without its optional schema `public`.
+/// Name that consists of one identifier, such as that of a schema.
 ///
 /// # Errors
-/// If the name is in another schema or catalog.
-pub fn local_name(name: &ObjectName) -> Result<String> {
-    match object_name_to_table_reference(name.clone(), true)? {
-        TableReference::Bare { table } => Ok(table.to_string()),
-        TableReference::Partial { schema, table } if &*schema == PUBLIC => Ok(table.to_string()),
-        TableReference::Full { catalog, schema, table } if &*schema == PUBLIC && &*catalog == CATALOG => {
-            Ok(table.to_string())
-        }
-        other => Err(SqlError::unsupported(
-            format!("{other} as a table that can be changed"),
-            "tables live in schema public; taut and information_schema are read-only",
-        )),
+/// If the name is qualified.
+pub fn single_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [part] => part.as_ident().map(normalize).ok_or_else(|| improper_name(name)),
+        _ => Err(improper_name(name)),
     }
+}
+
+/// Name of a table, view, sequence or index that a statement defines or changes: with its schema, or without.
+///
+/// # Errors
+/// If the name is of another database, or in a schema that is read-only.
+pub fn relation_reference(name: &ObjectName) -> Result<TableReference> {
+    match object_name_to_table_reference(name.clone(), true)? {
+        TableReference::Full { catalog, .. } if &*catalog != CATALOG => {
+            Err(SqlError::unsupported(format!("{name}, a name in another database,"), "schema.name is"))
+        }
+        TableReference::Full { schema, table, .. } | TableReference::Partial { schema, table } => {
+            check_writable(&schema)?;
+            Ok(TableReference::Partial { schema, table })
+        }
+        bare => Ok(bare),
+    }
+}
+
+/// # Errors
+/// If a schema has only relations that no statement changes.
+fn check_writable(schema: &str) -> Result<()> {
+    match [SYSTEM, INFORMATION_SCHEMA].contains(&schema) {
+        true => Err(SqlError::unsupported(
+            format!("a change of schema {schema:?}"),
+            "it is read-only; schema public and those of CREATE SCHEMA can be changed",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Text that identifies a relation whose reference has a schema: see [`relation_name`]. Without a schema it is in
+/// `public`.
+pub fn name_of_reference(reference: &TableReference) -> String {
+    relation_name(reference.schema().unwrap_or(PUBLIC), reference.table())
+}
+
+/// Name of a schema that a statement creates or drops.
+///
+/// # Errors
+/// If the name is qualified, or reserved.
+pub(crate) fn schema_name(name: &ObjectName) -> Result<String> {
+    let name = single_name(name)?;
+    match name.starts_with("pg_") || [SYSTEM, INFORMATION_SCHEMA, UNQUALIFIED].contains(&name.as_str()) {
+        true => Err(SqlError::ReservedSchema { name }),
+        false => Ok(name),
+    }
+}
+
+fn improper_name(name: &ObjectName) -> SqlError {
+    SqlError::syntax(format!("improper qualified name (too many dotted names): {name}"))
 }

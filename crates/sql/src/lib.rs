@@ -71,7 +71,10 @@ pub use declared::{
 pub use desugar::NAMED_CAST;
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
-pub use identifiers::{CATALOG, PUBLIC, local_name, normalize};
+pub use identifiers::{
+    CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, UNQUALIFIED, name_of_reference, normalize, relation_reference,
+    single_name,
+};
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{

@@ -101,7 +101,7 @@ impl Action {
 #[derive(Clone, Debug)]
 pub struct Mutation {
     /// Name of the table that is changed.
-    pub table: String,
+    pub table: TableReference,
     /// Name by which the statement refers to rows of the table: its alias, or its own name.
     pub alias: String,
     /// Kind of the statement.

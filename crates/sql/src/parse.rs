@@ -10,6 +10,7 @@ mod ddl;
 mod identity_order;
 mod maintenance;
 mod prepare;
+mod schemas;
 mod sequences;
 mod settings;
 mod table_query;
@@ -30,7 +31,7 @@ use crate::attachment::Attachment;
 use crate::desugar::desugar;
 use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
 use crate::mutation::{Mutation, replace_do_nothing};
 use crate::names::Names;
@@ -89,7 +90,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
-    for parse in [backup::backup, maintenance::maintenance, sequences::sequences, settings::settings] {
+    for parse in [backup::backup, maintenance::maintenance, schemas::schemas, sequences::sequences, settings::settings]
+    {
         if let Some(statement) = parse(parser)? {
             return Ok(Some(statement));
         }
@@ -211,7 +213,7 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
                 return Err(SqlError::unsupported("a materialized or temporary view", "plain views are"));
             }
             Ok(Statement::CreateView {
-                name: local_name(&view.name)?,
+                name: relation_reference(&view.name)?,
                 or_replace: view.or_replace,
                 columns: view.columns.iter().map(|column| normalize(&column.name)).collect(),
                 sql: view.query.to_string(),
@@ -244,7 +246,7 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         Ast::Execute { name: Some(ref name), ref parameters, immediate: false, ref into, ref using, .. }
             if into.is_empty() && using.is_empty() =>
         {
-            match (local_name(name), parameters.iter().map(literal).collect()) {
+            match (single_name(name), parameters.iter().map(literal).collect()) {
                 (Ok(name), Some(values)) => {
                     let values = Parameters::Positional(values);
                     let statement = Arc::new(EngineStatement::Statement(Box::new(ast)));
@@ -280,6 +282,7 @@ fn is_plain(options: &ShowStatementOptions) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use datafusion_common::TableReference;
     use taut_types::IndexKind;
 
     use super::*;
@@ -297,7 +300,7 @@ mod tests {
         else {
             panic!("no CREATE TABLE")
         };
-        assert_eq!((name.as_str(), columns.len(), columns[0].nullable), ("T t", 2, false));
+        assert_eq!((name.table(), columns.len(), columns[0].nullable), ("T t", 2, false));
         let expected = [("layout", "row"), ("sort_by", "a, b desc"), ("block_size", "131072")];
         assert!(options.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));
         assert!(matches!(
@@ -306,7 +309,7 @@ mod tests {
         ));
         let index = |name: Option<&str>, kind, columns: &[&str]| {
             let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-            let (name, table) = (name.map(str::to_owned), "t".to_owned());
+            let (name, table) = (name.map(str::to_owned), TableReference::bare("t"));
             NewIndex { name, table, kind, columns, is_unique: false, if_not_exists: false }
         };
         for (sql, expected) in [
@@ -314,7 +317,13 @@ mod tests {
             ("create index on t (a)", index(None, IndexKind::CsbTree, &["a"])),
             ("create index on t (a desc, b, c nulls first)", index(None, IndexKind::CsbTree, &["a", "b", "c"])),
             ("create unique index on t (a)", NewIndex { is_unique: true, ..index(None, IndexKind::CsbTree, &["a"]) }),
-            ("create index i on public.t using bloom (a)", index(Some("i"), IndexKind::Bloom, &["a"])),
+            (
+                "create index i on public.t using bloom (a)",
+                NewIndex {
+                    table: TableReference::partial("public", "t"),
+                    ..index(Some("i"), IndexKind::Bloom, &["a"])
+                },
+            ),
         ] {
             assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
         }
@@ -342,7 +351,7 @@ mod tests {
             ("select 1 2 3", "end of statement"),
             ("prepare p (int, int) as update t set a = $1", "2 types for 1"),
             ("truncate t cascade", "TRUNCATE ... CASCADE"),
-            ("truncate taut.t", "schema public"),
+            ("truncate taut.t", "read-only"),
             ("begin deferred", "end of statement"),
             ("commit and chain", "COMMIT AND CHAIN"),
             ("rollback and chain", "ROLLBACK AND CHAIN"),
@@ -372,7 +381,13 @@ mod tests {
             ("create index i on t (a) where a > 1", "part of the rows"),
             ("alter table t enable row level security", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
-            ("create table taut.t (a int)", "schema public"),
+            ("create table taut.t (a int)", "read-only"),
+            ("create table other.public.t (a int)", "another database"),
+            ("create schema pg_x", "unacceptable schema name"),
+            ("create schema taut", "unacceptable schema name"),
+            ("create schema s authorization a", "AUTHORIZATION"),
+            ("alter schema s owner to a", "RENAME TO"),
+            ("alter table t rename to s.u", "improper qualified name"),
             ("select 1 as \"\"", "zero-length delimited identifier"),
         ];
         for (sql, message) in cases {

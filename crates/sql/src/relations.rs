@@ -1,26 +1,42 @@
 //! The tables and views that a query reads.
 
+use datafusion_common::TableReference;
 use datafusion_sql::resolve::resolve_table_references;
 
 use crate::error::Result;
-use crate::identifiers::PUBLIC;
+use crate::identifiers::{CATALOG, INFORMATION_SCHEMA, SYSTEM};
 use crate::parse::parse;
 use crate::statement::Statement;
 
-/// Names of the tables and views in schema `public` that a query, such as that of a view, reads. Names of `WITH` are
-/// left out. A view that the query reads is named, and the tables under it are not.
+/// Names of the tables and views that a query, such as that of a view, reads: as it writes them, without the name of
+/// the database. Names of `WITH` and of system tables are left out. A view that the query reads is named, and the tables
+/// under it are not.
 ///
 /// # Errors
 /// If the text is not a statement.
-pub fn relations_of(sql: &str) -> Result<Vec<String>> {
+pub fn relations_of(sql: &str) -> Result<Vec<TableReference>> {
     let mut names = Vec::new();
     for statement in parse(sql)? {
         let Statement::Engine { statement, .. } = statement else { continue };
         let (tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
-        let local = tables.iter().filter(|table| table.schema().is_none_or(|schema| schema == PUBLIC));
-        names.extend(local.map(|table| table.table().to_owned()));
+        names.extend(tables.into_iter().filter_map(user_relation));
     }
     Ok(names)
+}
+
+/// A reference without the name of the database. `None` for relations of other databases and for system tables.
+fn user_relation(reference: TableReference) -> Option<TableReference> {
+    if let TableReference::Full { catalog, .. } = &reference
+        && &**catalog != CATALOG
+    {
+        return None;
+    }
+    match reference {
+        TableReference::Bare { table } => Some(TableReference::Bare { table }),
+        TableReference::Partial { schema, table } | TableReference::Full { schema, table, .. } => {
+            (![SYSTEM, INFORMATION_SCHEMA].contains(&&*schema)).then_some(TableReference::Partial { schema, table })
+        }
+    }
 }
 
 #[cfg(test)]
@@ -29,11 +45,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_with_and_other_schemas_are_left_out() {
+    fn names_of_with_and_system_tables_are_left_out() {
         let sql = "WITH c AS (SELECT * FROM \"A\") SELECT * FROM c, public.b WHERE EXISTS (SELECT 1 FROM taut.tables) \
-                   AND x IN (SELECT y FROM D) ORDER BY (SELECT max(z) FROM e)";
-        let mut names = relations_of(sql).unwrap();
+                   AND x IN (SELECT y FROM taut.sales.D) ORDER BY (SELECT max(z) FROM e)";
+        let mut names: Vec<String> = relations_of(sql).unwrap().iter().map(ToString::to_string).collect();
         names.sort();
-        assert_eq!(names, ["A", "b", "d", "e"]);
+        assert_eq!(names, ["A", "e", "public.b", "sales.d"]);
     }
 }

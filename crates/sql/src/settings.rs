@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use taut_store::Synchronous;
 
+use crate::identifiers::PUBLIC;
+
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -18,6 +20,8 @@ pub enum Setting {
     StatementTimeout,
     /// Whether rows come in the order of the table where the order is visible.
     PreserveInsertionOrder,
+    /// Schemas in which names without a schema are looked up.
+    SearchPath,
     /// Isolation level of transactions that do not specify one.
     DefaultTransactionIsolation,
     /// Whether transactions are read-only unless they specify a mode.
@@ -45,11 +49,12 @@ pub struct SettingInfo {
 
 impl Setting {
     /// All settings, ordered by name.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DefaultTransactionIsolation,
         Self::DefaultTransactionReadOnly,
         Self::Mover,
         Self::PreserveInsertionOrder,
+        Self::SearchPath,
         Self::StatementTimeout,
         Self::Synchronous,
         Self::TempDirectory,
@@ -95,6 +100,13 @@ impl Setting {
                 Some("on"),
                 "session",
                 "Whether rows without `ORDER BY` come in the order of the table or the files.",
+            ),
+            Self::SearchPath => (
+                "search_path",
+                "names of schemas, separated by commas",
+                Some(PUBLIC),
+                "session",
+                "Schemas in which names without a schema are looked up, in order. New tables are created in the first one.",
             ),
             Self::DefaultTransactionIsolation => (
                 "default_transaction_isolation",
@@ -147,6 +159,8 @@ pub enum SettingValue {
     StatementTimeout(Option<Duration>),
     /// Value of [`Setting::PreserveInsertionOrder`].
     PreserveInsertionOrder(bool),
+    /// Value of [`Setting::SearchPath`].
+    SearchPath(Vec<String>),
 }
 
 /// Isolation level of a transaction.

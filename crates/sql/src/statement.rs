@@ -24,7 +24,7 @@ pub enum Statement {
     /// `CREATE TABLE`.
     CreateTable {
         /// Name of the table.
-        name: String,
+        name: TableReference,
         /// Whether an existing table is kept without an error.
         if_not_exists: bool,
         /// Whether an existing table is replaced.
@@ -41,7 +41,7 @@ pub enum Statement {
     /// `CREATE SEQUENCE`.
     CreateSequence {
         /// Name of the sequence.
-        name: String,
+        name: TableReference,
         /// Whether an existing sequence is kept without an error.
         if_not_exists: bool,
         /// Options of the sequence.
@@ -52,7 +52,7 @@ pub enum Statement {
     /// `ALTER SEQUENCE`.
     AlterSequence {
         /// Name of the sequence.
-        name: String,
+        name: TableReference,
         /// Whether a missing sequence is ignored.
         if_exists: bool,
         /// What is changed.
@@ -65,7 +65,7 @@ pub enum Statement {
         /// A table, view, index or sequence.
         kind: ObjectKind,
         /// Objects to drop, all or none.
-        names: Vec<String>,
+        names: Vec<TableReference>,
         /// Whether missing names are ignored.
         if_exists: bool,
         /// Whether what depends on them is dropped too.
@@ -74,7 +74,7 @@ pub enum Statement {
     /// `ALTER TABLE`.
     AlterTable {
         /// Name of the table.
-        name: String,
+        name: TableReference,
         /// Whether a missing table is ignored.
         if_exists: bool,
         /// What is changed.
@@ -85,7 +85,7 @@ pub enum Statement {
     /// `COPY ... FROM 'file'`.
     CopyFrom {
         /// Name of the table.
-        name: String,
+        name: TableReference,
         /// Columns in the file, in its order; empty for all columns of the table.
         columns: Vec<String>,
         /// Path of the file.
@@ -93,10 +93,44 @@ pub enum Statement {
         /// Options such as `format`, `header`, `delimiter`.
         options: Vec<(String, String)>,
     },
+    /// `CREATE SCHEMA`.
+    CreateSchema {
+        /// Name of the schema.
+        name: String,
+        /// Whether an existing schema is kept without an error.
+        if_not_exists: bool,
+    },
+    /// `DROP SCHEMA`.
+    DropSchemas {
+        /// Names of the schemas, all dropped or none.
+        names: Vec<String>,
+        /// Whether missing names are ignored.
+        if_exists: bool,
+        /// Whether the relations in the schemas are dropped too, and what depends on them.
+        cascade: bool,
+    },
+    /// `ALTER SCHEMA ... RENAME TO`.
+    RenameSchema {
+        /// Name of the schema.
+        name: String,
+        /// The new name.
+        new_name: String,
+    },
+    /// `ALTER TABLE`, `ALTER VIEW` or `ALTER SEQUENCE` with `SET SCHEMA`.
+    SetSchema {
+        /// A table, view or sequence.
+        kind: ObjectKind,
+        /// Name of the object.
+        name: TableReference,
+        /// Whether a missing object is ignored.
+        if_exists: bool,
+        /// Name of its new schema.
+        schema: String,
+    },
     /// `CREATE VIEW`.
     CreateView {
         /// Name of the view.
-        name: String,
+        name: TableReference,
         /// Whether an existing view is replaced.
         or_replace: bool,
         /// Names of the columns; empty for the names of the query's columns.
@@ -127,7 +161,7 @@ pub enum Statement {
         /// Whether to compact until each table is as if it had just been loaded. Otherwise only due compactions run.
         full: bool,
         /// Names of the tables; empty for all.
-        names: Vec<String>,
+        names: Vec<TableReference>,
     },
     /// `SET` or `RESET` of a setting. Settings of transactions are [`Statement::SetTransaction`] instead.
     Set(SettingValue),
@@ -166,7 +200,7 @@ pub enum Statement {
     /// `TRUNCATE`.
     Truncate {
         /// Names of the tables.
-        names: Vec<String>,
+        names: Vec<TableReference>,
         /// Whether the sequences of their columns begin again.
         restarts_identity: bool,
     },
@@ -259,6 +293,12 @@ impl Statement {
             Self::Drop { .. } => Definition("DROP TABLE"),
             Self::AlterTable { .. } => Definition("ALTER TABLE"),
             Self::CopyFrom { .. } => Definition("COPY FROM"),
+            Self::CreateSchema { .. } => Definition("CREATE SCHEMA"),
+            Self::DropSchemas { .. } => Definition("DROP SCHEMA"),
+            Self::RenameSchema { .. } => Definition("ALTER SCHEMA"),
+            Self::SetSchema { kind: ObjectKind::View, .. } => Definition("ALTER VIEW"),
+            Self::SetSchema { kind: ObjectKind::Sequence, .. } => Definition("ALTER SEQUENCE"),
+            Self::SetSchema { .. } => Definition("ALTER TABLE"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
             Self::Comment { .. } => Definition("COMMENT"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
@@ -324,7 +364,7 @@ pub enum TableChange {
     Design(Vec<(String, String)>),
     /// `ADD`, `DROP`, `ALTER` and `RENAME COLUMN`, `ADD` and `DROP CONSTRAINT`, in order, applied all or none.
     Schema(Vec<SchemaChange>),
-    /// `RENAME TO`: the new name.
+    /// `RENAME TO`: the new name, in the same schema.
     Rename(String),
 }
 
@@ -336,12 +376,12 @@ pub enum CommentedObject {
         /// The kind of object that the statement names.
         kind: ObjectKind,
         /// Name of the object.
-        name: String,
+        name: TableReference,
     },
     /// A column.
     Column {
         /// Name of the table or view.
-        relation: String,
+        relation: TableReference,
         /// Name of the column.
         column: String,
     },
@@ -352,17 +392,17 @@ pub enum CommentedObject {
 pub enum SequenceChange {
     /// Options that get other values.
     Options(SequenceOptions),
-    /// `RENAME TO`: the new name.
+    /// `RENAME TO`: the new name, in the same schema.
     Rename(String),
 }
 
 /// An index to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewIndex {
-    /// Name of the index; `None` to generate one.
+    /// Name of the index, which is in the schema of the table. `None` to generate one.
     pub name: Option<String>,
     /// Name of the table.
-    pub table: String,
+    pub table: TableReference,
     /// Kind of index.
     pub kind: IndexKind,
     /// Names of the columns, in order.
@@ -386,7 +426,7 @@ pub enum TableSource {
     /// The columns of another table, without its rows and constraints except for `NOT NULL`.
     Like {
         /// Name of the other table.
-        table: String,
+        table: TableReference,
         /// Whether the defaults of its columns are copied too.
         with_defaults: bool,
     },

@@ -1,4 +1,4 @@
-//! What a database holds: tables with their blocks, and views.
+//! What a database holds: schemas with tables, views and sequences, and the blocks of the tables.
 //!
 //! A [`Catalog`] never changes; a commit publishes another one. The blocks of a catalog stay readable as long as it is
 //! held: a block file is removed only when the last catalog that references it is dropped.
@@ -12,6 +12,7 @@ mod edit;
 pub(crate) mod file;
 pub(crate) mod format;
 pub(crate) mod record;
+mod schemas;
 mod sequence;
 mod sparse_index;
 mod table_blocks;
@@ -23,7 +24,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
 use roaring::RoaringBitmap;
-use rpds::RedBlackTreeMapSync;
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
 use taut_types::{ColumnPredicate, ColumnStatistics, Partitioning, Schema, TableDesign};
@@ -71,6 +72,8 @@ pub struct Catalog {
     pub(crate) definitions_id: u64,
     /// Row relocations that follow this version. Not stored.
     pub(crate) relocations: RelocationsSince,
+    /// Names of the schemas except `public`, which always exists.
+    pub(crate) schemas: RedBlackTreeSetSync<String>,
     pub(crate) tables: Tables,
     /// By name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
@@ -83,7 +86,7 @@ pub struct Catalog {
 pub struct Table {
     /// Permanent id of the table.
     pub id: TableId,
-    /// Name of the table in SQL.
+    /// Name of the table, with its schema if that is not `public`: see [`relation_name`](taut_types::relation_name).
     pub name: String,
     /// Columns of the table.
     pub schema: Arc<Schema>,
@@ -123,10 +126,13 @@ pub struct TablePartitions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// Name of the view.
+    /// Name of the view, with its schema if that is not `public`.
     pub name: String,
     /// The query as the user wrote it.
     pub sql: String,
+    /// Schemas in which the query looks up names without a schema, in order. Empty for `public` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search_path: Vec<String>,
     /// The tables and views that the query reads, by name, each with the columns that it had when the view was created.
     /// The view does not see columns that were added since then. Such a table or view can be neither dropped nor
     /// renamed. Empty for views from before format version 12, which see all columns.
@@ -188,6 +194,7 @@ impl Catalog {
             timelines: Timelines::default(),
             definitions_id: 0,
             relocations: RelocationsSince::default(),
+            schemas: RedBlackTreeSetSync::default(),
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
             sequences: RedBlackTreeMapSync::default(),
@@ -211,7 +218,8 @@ impl Catalog {
         self.definitions_id
     }
 
-    /// Whether both catalogs have the same tables with the same columns and constraints, and the same views.
+    /// Whether both catalogs have the same schemas, the same tables with the same columns and constraints, and the same
+    /// views.
     pub(crate) fn has_same_definitions(&self, other: &Self) -> bool {
         let same = |(own, other): (&Arc<Table>, &Arc<Table>)| {
             Arc::ptr_eq(own, other)
@@ -223,6 +231,7 @@ impl Catalog {
         self.tables.len() == other.tables.len()
             && self.tables.iter().zip(other.tables.iter()).all(same)
             && self.views == other.views
+            && self.schemas == other.schemas
     }
 
     /// The table of that exact name.

@@ -202,6 +202,26 @@ pub enum CommitError {
         /// The name.
         name: String,
     },
+    /// The schema exists.
+    #[error("schema {schema:?} already exists")]
+    SchemaExists {
+        /// The name.
+        schema: String,
+    },
+    /// The schema was dropped, or never existed.
+    #[error("schema {schema:?} does not exist")]
+    NoSchema {
+        /// The name.
+        schema: String,
+    },
+    /// A schema that is dropped has a table, view or sequence.
+    #[error("cannot drop schema {schema:?} because relation {relation:?} is in it")]
+    SchemaNotEmpty {
+        /// The schema.
+        schema: String,
+        /// Name of one of its relations.
+        relation: String,
+    },
     /// The table was dropped, or never existed.
     #[error("there is no table with number {}; it was dropped, or never existed", table.0)]
     NoTable {

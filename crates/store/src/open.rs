@@ -27,10 +27,9 @@ use crate::files::{
 };
 use crate::log::{self, FIRST_LOG, Log, LogEnd, TornTail};
 use crate::readers;
-use crate::relocations::RelocationsSince;
 use crate::retention::{Retention, remove_files_before};
 use crate::root::check_root;
-use crate::{BlockEntry, BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Table};
+use crate::{BlockEntry, BlockFile, BlockId, Cache, Catalog, CatalogEdit, Constraints, Sequence, Table};
 
 /// Options for opening a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -325,10 +324,12 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         delta.set_keys(constraints.lookup_columns().iter().map(|columns| &**columns));
         delta
     };
+    let schemas = file.schemas.into_iter().map(Cow::into_owned).collect();
+    let named = Catalog { schemas, ..Catalog::empty(file.database) };
     let tables = file.tables.into_iter().map(|mut table| Table {
         blocks: blocks(&mut table),
         id: table.id,
-        name: table.name.into_owned(),
+        name: named.known_name(&table.name),
         schema: Arc::new(table.schema.into_owned()),
         design: Arc::new(table.design.into_owned()),
         runs: Arc::new(table.runs.into_owned()),
@@ -339,20 +340,25 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         content_version: 0,
         sparse_index: Arc::default(),
     });
-    let views: RedBlackTreeMapSync<_, _> =
-        file.views.into_iter().map(|view| (view.name.clone(), view.into_owned())).collect();
-    let sequences: RedBlackTreeMapSync<_, _> =
-        file.sequences.into_iter().map(|sequence| (sequence.id, sequence.into_owned())).collect();
+    let views = file.views.into_iter().map(|view| view.into_owned().with_known_names(&named));
+    let views: RedBlackTreeMapSync<_, _> = views.map(|view| (view.name.clone(), view)).collect();
+    let sequence = |sequence: Cow<'_, Sequence>| {
+        let sequence = sequence.into_owned();
+        (sequence.id, Sequence { name: named.known_name(&sequence.name), ..sequence })
+    };
+    let sequences: RedBlackTreeMapSync<_, _> = file.sequences.into_iter().map(sequence).collect();
+    let comments =
+        file.comments.into_iter().map(|(on, text)| (on.into_owned().with_known_name(&named), text.into_owned()));
+    let comments = comments.collect();
+    let tables = tables.map(Arc::new).collect();
     Catalog {
-        database: file.database,
         version: file.version,
         timelines: Timelines::of_file(file.timelines),
-        definitions_id: 0,
-        relocations: RelocationsSince::default(),
-        tables: tables.map(Arc::new).collect(),
+        tables,
         views,
         sequences,
-        comments: file.comments.into_iter().map(|(on, text)| (on.into_owned(), text.into_owned())).collect(),
+        comments,
+        ..named
     }
 }
 

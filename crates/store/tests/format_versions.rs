@@ -51,6 +51,7 @@ fn expected(version: u64) -> Contents {
         (12, "numbered", (1..=5).collect()),
         (12, "altered", all),
         (14, "computed", (1..=4).collect()),
+        (17, "shop.articles", (1..=3).collect()),
     ];
     tables
         .iter()

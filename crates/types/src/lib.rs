@@ -20,6 +20,7 @@ mod design;
 mod logical_type;
 mod partitioning;
 mod predicate;
+mod relation_name;
 mod schema;
 mod sketch;
 mod statistics;
@@ -36,6 +37,9 @@ pub use design::{
 pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;
 pub use predicate::{ColumnPredicate, DatumPredicate, NonNullPredicate, Predicate, RowPredicate};
+pub use relation_name::{
+    PUBLIC_SCHEMA, relation_name, relation_sql, sibling_name, split_relation_name, unqualified_name,
+};
 pub use schema::{Column, ColumnIndex, Schema, SchemaError};
 pub use sketch::DistinctSketch;
 pub use statistics::ColumnStatistics;

@@ -19,3 +19,11 @@ def _upsert(cfg, table, returning, *, set_lambda=None, sort_by_parameter_order=F
     else:
         statement = statement.on_conflict_do_nothing()
     return statement.returning(*returning, sort_by_parameter_order=sort_by_parameter_order)
+
+
+@provision.drop_all_schema_objects_pre_tables.for_db("taut")
+def _create_schemas(cfg, eng):
+    # The suite expects the schemas in which its tests create tables.
+    with eng.begin() as connection:
+        for schema in (cfg.test_schema, cfg.test_schema_2):
+            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")

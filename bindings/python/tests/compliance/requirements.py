@@ -11,22 +11,22 @@ from sqlalchemy.testing.requirements import SuiteRequirements
 OPEN = """
     aggregate_order_by autocommit boolean_col_expressions check_constraint_reflection comment_reflection
     comment_reflection_full_unicode computed_columns computed_columns_default_persisted
-    computed_columns_reflect_persisted computed_columns_stored create_or_replace_view create_table_as ctes ctes_on_dml
+    computed_columns_reflect_persisted computed_columns_stored create_or_replace_view create_table_as
+    cross_schema_fk_reflection ctes ctes_on_dml
     ctes_with_update_delete ctes_with_values date_historic datetime_historic datetime_literals datetime_timezone
     datetime_timezone_historic delete_from except_ expression_server_defaults fetch_expression fetch_first
     fetch_no_order_by fk_constraint_option_reflection_ondelete_noaction float_or_double_precision_behaves_generically
     foreign_key_constraint_name_reflection foreign_key_constraint_option_reflection_ondelete identity_columns
-    identity_columns_standard index_ddl_if_exists infinity_floats inline_check_constraint_reflection intersect
+    identity_columns_standard implicit_default_schema index_ddl_if_exists infinity_floats inline_check_constraint_reflection intersect
     isolation_level mod_operator_as_percent_sign non_updating_cascade nullsordering order_by_label_with_expression
     percent_schema_names precision_numerics_enotation_small precision_numerics_many_significant_digits
     precision_numerics_retains_significant_digits reflect_table_options reflects_pk_names regexp_match regexp_replace
-    savepoints server_defaults skip_autocommit_rollback supports_bitwise_and supports_bitwise_or supports_bitwise_shift
+    savepoints schema_create_delete schemas server_defaults skip_autocommit_rollback supports_bitwise_and supports_bitwise_or supports_bitwise_shift
     supports_bitwise_xor supports_distinct_on table_ddl_if_exists table_value_constructor timestamp_microseconds
     tuple_in unicode_ddl unique_constraints_reflect_as_index update_from views window_functions window_range
     window_range_non_numeric window_range_numeric
 """.split()
 
-_NO_SCHEMA = "a database has one schema, public"
 _NO_TEMPORARY = "there are no temporary tables and views"
 _NO_MATERIALIZED = "there are no materialized views"
 _NO_EXPRESSIONS = "an index has columns, no expressions"
@@ -43,10 +43,9 @@ CLOSED = {
     "computed_columns_virtual": "computed columns are stored",
     "constraint_comment_reflection": "a constraint has no comment",
     "create_temp_table_as": _NO_TEMPORARY,
-    "cross_schema_fk_reflection": _NO_SCHEMA,
     "datetime_interval": "a column cannot have the type interval",
     "dbapi_lastrowid": _NO_LASTROWID,
-    "default_schema_name_switch": _NO_SCHEMA,
+    "default_schema_name_switch": "the dialect takes names without a schema as names in public",
     "deferrable_fks": "constraints are checked at the end of each statement",
     "emulated_lastrowid": _NO_LASTROWID,
     "emulated_lastrowid_even_with_sequences": _NO_LASTROWID,
@@ -58,7 +57,6 @@ CLOSED = {
     "foreign_key_constraint_option_reflection_onupdate": _NO_UPDATE_ACTION,
     "foreign_keys_reflect_as_index": "a foreign key has no index of its own",
     "has_temp_table": _NO_TEMPORARY,
-    "implicit_default_schema": _NO_SCHEMA,
     "implements_get_lastrowid": _NO_LASTROWID,
     "index_reflects_included_columns": "an index has no INCLUDE",
     "indexes_check_column_order": "an index that is not unique keeps its first two columns only",
@@ -78,8 +76,6 @@ CLOSED = {
     "reflect_tables_no_columns": "a table has at least one column",
     "repeated_column_foreign_keys": "a foreign key names a column once",
     "repeated_remote_col_foreign_keys": "a foreign key names a column once",
-    "schema_create_delete": _NO_SCHEMA,
-    "schemas": _NO_SCHEMA,
     "supports_bitwise_not": "there is no operator ~ of one number",
     "temp_table_comment_reflection": _NO_TEMPORARY,
     "temp_table_names": _NO_TEMPORARY,

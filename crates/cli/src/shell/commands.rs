@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
+use taut::{relation_name, relation_sql};
 
 use crate::execute::Executor;
 use crate::failure::Failure;
@@ -151,10 +152,11 @@ fn tables(executor: &mut Executor) -> Result<(), Failure> {
 
 /// Names and queries of all views.
 fn views(executor: &Executor) -> Result<Vec<(String, String)>, Failure> {
-    const VIEWS: &str = "select table_name, view_definition from information_schema.views \
-                         where table_schema = 'public' order by table_name";
+    const VIEWS: &str = "select table_schema, table_name, view_definition from information_schema.views \
+                         order by table_schema, table_name";
     let records = Records::query(&executor.session, VIEWS)?;
-    let view = |row| (records.text(row, "table_name"), records.text(row, "view_definition"));
+    let name = |row| relation_name(&records.text(row, "table_schema"), &records.text(row, "table_name"));
+    let view = |row| (name(row), records.text(row, "view_definition"));
     Ok((0..records.rows.len()).map(view).collect())
 }
 
@@ -182,7 +184,7 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
     for (view, definition) in views(executor)? {
         if name.as_ref().is_none_or(|name| *name == view) {
             let query = definition.trim_end_matches(';');
-            executor.output.write_line(format!("create view {} as {query};", identifier(&view)))?;
+            executor.output.write_line(format!("create view {} as {query};", relation_sql(&view)))?;
             has_written = true;
         }
     }
@@ -195,14 +197,14 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
 /// `CREATE TABLE` statement for a table with the same columns and design, but without keys, checks, defaults and
 /// indexes.
 fn create_statement(executor: &Executor, table: &system_tables::TableInfo) -> Result<String, Failure> {
-    let columns = Records::query(&executor.session, &format!("describe {}", identifier(&table.name)))?;
+    let columns = Records::query(&executor.session, &format!("describe {}", relation_sql(&table.name)))?;
     let column = |row| {
         let not_null = if columns.text(row, "is_nullable") == "NO" { " not null" } else { "" };
         format!("    {} {}{not_null}", identifier(&columns.text(row, "column_name")), columns.text(row, "data_type"))
     };
     let columns: Vec<_> = (0..columns.rows.len()).map(column).collect();
     let with = if table.options.is_empty() { String::new() } else { format!(" with ({})", table.options) };
-    Ok(format!("create table {} (\n{}\n){with};", identifier(&table.name), columns.join(",\n")))
+    Ok(format!("create table {} (\n{}\n){with};", relation_sql(&table.name), columns.join(",\n")))
 }
 
 fn layout(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> {

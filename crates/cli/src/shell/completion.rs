@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reedline::{Completer, CompletionResult, Span, Suggestion};
-use taut::Session;
 use taut::reference::{STATEMENT_OPTIONS, Setting, TableDesign};
+use taut::{Session, relation_name, relation_sql};
 
 use super::commands::COMMANDS;
 use crate::system_tables::{Records, identifier};
@@ -24,8 +24,8 @@ impl Names {
         let Ok(records) = Records::query(session, COLUMNS) else { return };
         let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for row in 0..records.rows.len() {
-            let name = identifier(&records.text(row, "table_name"));
-            let name = if records.text(row, "table_schema") == "taut" { format!("taut.{name}") } else { name };
+            let name =
+                relation_sql(&relation_name(&records.text(row, "table_schema"), &records.text(row, "table_name")));
             tables.entry(name).or_default().push(identifier(&records.text(row, "column_name")));
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = tables;

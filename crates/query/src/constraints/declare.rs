@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use taut_sql::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, without_table};
+use taut_sql::{
+    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, name_of_reference, without_table,
+};
 use taut_store::{Catalog, Check, Constraints, ForeignKey, ReferentialAction, TableId, UniqueKey};
-use taut_types::{Column, ColumnIndex, Schema};
+use taut_types::{Column, ColumnIndex, Schema, sibling_name, unqualified_name};
 
 use super::expressions::{compile_condition, compile_generated, default_expression};
 use crate::error::{GeneratedColumnError, QueryError, Result, SequenceError};
@@ -39,7 +41,7 @@ pub fn declare_constraints(
         set_default(&mut constraints, column, &value.to_string(), subject)?;
     }
     for (column, expression) in &declared.generated {
-        let text = without_table(expression, name).to_string();
+        let text = without_table(expression, &unqualified_name(name)).to_string();
         constraints.generated.insert(subject.column(column)?, text);
     }
     check_generated(&constraints, schema)?;
@@ -206,7 +208,7 @@ fn add_constraint(
             constraints.keys.push(UniqueKey { name, columns: positions, is_primary: false, is_index: true });
         }
         DeclaredRule::Check { condition: expression } => {
-            let text = without_table(expression, subject.name).to_string();
+            let text = without_table(expression, &unqualified_name(subject.name)).to_string();
             compile_condition(&text, subject.schema)?;
             let name = constraint_name(constraints, constraint, (subject, catalog), "check")?;
             constraints.checks.push(Check { name, condition: text });
@@ -215,7 +217,8 @@ fn add_constraint(
             let name =
                 constraint_name(constraints, constraint, (subject, catalog), &format!("{}_fkey", columns.join("_")))?;
             let own = subject.columns(columns)?;
-            let (parent, parent_constraints) = match catalog.table(table) {
+            let table = name_of_reference(table);
+            let (parent, parent_constraints) = match catalog.table(&table) {
                 _ if table == subject.name => (subject, &*constraints),
                 Some(parent) => {
                     (DeclaredTable { id: parent.id, name: &parent.name, schema: &parent.schema }, &*parent.constraints)
@@ -264,17 +267,11 @@ fn constraint_name(
         }),
         Some(name) => Ok(name.clone()),
         None => {
-            let base = format!("{}_{suffix}", subject.name);
+            let base = format!("{}_{suffix}", unqualified_name(subject.name));
             let mut numbered = (1..).map(|number| format!("{base}{number}"));
-            // The index of a key gets the name of the key, so no other index may have it.
-            let is_index = |name: &String| {
-                catalog.tables().any(|table| table.design.indexes.iter().any(|index| index.name == *name))
-            };
+            // The index of a key gets the name of the key, so nothing else in the schema may have it.
             let free = |name: &String| {
-                !used_names.contains(name.as_str())
-                    && catalog.table(name).is_none()
-                    && catalog.view(name).is_none()
-                    && !is_index(name)
+                !used_names.contains(name.as_str()) && catalog.is_name_free(&sibling_name(subject.name, name))
             };
             Ok(Some(base.clone()).filter(free).or_else(|| numbered.find(free)).unwrap_or(base))
         }

@@ -2,7 +2,6 @@
 //!
 //! They are planned on their own, without the settings of a session, so that they mean the same for every user.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::ArrayRef;
@@ -10,7 +9,7 @@ use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DataFusionError, TableReference};
+use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -18,10 +17,9 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::prelude::SessionConfig;
-use datafusion::sql::sqlparser::ast;
-use taut_sql::parse_expression;
-use taut_types::{ColumnIndex, LogicalType, Schema, quote_identifier};
+use taut_types::{ColumnIndex, LogicalType, Schema};
 
+use super::sequence_names::qualified_default;
 use crate::error::{GeneratedColumnError, QueryError, Result};
 use crate::expressions::{
     coerce_operands, guarded, session_state, set_parser_options, statement_cast, with_checked_arithmetic,
@@ -119,7 +117,7 @@ fn is_immutable(expression: &Expr) -> Result<bool> {
 /// If the text is not an expression, or its type does not fit the column.
 pub fn default_expression(sql: &str, logical_type: LogicalType) -> Result<Expr> {
     let no_columns = DFSchema::empty();
-    let expression = plan_expression(sql, &no_columns)?;
+    let expression = plan_expression(&qualified_default(sql), &no_columns)?;
     check_single_row(&expression, "DEFAULT", sql)?;
     let expression = with_statement_casts(expression, &no_columns)?;
     let arrow = logical_type.arrow();
@@ -192,52 +190,4 @@ fn check_single_row(expression: &Expr, what: &str, sql: &str) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// Names of the sequences from which a default takes numbers.
-pub fn sequences_of_default(sql: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for_each_sequence(sql, |name| names.push(name.clone()));
-    names
-}
-
-/// A default after a sequence is renamed.
-pub fn renamed_sequence(sql: &str, name: &str, new_name: &str) -> String {
-    let renamed = for_each_sequence(sql, |used| {
-        if used == name {
-            new_name.clone_into(used);
-        }
-    });
-    renamed.unwrap_or_else(|| sql.to_owned())
-}
-
-/// A default that takes the next number of a sequence.
-pub fn default_of_sequence(name: &str) -> String {
-    format!("nextval('{}')", quote_identifier(name).replace('\'', "''"))
-}
-
-/// Calls a function with the name of each sequence in a default, which may replace it. Returns the default afterwards,
-/// or `None` if it cannot be parsed.
-fn for_each_sequence(sql: &str, mut change: impl FnMut(&mut String)) -> Option<String> {
-    let mut expression = parse_expression(sql).ok()?;
-    let _: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |part| {
-        if let ast::Expr::Function(function) = part
-            && ["nextval", "currval", "setval"]
-                .iter()
-                .any(|known| function.name.to_string().eq_ignore_ascii_case(known))
-            && let ast::FunctionArguments::List(list) = &mut function.args
-            && let Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))) =
-                list.args.first_mut()
-            && let ast::Value::SingleQuotedString(text) = &mut value.value
-        {
-            let mut name = TableReference::parse_str(text).table().to_owned();
-            let before = name.clone();
-            change(&mut name);
-            if name != before {
-                *text = quote_identifier(&name);
-            }
-        }
-        ControlFlow::Continue(())
-    });
-    Some(expression.to_string())
 }

@@ -1,18 +1,16 @@
 //! Indexes for the lookup of keys.
 
-use std::sync::Arc;
+use taut_store::{Catalog, CommitError, Constraints};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign, sibling_name};
 
-use taut_store::{Catalog, CommitError, Constraints, Table};
-use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign};
-
-/// Adds an index to a design for each key that has none. A key of one column gets a Bloom filter, which rules out
+/// Adds an index to the design of a table for each key that has none. A key of one column gets a Bloom filter, which rules out
 /// segments without the key. A key of several columns gets a CSB+-tree on its first two. A constraint needs no index if
 /// the rows are sorted by its first column, or another index begins with it. A unique index always gets a CSB+-tree.
 ///
 /// # Errors
 /// If a key needs an index, which gets the name of the key, but a table, a view or an index already has that name.
 pub fn add_key_indexes(
-    design: &mut TableDesign,
+    (table, design): (&str, &mut TableDesign),
     constraints: &Constraints,
     catalog: &Catalog,
 ) -> std::result::Result<(), CommitError> {
@@ -27,9 +25,9 @@ pub fn add_key_indexes(
         if design.indexes.iter().any(|index| index.name == key.name) || (is_superfluous && !key.is_index) {
             continue;
         }
-        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == key.name);
-        if catalog.table(&key.name).is_some() || catalog.view(&key.name).is_some() || catalog.tables().any(is_index) {
-            return Err(CommitError::NameTaken { name: key.name.clone() });
+        let name = sibling_name(table, &key.name);
+        if !catalog.is_name_free(&name) {
+            return Err(CommitError::NameTaken { name });
         }
         design.indexes.push(IndexDesign { name: key.name.clone(), kind, columns });
     }

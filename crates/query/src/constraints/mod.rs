@@ -11,11 +11,13 @@ mod declare;
 mod expressions;
 mod generated;
 mod indexes;
+mod sequence_names;
 
 pub use checks::Checks;
 pub use declare::{AlteredTable, apply_changes, declare_constraints};
-pub use expressions::{
-    DefaultValues, compile_generated, default_expression, default_of_sequence, renamed_sequence, sequences_of_default,
-};
+pub use expressions::{DefaultValues, compile_generated, default_expression};
 pub use generated::GeneratedColumns;
 pub use indexes::add_key_indexes;
+pub use sequence_names::{
+    default_of_sequence, qualified_default, renamed_sequence, sequences_of_default, with_named_sequences,
+};

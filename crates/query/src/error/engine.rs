@@ -7,7 +7,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::UNNAMED_TABLE;
-use taut_sql::{CATALOG, PUBLIC};
+use taut_sql::{CATALOG, UNQUALIFIED};
 
 use super::with_causes;
 
@@ -198,7 +198,7 @@ fn known_message(message: &str) -> Option<ErrorParts> {
 fn missing_name(message: &str) -> Option<ErrorParts> {
     if let Some((name, "")) = message.strip_prefix("table '").and_then(|rest| rest.split_once("' not found")) {
         let name = name.strip_prefix(&format!("{CATALOG}.")).unwrap_or(name);
-        let name = name.strip_prefix(&format!("{PUBLIC}.")).unwrap_or(name);
+        let name = name.strip_prefix(&format!("{UNQUALIFIED}.")).unwrap_or(name);
         return Some(ErrorParts::new("42P01", format!("relation {name:?} does not exist")));
     }
     if let Some((name, "")) = text_between(message, "table function '", "' not found") {
@@ -420,7 +420,8 @@ mod tests {
     #[test]
     fn messages_of_the_planner_become_those_of_postgresql() {
         for (message, sqlstate, expected) in [
-            ("table 'taut.public.t' not found", "42P01", "relation \"t\" does not exist"),
+            ("table 'taut.taut search path.t' not found", "42P01", "relation \"t\" does not exist"),
+            ("table 'taut.public.t' not found", "42P01", "relation \"public.t\" does not exist"),
             ("table function 'f' not found", "42883", "function f does not exist"),
             ("table 'taut.other.t' not found", "42P01", "relation \"other.t\" does not exist"),
             ("Invalid function 'foo'.\nDid you mean 'pow'?", "42883", "function foo does not exist"),

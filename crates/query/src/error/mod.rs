@@ -112,6 +112,9 @@ pub enum QueryError {
         /// The first type that differs.
         second: String,
     },
+    /// A new relation without a schema, while no schema of the search path exists.
+    #[error("no schema has been selected to create in")]
+    NoCurrentSchema,
     /// A view where a statement changes a table.
     #[error("{name:?} is not a table")]
     NotATable {
@@ -431,6 +434,11 @@ impl QueryError {
     /// Error about a relation that does not exist.
     pub(crate) fn no_relation(name: impl Into<String>) -> Self {
         Self::NotFound { kind: ObjectKind::Relation, name: name.into(), relation: None }
+    }
+
+    /// Error about a missing schema.
+    pub(crate) fn no_schema(name: impl Into<String>) -> Self {
+        Self::NotFound { kind: ObjectKind::Schema, name: name.into(), relation: None }
     }
 
     /// Error about a column that a relation does not have.

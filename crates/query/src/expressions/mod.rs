@@ -17,6 +17,7 @@ mod intervals;
 mod named_cast;
 mod operand_types;
 mod options;
+mod schemas;
 mod sequences;
 mod signed_results;
 mod similar_to;
@@ -33,6 +34,7 @@ pub use dates::{is_temporal, read as read_dates};
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
+pub use schemas::{SchemaAccess, Schemas};
 pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
 pub use single_row::{is_single_row, single_row};
 pub use texts::write_texts;
@@ -42,5 +44,6 @@ pub fn session_state() -> SessionStateBuilder {
     let engine = SessionStateBuilder::new().with_default_features();
     let replaced = signed_results::with_signed_results(arithmetic::with_exact_functions(engine));
     let replaced = dates::with_dates(domains::with_domains(replaced));
-    sequences::with_sequences(functions::with_functions(aggregates::with_aggregates(replaced)))
+    let functions = functions::with_functions(aggregates::with_aggregates(replaced));
+    schemas::with_schemas(sequences::with_sequences(functions))
 }

@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
+use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use taut_store::Catalog;
 use taut_types::ColumnIndex;
+
+use crate::exec::scan::TautTable;
 
 /// Leaves the generated columns out of a plan that copies a whole table. Returns other plans unchanged, also that of a
 /// query such as `COPY (SELECT * FROM t) TO 'file'`.
 ///
 /// # Errors
 /// If all columns of the table are generated, so that none is left.
-pub fn without_generated_columns(plan: LogicalPlan, catalog: &Catalog) -> Result<LogicalPlan> {
+pub fn without_generated_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Copy(copy) = plan else { return Ok(plan) };
     let LogicalPlan::TableScan(scan) = copy.input.as_ref() else { return Ok(LogicalPlan::Copy(copy)) };
-    let Some(table) = catalog.table(scan.table_name.table()) else { return Ok(LogicalPlan::Copy(copy)) };
+    let source = source_as_provider(&scan.source)?;
+    let Some(table) = source.downcast_ref::<TautTable>().map(TautTable::stored) else {
+        return Ok(LogicalPlan::Copy(copy));
+    };
     let is_generated = |name: &str| {
         let column: Option<ColumnIndex> = table.schema.index_of(name);
         column.is_some_and(|column| table.constraints.generated.contains_key(&column))

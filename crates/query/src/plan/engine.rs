@@ -12,7 +12,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use taut_sql::{CATALOG, PUBLIC};
+use taut_sql::{CATALOG, UNQUALIFIED};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
@@ -106,7 +106,7 @@ impl Engine {
         let mut config = SessionConfig::new()
             .with_target_partitions(self.threads)
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(CATALOG, PUBLIC)
+            .with_default_catalog_and_schema(CATALOG, UNQUALIFIED)
             .with_extension(Arc::clone(&self.workers))
             .with_extension(Arc::new(self.spill_directory.clone()));
         let options = config.options_mut();

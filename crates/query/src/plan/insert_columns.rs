@@ -20,12 +20,12 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     Ident, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Visit, Visitor,
 };
-use taut_sql::{SqlError, column_count, local_name, values_error};
-use taut_store::Catalog;
+use taut_sql::{SqlError, column_count, single_name, values_error};
 use taut_types::ColumnIndex;
 
 use super::statement_to_plan;
 use crate::error::QueryError;
+use crate::exec::scan::TautTable;
 
 /// Adds the list of columns to an `INSERT` that has fewer values than its table has columns: as in PostgreSQL, it fills
 /// the first columns. `None` for all other statements, which are planned unchanged.
@@ -62,17 +62,18 @@ pub async fn with_first_columns(
 ///
 /// # Errors
 /// If it does, or if it cannot be planned.
-pub async fn check_given_values(
-    state: &SessionState,
-    catalog: &Catalog,
-    statement: &EngineStatement,
-) -> Result<(), QueryError> {
+pub async fn check_given_values(state: &SessionState, statement: &EngineStatement) -> Result<(), QueryError> {
     let Some(Ast::Insert(Insert { table: TableObject::TableName(name), columns, source: Some(source), .. })) =
         insert_ast(statement)
     else {
         return Ok(());
     };
-    let Some(table) = local_name(name).ok().and_then(|name| catalog.table(&name)) else { return Ok(()) };
+    let reference = object_name_to_table_reference(name.clone(), true)?;
+    let provider = state.schema_for_ref(reference.clone())?.table(reference.table()).await?;
+    let Some(table) = provider.as_ref().and_then(|provider| provider.downcast_ref::<TautTable>()) else {
+        return Ok(());
+    };
+    let table = table.stored();
     let generated = (0..table.schema.len()).map(ColumnIndex::from);
     let mut generated = generated.filter(|column| table.constraints.is_always_generated(*column)).peekable();
     if generated.peek().is_none() {
@@ -86,7 +87,7 @@ pub async fn check_given_values(
             statement_to_plan(state, &query).await?.schema().fields().len()
         }
     };
-    let named: Vec<String> = columns.iter().filter_map(|column| local_name(column).ok()).collect();
+    let named: Vec<String> = columns.iter().filter_map(|column| single_name(column).ok()).collect();
     let given = generated.find(|column| column.index() < width || named.contains(&table.schema.column(*column).name));
     match given {
         Some(column) => {
@@ -151,7 +152,7 @@ pub async fn insert_of_listed_values(
     check_width(&insert, &table, &schema, width)?;
     let names: Vec<String> = match insert.columns.as_slice() {
         [] => schema.fields().iter().take(width).map(|field| field.name().clone()).collect(),
-        columns => columns.iter().filter_map(|column| local_name(column).ok()).collect(),
+        columns => columns.iter().filter_map(|column| single_name(column).ok()).collect(),
     };
     let is_known = |name: &String| schema.column_with_name(name).is_some();
     if names.len() != width || !names.iter().all(is_known) || names.iter().collect::<HashSet<_>>().len() != width {

@@ -16,8 +16,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType}
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::RwLock;
-use taut_sql::{CATALOG, Names, PUBLIC, Statement};
+use taut_sql::{CATALOG, INFORMATION_SCHEMA, Names, PUBLIC, SYSTEM, Statement, UNQUALIFIED};
 use taut_store::{Catalog, Store, View};
+use taut_types::{relation_name, split_relation_name};
 
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
@@ -26,12 +27,10 @@ use crate::mover::MoverState;
 use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
 use crate::plan::unmaterialized_plan;
-use crate::session::information_schema::{INFORMATION_SCHEMA, InformationSchema};
+use crate::session::information_schema::InformationSchema;
+use crate::session::search_path::SearchPath;
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
-
-/// The schema of the system tables.
-pub const SYSTEM: &str = "taut";
 
 /// Maximum nesting depth of views. Also ends the expansion of a view that refers to itself.
 const VIEW_DEPTH_MAX: usize = 32;
@@ -43,6 +42,8 @@ pub struct StatementCatalog {
     pub store: Arc<Store>,
     /// Snapshot that defines tables and views.
     pub snapshot: Arc<Catalog>,
+    /// Schemas in which names without a schema are looked up.
+    pub search_path: SearchPath,
     /// Column names that the statement may refer to. Tables show no other columns. `None` shows all.
     pub names: Option<Arc<Names>>,
     /// In the query of a view: the tables and views that it reads, each with the columns that it had when the view was
@@ -95,8 +96,52 @@ impl StatementCatalog {
         self.visible.as_ref()?.get(relation).map(Vec::as_slice).filter(|columns| !columns.is_empty())
     }
 
+    /// A table or view of the user.
+    async fn relation(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = self.snapshot.table(name) {
+            if let Some(reads) = &self.reads {
+                reads.record_lookup(table.id);
+            }
+            let visible = self.visible_columns(name);
+            let table = TautTable::new(Arc::clone(&self.store), Arc::clone(table), self.names.as_deref(), visible);
+            return Ok(Some(Arc::new(if self.are_keys_valid { table } else { table.without_keys() })));
+        }
+        match self.snapshot.view(name) {
+            Some(view) => Ok(Some(self.view(view).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// A relation whose name has no schema: one of the statement, a table or view of the search path, or a file.
+    async fn unqualified(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
+            return Ok(Some(Arc::clone(relation)));
+        }
+        for candidate in self.search_path.candidates(name) {
+            // A view reads what it read when it was created, also if a schema has got another relation of the name.
+            let is_hidden = self.visible.as_ref().is_some_and(|visible| !visible.contains_key(&candidate));
+            if !is_hidden && let Some(relation) = self.relation(&candidate).await? {
+                return Ok(Some(relation));
+            }
+        }
+        self.file(name).await
+    }
+
+    /// A file, or registered batches.
+    async fn file(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        match text_table(name).map_err(|error| DataFusionError::External(Box::new(error)))? {
+            Some(table) => Ok(Some(table)),
+            None => self.files.table(name).await,
+        }
+    }
+
+    /// The columns of a view. `None` if it cannot be planned.
+    pub async fn columns_of_view(&self, name: &str) -> Option<SchemaRef> {
+        Some(self.relation(name).await.ok()??.schema())
+    }
+
     async fn view(&self, view: &View) -> Result<Arc<dyn TableProvider>> {
-        let View { name, sql, relations } = view;
+        let View { name, sql, search_path, relations } = view;
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
         }
@@ -109,7 +154,9 @@ impl StatementCatalog {
         };
         let session = session.read().clone();
         let visible = (!relations.is_empty()).then(|| Arc::new(relations.clone()));
-        let state = Self { names, visible, view_depth: self.view_depth + 1, ..self.clone() }.state(session);
+        let search_path = SearchPath::of_view(search_path);
+        let view_depth = self.view_depth + 1;
+        let state = Self { search_path, names, visible, view_depth, ..self.clone() }.state(session);
         let mut plan = Box::pin(unmaterialized_plan(&state, &statement)).await?;
         if let Some(visible) = self.visible_columns(name) {
             let columns = plan.schema().columns().into_iter().filter(|column| visible.contains(&column.name));
@@ -184,58 +231,57 @@ impl CatalogProviderList for StatementCatalog {
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        vec![PUBLIC.to_owned(), SYSTEM.to_owned(), INFORMATION_SCHEMA.to_owned()]
+        let system = [SYSTEM.to_owned(), INFORMATION_SCHEMA.to_owned()];
+        self.snapshot.schemas().map(str::to_owned).chain(system).collect()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         match name {
-            PUBLIC => Some(Arc::new(PublicSchema(self.clone()))),
+            UNQUALIFIED => Some(Arc::new(UserSchema { catalog: self.clone(), name: None })),
             SYSTEM => {
                 let Self { store, snapshot, mover, settings, .. } = self.clone();
                 Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings })))
             }
             INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(self))),
+            name if self.snapshot.has_schema(name) => {
+                Some(Arc::new(UserSchema { catalog: self.clone(), name: Some(name.to_owned()) }))
+            }
             _ => None,
         }
     }
 }
 
-/// The user's tables and views, and files.
+/// A schema of the user, or all that names without a schema stand for.
 #[derive(Debug)]
-struct PublicSchema(StatementCatalog);
+struct UserSchema {
+    catalog: StatementCatalog,
+    /// `None` for names without a schema.
+    name: Option<String>,
+}
 
 #[async_trait]
-impl SchemaProvider for PublicSchema {
+impl SchemaProvider for UserSchema {
     fn table_names(&self) -> Vec<String> {
-        let snapshot = &self.0.snapshot;
-        let tables = snapshot.tables().map(|table| table.name.clone());
-        tables.chain(snapshot.views().map(|view| view.name.clone())).collect()
+        let snapshot = &self.catalog.snapshot;
+        let tables = snapshot.tables().map(|table| table.name.as_str());
+        let names = tables.chain(snapshot.views().map(|view| view.name.as_str())).map(split_relation_name);
+        let is_inside = |schema: &str| match &self.name {
+            Some(name) => schema == name,
+            None => self.catalog.search_path.schemas().iter().any(|known| known == schema),
+        };
+        names.filter(|(schema, _)| is_inside(schema)).map(|(_, name)| name.into_owned()).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let catalog = &self.0;
-        if let Some((_, relation)) = catalog.relations.iter().find(|(known, _)| *known == name) {
-            return Ok(Some(Arc::clone(relation)));
-        }
-        if let Some(table) = catalog.snapshot.table(name) {
-            if let Some(reads) = &catalog.reads {
-                reads.record_lookup(table.id);
-            }
-            let visible = catalog.visible_columns(name);
-            let table =
-                TautTable::new(Arc::clone(&catalog.store), Arc::clone(table), catalog.names.as_deref(), visible);
-            return Ok(Some(Arc::new(if catalog.are_keys_valid { table } else { table.without_keys() })));
-        }
-        match catalog.snapshot.view(name) {
-            Some(view) => Ok(Some(catalog.view(view).await?)),
-            None => match text_table(name).map_err(|error| DataFusionError::External(Box::new(error)))? {
-                Some(table) => Ok(Some(table)),
-                None => catalog.files.table(name).await,
-            },
+        let Some(schema) = &self.name else { return self.catalog.unqualified(name).await };
+        match self.catalog.relation(&relation_name(schema, name)).await? {
+            // Registered batches are in schema `public`.
+            None if schema == PUBLIC => self.catalog.file(name).await,
+            found => Ok(found),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.snapshot.table(name).is_some() || self.0.snapshot.view(name).is_some()
+        self.table_names().iter().any(|known| known == name)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::catalog::TableProvider;
 use taut_sql::Statement;
 use taut_store::Table;
-use taut_types::{ColumnIndex, LogicalType, Schema};
+use taut_types::{ColumnIndex, LogicalType, Schema, unqualified_name};
 
 use super::columns::{TypeChange, column_text, generated_from};
 use super::constraints::{ROWS, quote_name};
@@ -71,7 +71,7 @@ impl QuerySession {
                 None => quoted,
             }
         });
-        let from = format!("FROM \"{ROWS}\" AS {}", quote_name(name));
+        let from = format!("FROM \"{ROWS}\" AS {}", quote_name(&unqualified_name(name)));
         let sql = format!("SELECT {} {from}", values.collect::<Vec<_>>().join(", "));
         let indexes = changed.iter().map(|(index, _)| *index).collect();
         match self.rewrite_with_types(target, table, (schema, indexes), &sql).await {

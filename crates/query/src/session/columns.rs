@@ -11,7 +11,10 @@ use taut_sql::{
     rename_column, without_table,
 };
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Sequence, Table, TableId, Transaction};
-use taut_types::{Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at};
+use taut_types::{
+    Column, ColumnIndex, Datum, Layout, LogicalType, Schema, TableDesign, datum_at, split_relation_name,
+    unqualified_name,
+};
 
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
@@ -124,7 +127,7 @@ impl QuerySession {
         column: &Column,
         expression: &Expr,
     ) -> Result<()> {
-        let text = without_table(expression, &table.name).to_string();
+        let text = without_table(expression, &unqualified_name(&table.name)).to_string();
         let mut columns = table.schema.columns().to_vec();
         let index = ColumnIndex::from(columns.len());
         columns.push(column.clone());
@@ -391,7 +394,9 @@ impl QuerySession {
     /// The plan that reads a view.
     pub(super) async fn plan_of_view(&self, snapshot: &Arc<Catalog>, view: &str) -> Result<LogicalPlan> {
         let state = self.catalog(Arc::clone(snapshot), None).state(self.context.state());
-        let plan = state.create_logical_plan(&format!("SELECT * FROM {}", quote_name(view))).await;
+        let (schema, name) = split_relation_name(view);
+        let sql = format!("SELECT * FROM {}.{}", quote_name(&schema), quote_name(&name));
+        let plan = state.create_logical_plan(&sql).await;
         withdraw_reads(&state);
         Ok(plan?)
     }

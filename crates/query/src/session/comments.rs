@@ -19,8 +19,10 @@ impl QuerySession {
         let commented = self.in_transaction(async |target: Changes| {
             let snapshot = target.snapshot();
             let on = match on {
-                CommentedObject::Relation { kind, name } => relation(&snapshot, *kind, name)?,
-                CommentedObject::Column { relation, column } => self.column(&snapshot, relation, column).await?,
+                CommentedObject::Relation { kind, name } => relation(&snapshot, *kind, &self.name(name)?)?,
+                CommentedObject::Column { relation, column } => {
+                    self.column(&snapshot, &self.name(relation)?, column).await?
+                }
             };
             Ok(target.commit(|edit| edit.set_comment(on, comment.map(str::to_owned)))?)
         });

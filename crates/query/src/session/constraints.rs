@@ -48,7 +48,7 @@ impl QuerySession {
             return Ok(());
         }
         let before = design.indexes.len();
-        add_key_indexes(&mut design, &constraints, edit.catalog())?;
+        add_key_indexes((name, &mut design), &constraints, edit.catalog())?;
         if design.indexes.len() > before {
             edit.set_design(table, design)?;
         }
@@ -125,7 +125,7 @@ impl QuerySession {
                 has_key(&table.constraints) && !has_key(&constraints)
             };
             design.indexes.retain(|index| !dropped(index));
-            add_key_indexes(&mut design, &constraints, edit.catalog())?;
+            add_key_indexes((name, &mut design), &constraints, edit.catalog())?;
             if design != *table.design {
                 edit.set_design(table.id, design)?;
             }

@@ -9,8 +9,9 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_sql::{ObjectKind, PUBLIC, Parameters, Statement, type_name};
+use taut_sql::{ObjectKind, Parameters, Statement, type_name};
 use taut_store::{Catalog, Commented, View};
+use taut_types::{split_relation_name, unqualified_name};
 
 use super::names::{dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
@@ -30,7 +31,7 @@ impl QuerySession {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let table = self.table(name)?;
         let mut design = table.design.with_options(option_pairs(options), &table.schema)?;
-        add_key_indexes(&mut design, &table.constraints, &self.snapshot())?;
+        add_key_indexes((name, &mut design), &table.constraints, &self.snapshot())?;
         let design = Arc::new(design);
         let sets_partition_by = options.iter().any(|(option, _)| option.eq_ignore_ascii_case("partition_by"));
         let partitioning = match design.partition_by {
@@ -45,7 +46,8 @@ impl QuerySession {
         let progress = || self.progress_counter(&operation, Some(table.rows()));
         let rows = if is_resorted {
             let scan = SessionContext::new_with_state(self.state(None));
-            let scan = scan.table(TableReference::partial(PUBLIC, name)).await?.into_unoptimized_plan();
+            let (schema, unqualified) = split_relation_name(name);
+            let scan = scan.table(TableReference::partial(schema, unqualified)).await?.into_unoptimized_plan();
             let rows_total = Some(table.rows());
             self.fill(name, Target::Sorted { table, design, partitioning }, scan, rows_total).await?
         } else if is_repartitioned {
@@ -70,7 +72,11 @@ impl QuerySession {
             [] => sql.to_owned(),
             columns => {
                 let names: Vec<_> = columns.iter().map(quote).collect();
-                format!("SELECT * FROM ({sql}) AS {}({})", quote(&name.to_owned()), names.join(", "))
+                format!(
+                    "SELECT * FROM ({sql}) AS {}({})",
+                    quote(&unqualified_name(name).into_owned()),
+                    names.join(", ")
+                )
             }
         };
         self.in_transaction(async |target: Changes| self.define_view(&target, name, or_replace, sql).await).await?;
@@ -85,14 +91,16 @@ impl QuerySession {
         let dependents = dependent_views(&snapshot, ObjectKind::View, [name].into());
         let state = || self.state_on(Arc::clone(&snapshot), None);
         let mut relations = BTreeMap::new();
-        for relation in taut_sql::relations_of(&sql)? {
+        let search_path = self.search_path();
+        for reference in taut_sql::relations_of(&sql)? {
+            // A bare name may be that of a file, also if no schema of the path exists.
+            let Ok(relation) = search_path.name(&snapshot, &reference) else { continue };
             if relation == name || dependents.iter().any(|(view, _)| *view == relation) {
                 let what = format!("view {name:?}, which would read itself,");
                 return Err(QueryError::unsupported(what, "a view reads tables and other views"));
             }
             // Not for files and registered batches.
             if snapshot.table(&relation).is_some() || snapshot.view(&relation).is_some() {
-                let reference = TableReference::partial(PUBLIC, relation.as_str());
                 let state = state();
                 let provider = SessionContext::new_with_state(state.clone()).table_provider(reference).await;
                 withdraw_reads(&state);
@@ -118,7 +126,7 @@ impl QuerySession {
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
-        let view = View { name: name.to_owned(), sql, relations };
+        let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(), relations };
         let is_gone = |on: &Commented| match on {
             Commented::ViewColumn(view, column) => view == name && !columns.contains(column),
             _ => false,

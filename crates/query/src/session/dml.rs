@@ -26,6 +26,7 @@ use super::returned_rows::{ReturnedRows, check_returning};
 use super::sequences::restart_owned;
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
+use crate::constraints::qualified_default;
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::insert::{InsertExec, fits_in_delta, with_table_order};
 use crate::exec::mutation::{ChangedRows, ChangedRowsExec, RemovedRows};
@@ -113,7 +114,7 @@ impl QuerySession {
     pub(super) async fn prepare(&self, name: &str, statement: &Statement) -> Result<Outcome> {
         if let Statement::Mutation { mutation, names, .. } = statement {
             let changes = self.changes();
-            let table = self.table(&mutation.table)?;
+            let table = self.table(&self.name(&mutation.table)?)?;
             let BoundMutation { query, .. } = bind_mutation(mutation, &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
             statement_to_plan(&state, &engine_query(query.query)).await?;
@@ -139,7 +140,7 @@ impl QuerySession {
     /// Handles a violated key of an `INSERT ... ON CONFLICT`. Returns `Ok` if the statement must be retried, because
     /// the other row was not visible when it began.
     fn handle_key_violation(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
-        let table = self.table(&mutation.table)?;
+        let table = self.table(&self.name(&mutation.table)?)?;
         let keys = conflict_keys(mutation, &table)?;
         match violation {
             Violation::NotUnique { is_concurrent: true, .. } if self.prepare_retry()? => Ok(()),
@@ -159,7 +160,7 @@ impl QuerySession {
     async fn mutate_in(&self, changes: &Changes, request: &MutationRequest<'_>) -> Result<Outcome> {
         let MutationRequest { mutation, .. } = request;
         let snapshot = changes.snapshot();
-        let table = target_table(&snapshot, mutation)?;
+        let table = self.target_table(&snapshot, mutation)?;
         if let Some(options) = request.analyze {
             return Box::pin(self.analyze(changes, request, table, options)).await;
         }
@@ -444,6 +445,12 @@ impl QuerySession {
         state
     }
 
+    /// Returns the table that a mutation changes.
+    pub(super) fn target_table<'a>(&self, snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
+        let name = self.search_path().name(snapshot, &mutation.table)?;
+        snapshot.table(&name).ok_or_else(|| QueryError::no_relation(name))
+    }
+
     /// Removes all rows of some tables.
     pub(super) async fn truncate(&self, names: &[String], restarts_identity: bool) -> Result<Outcome> {
         self.check_may_write("TRUNCATE TABLE")?;
@@ -481,12 +488,6 @@ impl QuerySession {
     }
 }
 
-/// Returns the table that a mutation changes.
-pub(super) fn target_table<'a>(snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
-    let table = snapshot.table(&mutation.table);
-    table.ok_or_else(|| QueryError::no_relation(&mutation.table))
-}
-
 /// The defaults and the expressions of generated columns of a table, parsed into syntax.
 struct ColumnValues {
     defaults: BTreeMap<ColumnIndex, Expr>,
@@ -513,7 +514,7 @@ fn column_values(table: &Table) -> Result<ColumnValues> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
         // Cast to the type of the column, as in other inserts. SQL may have no name for the type.
         let arrow = table.schema.column(*column).logical_type.arrow();
-        Ok((*column, parse_expression(&format!("arrow_cast(({sql}), '{arrow:?}')"))?))
+        Ok((*column, parse_expression(&format!("arrow_cast(({}), '{arrow:?}')", qualified_default(sql)))?))
     };
     let generated = table.constraints.generated.iter();
     Ok(ColumnValues {

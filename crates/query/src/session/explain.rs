@@ -18,7 +18,6 @@ use taut_store::Table;
 
 use super::dml::{
     BoundMutation, MutationRequest, bind_mutation, check_parameters, engine_query, explain_statement, plan_part,
-    target_table,
 };
 use super::{Outcome, QuerySession, collect_as_stream, stream_of_batches};
 use crate::error::{QueryError, Result};
@@ -36,7 +35,7 @@ impl QuerySession {
         let MutationRequest { mutation, names, parameters, .. } = request;
         let changes = self.changes();
         let snapshot = changes.snapshot();
-        let table = target_table(&snapshot, mutation)?;
+        let table = self.target_table(&snapshot, mutation)?;
         let BoundMutation { query, .. } = bind_mutation(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
         let query = engine_query(query.query);

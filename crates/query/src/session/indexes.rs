@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind, SchemaChange};
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
-use taut_types::{ColumnIndex, IndexDesign, IndexKind};
+use taut_types::{ColumnIndex, IndexDesign, IndexKind, sibling_name, split_relation_name, unqualified_name};
 
 use super::names::{drop_dependents, drop_foreign_keys, foreign_key_text};
 use super::{Done, Outcome, QuerySession};
@@ -15,8 +15,10 @@ use crate::write::rewrite::rebuild_indexes;
 
 impl QuerySession {
     pub(super) async fn create_index(&self, new: &NewIndex) -> Result<Outcome> {
-        let table = self.table(&new.table)?;
-        let name = new.name.clone().unwrap_or_else(|| self.index_name(new));
+        let table_name = self.name(&new.table)?;
+        let table = self.table(&table_name)?;
+        let name = new.name.clone().unwrap_or_else(|| index_name(&self.snapshot(), &table, new));
+        let relation = sibling_name(&table.name, &name);
         let index = index_design(name, new, &table)?;
         let mut notices = Vec::new();
         if index.columns.len() < new.columns.len() {
@@ -28,24 +30,21 @@ impl QuerySession {
             ));
         }
         let snapshot = self.snapshot();
-        if snapshot.table(&index.name).is_some() || snapshot.view(&index.name).is_some() {
-            return Err(QueryError::relation_exists(index.name));
+        let is_index = self.index(&relation).is_some();
+        if !is_index && !snapshot.is_name_free(&relation) {
+            return Err(QueryError::relation_exists(relation));
         }
-        match self.index(&index.name) {
+        match self.index(&relation) {
             None if new.is_unique => {
                 let rule = DeclaredRule::UniqueIndex { columns: new.columns.clone() };
                 let change = ConstraintChange::Add(DeclaredConstraint { name: Some(index.name), rule });
-                self.alter_schema(&new.table, &[SchemaChange::Constraint(change)]).await?;
+                self.alter_schema(&table_name, &[SchemaChange::Constraint(change)]).await?;
                 return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));
             }
             None => self.changes().commit(|edit| {
                 let catalog = edit.catalog();
-                let is_taken = |table: &Arc<Table>| table.design.indexes.iter().any(|other| other.name == index.name);
-                if catalog.table(&index.name).is_some()
-                    || catalog.view(&index.name).is_some()
-                    || catalog.tables().any(is_taken)
-                {
-                    return Err(CommitError::NameTaken { name: index.name.clone() });
+                if !catalog.is_name_free(&relation) {
+                    return Err(CommitError::NameTaken { name: relation.clone() });
                 }
                 let table = catalog.table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
@@ -64,7 +63,7 @@ impl QuerySession {
                 let notice = format!("relation {:?} already exists on table {:?}, skipping", known.name, owner.name);
                 return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("CREATE INDEX") }));
             }
-            Some((_, known)) => return Err(QueryError::relation_exists(known.name)),
+            Some(_) => return Err(QueryError::relation_exists(relation)),
         }
         let _lock = self.lock_for_maintenance(table.id).await;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
@@ -76,7 +75,9 @@ impl QuerySession {
         let (mut notices, mut tables) = (Vec::new(), Vec::<Arc<Table>>::new());
         for name in names {
             match self.index(name) {
-                Some((table, _)) if table.constraints.keys.iter().any(|key| key.name == *name && !key.is_index) => {
+                Some((table, index))
+                    if table.constraints.keys.iter().any(|key| key.name == index.name && !key.is_index) =>
+                {
                     return Err(QueryError::unsupported(
                         format!(
                             "DROP INDEX {name}, which constraint {name:?} of table {:?} is looked up by,",
@@ -93,6 +94,11 @@ impl QuerySession {
                 }
             }
         }
+        // The names of the dropped indexes of a table.
+        let dropped = |table: &Table| -> Vec<String> {
+            let indexes = table.design.indexes.iter().map(|index| index.name.clone());
+            indexes.filter(|index| names.contains(&sibling_name(&table.name, index))).collect()
+        };
         let snapshot = self.snapshot();
         let foreign_keys = references_to_dropped(&snapshot, &tables, names);
         let dependencies = foreign_keys.iter().map(|(child, key, index)| Dependency {
@@ -104,7 +110,7 @@ impl QuerySession {
         // The design keeps an index until no block has it, so that an interrupted statement can be repeated.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), &dropped(table)).await?;
         }
         self.changes().commit(|edit| {
             drop_foreign_keys(edit, &foreign_keys)?;
@@ -112,10 +118,11 @@ impl QuerySession {
                 let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let (id, mut design) = (table.id, table.design.as_ref().clone());
                 let mut constraints = table.constraints.as_ref().clone();
-                constraints.keys.retain(|key| !key.is_index || !names.contains(&key.name));
-                design.indexes.retain(|index| !names.contains(&index.name));
+                let dropped = dropped(table);
+                constraints.keys.retain(|key| !key.is_index || !dropped.contains(&key.name));
+                design.indexes.retain(|index| !dropped.contains(&index.name));
                 // A key that used one of the dropped indexes gets an index of its own.
-                add_key_indexes(&mut design, &constraints, edit.catalog())?;
+                add_key_indexes((&table.name, &mut design), &constraints, edit.catalog())?;
                 if constraints != *table.constraints {
                     edit.set_constraints(id, constraints)?;
                 }
@@ -125,7 +132,7 @@ impl QuerySession {
         // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
         for table in &tables {
             let _lock = self.lock_for_maintenance(table.id).await;
-            self.rebuild(table.id, &format!("drop index of {}", table.name), names).await?;
+            self.rebuild(table.id, &format!("drop index of {}", table.name), &dropped(table)).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
@@ -145,24 +152,24 @@ impl QuerySession {
         }
     }
 
-    /// Returns the index of this name, with its table.
-    fn index(&self, name: &str) -> Option<(Arc<Table>, IndexDesign)> {
+    /// Returns the index that a name with a schema stands for, with its table.
+    fn index(&self, relation: &str) -> Option<(Arc<Table>, IndexDesign)> {
+        let (schema, name) = split_relation_name(relation);
         let snapshot = self.snapshot();
-        snapshot.tables().find_map(|table| {
-            let index = table.design.indexes.iter().find(|index| index.name == name)?;
+        let mut tables = snapshot.tables().filter(|table| split_relation_name(&table.name).0 == schema);
+        tables.find_map(|table| {
+            let index = table.design.indexes.iter().find(|index| index.name == *name)?;
             Some((Arc::clone(table), index.clone()))
         })
     }
+}
 
-    /// Generates an unused name for an index that is created without a name, as PostgreSQL does.
-    fn index_name(&self, new: &NewIndex) -> String {
-        let name = format!("{}_{}_idx", new.table, new.columns.join("_"));
-        let numbered = (1..).map(|number| format!("{name}{number}"));
-        let snapshot = self.snapshot();
-        let is_taken = |name: &String| snapshot.table(name).is_some() || snapshot.view(name).is_some();
-        let is_free = |name: &String| self.index(name).is_none() && !is_taken(name);
-        std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
-    }
+/// Generates an unused name for an index that is created without a name, as PostgreSQL does.
+fn index_name(catalog: &Catalog, table: &Table, new: &NewIndex) -> String {
+    let name = format!("{}_{}_idx", unqualified_name(&table.name), new.columns.join("_"));
+    let numbered = (1..).map(|number| format!("{name}{number}"));
+    let is_free = |name: &String| catalog.is_name_free(&sibling_name(&table.name, name));
+    std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
 /// Design of a new index. A CSB+-tree has only the first two of its columns.
@@ -193,7 +200,7 @@ fn references_to_dropped<'a>(
 ) -> Vec<(TableId, &'a ForeignKey, &'a str)> {
     let mut references = Vec::new();
     for table in tables {
-        let is_dropped = |key: &&UniqueKey| key.is_index && dropped.contains(&key.name);
+        let is_dropped = |key: &&UniqueKey| key.is_index && dropped.contains(&sibling_name(&table.name, &key.name));
         let mut rest = table.constraints.as_ref().clone();
         rest.keys.retain(|key| !is_dropped(&key));
         for key in table.constraints.keys.iter().filter(is_dropped) {

@@ -14,17 +14,15 @@ use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
-use taut_sql::{CATALOG, PUBLIC, type_name};
+use taut_sql::{CATALOG, INFORMATION_SCHEMA, SYSTEM, type_name};
 use taut_store::{Catalog, Constraints, Identity, ReferentialAction, Table};
-use taut_types::{ColumnIndex, LogicalType};
+use taut_types::{ColumnIndex, LogicalType, split_relation_name, unqualified_name};
 
-use super::catalog::{SYSTEM, StatementCatalog};
+use super::catalog::StatementCatalog;
 use super::system_tables::SystemTable;
 
-/// Name of the schema.
-pub const INFORMATION_SCHEMA: &str = "information_schema";
-
 /// A value of a table.
+#[derive(Clone)]
 enum Cell {
     Text(Option<String>),
     Number(Option<i32>),
@@ -163,14 +161,15 @@ impl InformationSchema {
             "referential_constraints" => snapshot.tables().flat_map(|table| references(table, snapshot)).collect(),
             "schemata" => {
                 let schema = |name: &str| vec![text(CATALOG), text(name), text(CATALOG)];
-                [INFORMATION_SCHEMA, PUBLIC, SYSTEM].map(schema).into()
+                [INFORMATION_SCHEMA, SYSTEM].into_iter().chain(snapshot.schemas()).map(schema).collect()
             }
             "sequences" => sequences(snapshot),
             "table_constraints" => snapshot.tables().flat_map(|table| table_constraints(table)).collect(),
             "tables" => self.tables(),
             _ => {
-                let view =
-                    |name: &str, sql: &str| [of(PUBLIC, name), vec![text(sql), text("NONE"), text("NO")]].concat_rows();
+                let view = |name: &str, sql: &str| {
+                    [of_relation(name), vec![text(sql), text("NONE"), text("NO")]].concat_rows()
+                };
                 snapshot.views().map(|defined| view(&defined.name, &defined.sql)).collect()
             }
         }
@@ -178,35 +177,28 @@ impl InformationSchema {
 
     fn tables(&self) -> Vec<Row> {
         let snapshot = &self.catalog.snapshot;
-        let row = |schema: &str, name: &str, kind: &str, is_changed: bool| {
-            [of(schema, name), vec![text(kind), yes_no(is_changed)]].concat_rows()
+        let row = |relation: Row, kind: &str, is_changed: bool| {
+            [relation, vec![text(kind), yes_no(is_changed)]].concat_rows()
         };
-        let tables = snapshot.tables().map(|table| row(PUBLIC, &table.name, "BASE TABLE", true));
-        let views = snapshot.views().map(|view| row(PUBLIC, &view.name, "VIEW", false));
-        let system = SystemTable::ALL.iter().map(|table| row(SYSTEM, table.name, "VIEW", false));
-        let own = TABLES.iter().map(|table| row(INFORMATION_SCHEMA, table.name, "VIEW", false));
+        let tables = snapshot.tables().map(|table| row(of_relation(&table.name), "BASE TABLE", true));
+        let views = snapshot.views().map(|view| row(of_relation(&view.name), "VIEW", false));
+        let system = SystemTable::ALL.iter().map(|table| row(of(SYSTEM, table.name), "VIEW", false));
+        let own = TABLES.iter().map(|table| row(of(INFORMATION_SCHEMA, table.name), "VIEW", false));
         tables.chain(views).chain(system).chain(own).collect()
     }
 
     async fn columns(&self) -> Vec<Row> {
         let snapshot = &self.catalog.snapshot;
         let mut rows: Vec<Row> = snapshot.tables().flat_map(|table| columns_of_table(table, snapshot)).collect();
-        for schema in [PUBLIC, SYSTEM] {
-            let Some(provider) = self.catalog.schema(schema) else { continue };
-            for name in provider.table_names() {
-                if schema == PUBLIC && snapshot.view(&name).is_none() {
-                    continue;
-                }
-                // A view that cannot be planned has no columns.
-                let Ok(Some(table)) = provider.table(&name).await else { continue };
-                let arrow = table.schema();
-                rows.extend(arrow.fields().iter().enumerate().map(|(index, field)| {
-                    let logical = LogicalType::from_arrow(field.data_type());
-                    let name_of_type = logical.map_or_else(|| type_name(field.data_type()), standard_name);
-                    let column = ColumnRow { name: field.name(), is_nullable: true, name_of_type, logical };
-                    column.row(of(schema, &name), index, ColumnSource::default(), false)
-                }));
-            }
+        for view in snapshot.views() {
+            // A view that cannot be planned has no columns.
+            let Some(arrow) = self.catalog.columns_of_view(&view.name).await else { continue };
+            rows.extend(columns_of_query(&of_relation(&view.name), &arrow));
+        }
+        let Some(system) = self.catalog.schema(SYSTEM) else { return rows };
+        for name in system.table_names() {
+            let Ok(Some(table)) = system.table(&name).await else { continue };
+            rows.extend(columns_of_query(&of(SYSTEM, &name), &table.schema()));
         }
         rows
     }
@@ -284,6 +276,17 @@ fn yes_no(value: bool) -> Cell {
 /// The three columns that identify an object of a schema.
 fn of(schema: &str, name: &str) -> Row {
     vec![text(CATALOG), text(schema), text(name)]
+}
+
+/// The three columns that identify a relation.
+fn of_relation(relation: &str) -> Row {
+    let (schema, name) = split_relation_name(relation);
+    of(&schema, &name)
+}
+
+/// The three columns that identify a constraint, which is in the schema of its table.
+fn of_constraint(table: &Table, name: &str) -> Row {
+    of(&split_relation_name(&table.name).0, name)
 }
 
 /// Name of a type in the SQL standard.
@@ -370,6 +373,17 @@ impl ColumnRow<'_> {
     }
 }
 
+/// The columns of a view or system table.
+fn columns_of_query(relation: &[Cell], arrow: &ArrowSchema) -> Vec<Row> {
+    let row = |(index, field): (usize, &Arc<Field>)| {
+        let logical = LogicalType::from_arrow(field.data_type());
+        let name_of_type = logical.map_or_else(|| type_name(field.data_type()), standard_name);
+        let column = ColumnRow { name: field.name(), is_nullable: true, name_of_type, logical };
+        column.row(relation.to_vec(), index, ColumnSource::default(), false)
+    };
+    arrow.fields().iter().enumerate().map(row).collect()
+}
+
 fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
     let constraints = &table.constraints;
     let row = |(index, column): (usize, &taut_types::Column)| {
@@ -384,7 +398,7 @@ fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
             logical: Some(column.logical_type),
         };
         let values = ColumnSource { default, identity, generated: constraints.generated.get(&position) };
-        shown.row(of(PUBLIC, &table.name), index, values, true)
+        shown.row(of_relation(&table.name), index, values, true)
     };
     table.schema.columns().iter().enumerate().map(row).collect()
 }
@@ -393,7 +407,7 @@ fn table_constraints(table: &Table) -> Vec<Row> {
     let constraints = &table.constraints;
     let row = |name: &str, kind: &str| {
         let flags = vec![text(kind), text("NO"), text("NO"), text("YES")];
-        [of(PUBLIC, name), of(PUBLIC, &table.name), flags].concat_rows()
+        [of_constraint(table, name), of_relation(&table.name), flags].concat_rows()
     };
     let keys = constraints.keys.iter().filter(|key| !key.is_index);
     let keys = keys.map(|key| row(&key.name, if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" }));
@@ -404,7 +418,7 @@ fn table_constraints(table: &Table) -> Vec<Row> {
 }
 
 fn check_constraints(table: &Table) -> Vec<Row> {
-    let row = |name: &str, clause: String| [of(PUBLIC, name), vec![text(clause)]].concat_rows();
+    let row = |name: &str, clause: String| [of_constraint(table, name), vec![text(clause)]].concat_rows();
     let checks = table.constraints.checks.iter().map(|check| row(&check.name, check.condition.clone()));
     let not_null = not_null_names(table).into_iter().map(|(name, column)| row(&name, format!("{column} IS NOT NULL")));
     checks.chain(not_null).collect()
@@ -413,7 +427,9 @@ fn check_constraints(table: &Table) -> Vec<Row> {
 /// Names for the `NOT NULL` of columns, which have none of their own, and the columns.
 fn not_null_names(table: &Table) -> Vec<(String, String)> {
     let columns = table.schema.columns().iter().filter(|column| !column.nullable);
-    columns.map(|column| (format!("{}_{}_not_null", table.name, column.name), column.name.clone())).collect()
+    columns
+        .map(|column| (format!("{}_{}_not_null", unqualified_name(&table.name), column.name), column.name.clone()))
+        .collect()
 }
 
 fn key_columns(table: &Table, catalog: &Catalog) -> Vec<Row> {
@@ -423,7 +439,7 @@ fn key_columns(table: &Table, catalog: &Catalog) -> Vec<Row> {
             number(index + 1),
             Cell::Number(referenced.and_then(|position| i32::try_from(position + 1).ok())),
         ];
-        [of(PUBLIC, name), of(PUBLIC, &table.name), column].concat_rows()
+        [of_constraint(table, name), of_relation(&table.name), column].concat_rows()
     };
     let mut rows = Vec::new();
     for key in table.constraints.keys.iter().filter(|key| !key.is_index) {
@@ -457,7 +473,8 @@ fn references(table: &Table, catalog: &Catalog) -> Vec<Row> {
             ReferentialAction::SetNull => "SET NULL",
         };
         let rules = vec![text("NONE"), text("NO ACTION"), text(action)];
-        [of(PUBLIC, &key.name), of(PUBLIC, unique.map_or("", |unique| &unique.name)), rules].concat_rows()
+        let referenced = of_constraint(parent.map_or(table, AsRef::as_ref), unique.map_or("", |unique| &unique.name));
+        [of_constraint(table, &key.name), referenced, rules].concat_rows()
     };
     table.constraints.foreign_keys.iter().map(row).collect()
 }
@@ -477,7 +494,7 @@ fn sequences(catalog: &Catalog) -> Vec<Row> {
             yes_no(sequence.cycles),
         ];
         let name_of_type = vec![text(standard_name(sequence.logical_type))];
-        [of(PUBLIC, &sequence.name), name_of_type, precision(sequence.logical_type).into(), numbers].concat_rows()
+        [of_relation(&sequence.name), name_of_type, precision(sequence.logical_type).into(), numbers].concat_rows()
     };
     catalog.sequences().filter(|sequence| !is_identity(sequence)).map(row).collect()
 }

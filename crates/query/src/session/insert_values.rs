@@ -15,7 +15,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
 use parking_lot::Mutex;
-use taut_sql::{ListedRows, Parameters, Value, literal, local_name, normalize, parameter, parse_expression};
+use taut_sql::{ListedRows, Parameters, Value, literal, normalize, parameter, parse_expression, relation_reference};
 use taut_store::{Constraints, Table, TableId};
 use taut_types::{ColumnIndex, Schema};
 
@@ -43,8 +43,8 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let found = listed_values(statement)
-            .and_then(|(name, listed)| Some((snapshot.table(&local_name(name).ok()?)?, listed)));
+        let named = |name| self.search_path().name(&snapshot, &relation_reference(name).ok()?).ok();
+        let found = listed_values(statement).and_then(|(name, listed)| Some((snapshot.table(&named(name)?)?, listed)));
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.get(table)?;
         // More values than parameters are an error. Planning reports it.

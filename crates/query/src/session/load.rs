@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
-use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, parse_expression};
+use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, name_of_reference, parse_expression};
 use taut_store::{Catalog, Table};
 use taut_types::{ColumnIndex, Schema, TableDesign, TableOption};
 
@@ -73,15 +73,15 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        let snapshot = self.snapshot();
-        if let Some(table) = snapshot.table(name) {
+        let (reference, snapshot) = (self.reference(name), self.snapshot());
+        if let Some(table) = snapshot.table(&self.name(&reference)?) {
             if !design_options.is_empty() {
                 return Err(options_of_existing(name));
             }
             return self.load(&Arc::clone(table), &[], files, options).await;
         }
         let (_, frame) = files::read(&self.context, files, options, None).await?;
-        self.fill_new_table(name, frame.into_unoptimized_plan(), design_options).await
+        self.fill_new_table(&self.new_name(&reference)?, frame.into_unoptimized_plan(), design_options).await
     }
 
     /// Loads batches into a table. Creates the table from their schema if it does not exist.
@@ -105,14 +105,15 @@ impl QuerySession {
     }
 
     async fn load_rows(&self, name: &str, rows: LogicalPlan, design_options: &[(String, String)]) -> Result<u64> {
-        match self.snapshot().table(name) {
+        let reference = self.reference(name);
+        match self.snapshot().table(&self.name(&reference)?) {
             Some(table) if design_options.is_empty() => {
                 check_no_generated(table, &rows)?;
                 let rows = map_to_columns(table, &table.schema, "the data", true, rows)?;
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
             Some(_) => Err(options_of_existing(name)),
-            None => self.fill_new_table(name, rows, design_options).await,
+            None => self.fill_new_table(&self.new_name(&reference)?, rows, design_options).await,
         }
     }
 
@@ -167,7 +168,8 @@ impl QuerySession {
         let (columns, declared) = match source {
             TableSource::Columns { columns, declared } => (columns.clone(), declared.clone()),
             TableSource::Like { table, with_defaults } => {
-                let like = snapshot.table(table).ok_or_else(|| QueryError::no_relation(table))?;
+                let table = name_of_reference(table);
+                let like = snapshot.table(&table).ok_or_else(|| QueryError::no_relation(table))?;
                 let mut declared = Declared::default();
                 // The numbers of an identity column stay its own.
                 let is_identity =

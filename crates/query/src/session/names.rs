@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use taut_sql::{ObjectKind, relations_of};
+use taut_sql::{ObjectKind, PUBLIC, relations_of};
 use taut_store::{Catalog, CatalogEdit, CommitError, ForeignKey, TableId, View};
+use taut_types::{relation_name, sibling_name};
 
 use super::comments::{comments_of_view, set_comments};
 use super::constraints::{drop_references_between, set_constraints};
@@ -72,6 +73,7 @@ impl QuerySession {
                 hint: "Drop the views first, and create them with the new name of the view.",
             });
         }
+        let new_name = &sibling_name(name, new_name);
         if snapshot.table(new_name).is_some() || snapshot.view(new_name).is_some() {
             return Err(QueryError::relation_exists(new_name));
         }
@@ -98,6 +100,7 @@ impl QuerySession {
                 hint: "Drop the views first, and create them with the new name of the table.",
             });
         }
+        let new_name = &sibling_name(name, new_name);
         if snapshot.table(new_name).is_some() || snapshot.view(new_name).is_some() {
             return Err(QueryError::relation_exists(new_name));
         }
@@ -125,7 +128,7 @@ pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Res
 /// it reads. Named views are left out.
 pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
-        catalog.views().map(|view| (view.name.as_str(), relations_of(&view.sql).unwrap_or_default())).collect();
+        catalog.views().map(|view| (view.name.as_str(), relations_of_view(view))).collect();
     let (mut reached, mut views) = (names.clone(), Vec::new());
     loop {
         let next = reads.iter().filter(|(view, _)| !reached.contains(view)).find_map(|(view, reads)| {
@@ -137,6 +140,16 @@ pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeS
         let kind = if names.contains(on.as_str()) { kind } else { ObjectKind::View };
         views.push((view.to_owned(), format!("{kind} {on:?}")));
     }
+}
+
+/// Names of the tables and views that a view reads. Files may be among them.
+pub(super) fn relations_of_view(view: &View) -> Vec<String> {
+    if !view.relations.is_empty() {
+        return view.relations.keys().cloned().collect();
+    }
+    // Views from before format version 12 do not record them, and are older than schemas.
+    let read = relations_of(&view.sql).unwrap_or_default();
+    read.iter().map(|reference| relation_name(reference.schema().unwrap_or(PUBLIC), reference.table())).collect()
 }
 
 pub(super) fn view_text(view: &str) -> String {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
@@ -29,7 +30,7 @@ use super::{Done, Outcome, QuerySession, collect_as_stream, make_values_nullable
 use crate::error::{QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};
-use crate::exec::scan;
+use crate::exec::scan::{self, TautTable};
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
 use crate::plan::copied_columns::without_generated_columns;
@@ -362,9 +363,8 @@ impl QuerySession {
     }
 
     async fn plan_on(&self, snapshot: Arc<Catalog>, request: &QueryRequest<'_>) -> Result<(SessionState, LogicalPlan)> {
-        let catalog = Arc::clone(&snapshot);
         let mut state = self.state_on(Arc::clone(&snapshot), request.names);
-        check_given_values(&state, &snapshot, request.statement).await?;
+        check_given_values(&state, request.statement).await?;
         if inserts_query_of_values(request.statement) {
             let all_columns = self.state_on(Arc::clone(&snapshot), None);
             if let Some(plan) = insert_of_listed_values(&all_columns, request.statement).await? {
@@ -382,7 +382,7 @@ impl QuerySession {
         {
             plan = statement_to_plan(&state, &completed).await;
         }
-        Ok((state, without_generated_columns(plan?, &catalog)?))
+        Ok((state, without_generated_columns(plan?)?))
     }
 
     /// Runs a query, or a statement that writes its rows. The file of a `COPY ... TO` is replaced after the statement
@@ -430,12 +430,12 @@ impl QuerySession {
         };
         let (operation, table) = match &plan {
             LogicalPlan::Dml(dml) => {
-                let name = dml.table_name.table();
+                let target = source_as_provider(&dml.target)?;
                 // Registered batches and files can only be read.
-                let Some(table) = self.snapshot().table(name).cloned() else {
-                    return Err(QueryError::no_relation(name));
+                let Some(table) = target.downcast_ref::<TautTable>().map(TautTable::stored).cloned() else {
+                    return Err(QueryError::no_relation(dml.table_name.to_string()));
                 };
-                (format!("insert into {name}"), Some(table))
+                (format!("insert into {}", table.name), Some(table))
             }
             _ => ("copy".to_owned(), None),
         };

@@ -5,26 +5,28 @@ use std::sync::Arc;
 
 use datafusion::common::{DataFusionError, TableReference};
 use parking_lot::Mutex;
-use taut_sql::{DeclaredSequence, IdentityChange, ObjectKind, PUBLIC, SequenceChange, SequenceOptions};
+use taut_sql::{DeclaredSequence, IdentityChange, ObjectKind, SequenceChange, SequenceOptions};
 use taut_store::{
     Catalog, CatalogEdit, CommitError, Constraints, OwnedSequence, Sequence, SequenceId, Store, Table, TableId,
 };
-use taut_types::{ColumnIndex, LogicalType, Schema};
+use taut_types::{ColumnIndex, LogicalType, Schema, sibling_name, unqualified_name};
 
 use super::constraints::set_constraints;
 use super::names::{check_kind, drop_dependents};
+use super::search_path::SearchPath;
 use super::transactions::Transactions;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{default_of_sequence, renamed_sequence, sequences_of_default};
 use crate::error::{Dependency, QueryError, Result, SequenceError};
-use crate::expressions::Sequences;
+use crate::expressions::{Schemas, Sequences};
 use crate::write::changes::Changes;
 
-/// Access of a session to the sequences of its database, and the numbers that it has taken.
+/// Access of functions to the sequences and schemas that a session sees, and the numbers that it has taken.
 #[derive(Debug)]
-pub(super) struct SessionSequences {
+pub(super) struct SessionObjects {
     store: Arc<Store>,
     transactions: Arc<Mutex<Transactions>>,
+    search_path: Arc<Mutex<SearchPath>>,
     taken: Mutex<TakenNumbers>,
 }
 
@@ -35,26 +37,26 @@ struct TakenNumbers {
     last: Option<SequenceId>,
 }
 
-impl SessionSequences {
-    pub fn new(store: Arc<Store>, transactions: Arc<Mutex<Transactions>>) -> Self {
-        Self { store, transactions, taken: Mutex::default() }
+impl SessionObjects {
+    pub fn new(store: Arc<Store>, transactions: Arc<Mutex<Transactions>>, search_path: Arc<Mutex<SearchPath>>) -> Self {
+        Self { store, transactions, search_path, taken: Mutex::default() }
+    }
+
+    fn snapshot(&self) -> Arc<Catalog> {
+        match self.transactions.lock().transaction() {
+            Some(transaction) => transaction.snapshot(),
+            None => self.store.snapshot(),
+        }
     }
 
     /// The sequence of a name, as `nextval` gets it: an identifier, with a schema or without.
     fn find(&self, name: &str) -> Result<Sequence> {
-        let reference = TableReference::parse_str(name);
-        let no_schema = reference.schema().is_none_or(|schema| schema == PUBLIC);
-        let snapshot = match self.transactions.lock().transaction() {
-            Some(transaction) => transaction.snapshot(),
-            None => self.store.snapshot(),
-        };
-        let is_relation = |name: &str| snapshot.table(name).is_some() || snapshot.view(name).is_some();
-        match snapshot.sequence(reference.table()).filter(|_| no_schema) {
+        let snapshot = self.snapshot();
+        let relation = self.search_path.lock().name(&snapshot, &TableReference::parse_str(name))?;
+        match snapshot.sequence(&relation) {
             Some(sequence) => Ok(sequence.clone()),
-            None if no_schema && is_relation(reference.table()) => {
-                Err(SequenceError::NotASequence { name: reference.table().to_owned() }.into())
-            }
-            None => Err(QueryError::no_relation(name)),
+            None if snapshot.is_name_free(&relation) => Err(QueryError::no_relation(name)),
+            None => Err(SequenceError::NotASequence { name: relation }.into()),
         }
     }
 
@@ -129,7 +131,14 @@ fn external(error: QueryError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-impl Sequences for SessionSequences {
+impl Schemas for SessionObjects {
+    fn searched(&self) -> Vec<String> {
+        let (path, snapshot) = (self.search_path.lock().clone(), self.snapshot());
+        path.schemas().iter().filter(|schema| snapshot.has_schema(schema)).cloned().collect()
+    }
+}
+
+impl Sequences for SessionObjects {
     fn next_values(&self, name: &str, count: usize) -> datafusion::common::Result<Vec<i64>> {
         self.take(name, count).map_err(external)
     }
@@ -155,8 +164,7 @@ impl QuerySession {
         options: &SequenceOptions,
     ) -> Result<Outcome> {
         let snapshot = self.snapshot();
-        let is_taken =
-            snapshot.sequence(name).is_some() || snapshot.table(name).is_some() || snapshot.view(name).is_some();
+        let is_taken = !snapshot.is_name_free(name);
         if is_taken && if_not_exists {
             let notice = format!("relation {name:?} already exists, skipping");
             return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("CREATE SEQUENCE") }));
@@ -165,9 +173,10 @@ impl QuerySession {
             return Err(QueryError::relation_exists(name));
         }
         let sequence = new_sequence(name, options, LogicalType::BigInt)?;
+        let owner = self.named_owner(options)?;
         self.changes().commit_last(|edit| {
             let id = edit.create_sequence(sequence)?;
-            set_owner(edit, id, options.owned_by.as_ref())
+            set_owner(edit, id, owner.as_ref())
         })?;
         Ok(Outcome::Done(Done::with_tag("CREATE SEQUENCE")))
     }
@@ -177,21 +186,31 @@ impl QuerySession {
             let notice = format!("relation {name:?} does not exist, skipping");
             return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER SEQUENCE") }));
         }
+        let owner = match change {
+            SequenceChange::Options(options) => self.named_owner(options)?,
+            SequenceChange::Rename(_) => None,
+        };
         self.changes().commit_last(|edit| {
             let sequence = edit.catalog().sequence(name).cloned().ok_or_else(|| QueryError::no_relation(name))?;
             match change {
-                SequenceChange::Rename(new_name) => {
-                    edit.alter_sequence(Sequence { name: new_name.clone(), ..sequence }, false)?;
-                    rename_in_defaults(edit, name, new_name)
-                }
+                SequenceChange::Rename(new_name) => rename_sequence(edit, sequence, &sibling_name(name, new_name)),
                 SequenceChange::Options(options) => {
                     let id = sequence.id;
                     edit.alter_sequence(altered_sequence(&sequence, options)?, options.restart.is_some())?;
-                    set_owner(edit, id, options.owned_by.as_ref())
+                    set_owner(edit, id, owner.as_ref())
                 }
             }
         })?;
         Ok(Outcome::Done(Done::with_tag("ALTER SEQUENCE")))
+    }
+
+    /// The table and the column of `OWNED BY`.
+    fn named_owner(&self, options: &SequenceOptions) -> Result<Option<Option<(String, String)>>> {
+        let named = |owner: &Option<(TableReference, String)>| {
+            let named = owner.as_ref().map(|(table, column)| Ok((self.name(table)?, column.clone())));
+            named.transpose()
+        };
+        options.owned_by.as_ref().map(named).transpose()
     }
 
     pub(super) fn drop_sequences(&self, names: &[String], if_exists: bool, cascade: bool) -> Result<Outcome> {
@@ -247,9 +266,10 @@ pub(super) fn create_owned_sequence(
         let message = "identity column type must be smallint, integer, or bigint".to_owned();
         return Err(SequenceError::Invalid { message }.into());
     }
-    let base = format!("{table}_{column_name}_seq");
-    let is_free = |name: &String| edit.is_name_free(name);
-    let mut numbered = (1..).map(|number| format!("{base}{number}"));
+    let base = format!("{}_{column_name}_seq", unqualified_name(table));
+    let is_free = |name: &String| edit.catalog().is_name_free(name);
+    let mut numbered = (1..).map(|number| sibling_name(table, &format!("{base}{number}")));
+    let base = sibling_name(table, &base);
     let name = Some(base.clone()).filter(is_free).or_else(|| numbered.find(is_free)).unwrap_or(base);
     // For example that of a `SERIAL` column without its default. Nothing else uses it, or it stays.
     if let Some(old) = constraints.sequences.get(&column).copied() {
@@ -562,6 +582,13 @@ fn uses_in_defaults(catalog: &Catalog, is_used: impl Fn(&str) -> bool) -> Vec<De
         }
     }
     uses
+}
+
+/// Gives a sequence another name, also in the defaults that take numbers from it.
+pub(super) fn rename_sequence(edit: &mut CatalogEdit, sequence: Sequence, new_name: &str) -> Result<()> {
+    let name = sequence.name.clone();
+    edit.alter_sequence(Sequence { name: new_name.to_owned(), ..sequence }, false)?;
+    rename_in_defaults(edit, &name, new_name)
 }
 
 fn rename_in_defaults(edit: &mut CatalogEdit, name: &str, new_name: &str) -> Result<()> {

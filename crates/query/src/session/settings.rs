@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use taut_sql::{IsolationLevel, Setting, SettingValue, format_timeout, on_or_off, synchronous_name};
 use taut_store::Synchronous;
+use taut_types::quote_identifier;
 
 use super::queries::SPILL_SETTINGS;
+use super::search_path::SearchPath;
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
 use crate::plan::engine::TautOptions;
@@ -19,6 +21,7 @@ pub struct SettingValues {
     pub temp_directory: PathBuf,
     pub statement_timeout: Option<Duration>,
     pub preserve_insertion_order: bool,
+    pub search_path: SearchPath,
     pub default_transaction_isolation: IsolationLevel,
     pub default_transaction_read_only: bool,
     pub transaction_isolation: IsolationLevel,
@@ -34,11 +37,20 @@ impl SettingValues {
             Setting::TempDirectory => self.temp_directory.display().to_string(),
             Setting::StatementTimeout => format_timeout(self.statement_timeout),
             Setting::PreserveInsertionOrder => on_or_off(self.preserve_insertion_order).to_owned(),
+            Setting::SearchPath => search_path_text(&self.search_path),
             Setting::DefaultTransactionIsolation => self.default_transaction_isolation.name().to_owned(),
             Setting::DefaultTransactionReadOnly => on_or_off(self.default_transaction_read_only).to_owned(),
             Setting::TransactionIsolation => self.transaction_isolation.name().to_owned(),
             Setting::TransactionReadOnly => on_or_off(self.transaction_read_only).to_owned(),
         }
+    }
+}
+
+/// A search path as `SHOW` returns it.
+fn search_path_text(path: &SearchPath) -> String {
+    match path.schemas() {
+        [] => "\"\"".to_owned(),
+        schemas => schemas.iter().map(|schema| quote_identifier(schema)).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -61,6 +73,7 @@ impl QuerySession {
             temp_directory: self.mover.engine().spill_directory().path(),
             statement_timeout: self.statement_timeout(),
             preserve_insertion_order: self.preserves_insertion_order(),
+            search_path: self.search_path(),
             default_transaction_isolation: defaults.isolation,
             default_transaction_read_only: is_read_only || defaults.read_only,
             transaction_isolation: current.isolation,
@@ -79,6 +92,10 @@ impl QuerySession {
             }
             SettingValue::StatementTimeout(limit) => *self.statement_timeout.lock() = *limit,
             SettingValue::PreserveInsertionOrder(is_on) => self.set_preserve_insertion_order(*is_on),
+            SettingValue::SearchPath(schemas) => {
+                *self.search_path.lock() = SearchPath::new(schemas);
+                self.planning.invalidate_settings();
+            }
         }
         Ok(Outcome::Done(Done::with_tag("SET")))
     }

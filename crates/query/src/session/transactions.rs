@@ -195,7 +195,8 @@ impl QuerySession {
             },
             _ => false,
         };
-        writes && state.current.is_none() && state.isolation == IsolationLevel::Serializable
+        let has_steps = matches!(statement, Statement::DropSchemas { .. });
+        state.current.is_none() && (has_steps || writes && state.isolation == IsolationLevel::Serializable)
     }
 
     /// Adds the tables of a violated constraint to the read set, because the transaction may continue from a savepoint.

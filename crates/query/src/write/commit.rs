@@ -59,7 +59,7 @@ pub(crate) fn replace_all(
     }
     // Another statement may have changed the indexes. The newest ones stay.
     let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.clone() };
-    add_key_indexes(&mut design, &newest.constraints, edit.catalog())?;
+    add_key_indexes((&newest.name, &mut design), &newest.constraints, edit.catalog())?;
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());
     edit.set_design(table.id, design)?;
     if let Some(partitioning) = partitioning

@@ -50,7 +50,7 @@ pub async fn rewrite_blocks(
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
         let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
-        add_key_indexes(&mut design, &newest.constraints, edit.catalog())?;
+        add_key_indexes((&newest.name, &mut design), &newest.constraints, edit.catalog())?;
         edit.set_design(id, design.clone())?;
         Ok::<_, CommitError>(Arc::new(design))
     })?;

@@ -22,7 +22,7 @@ use crate::syntax;
 use super::operators::use_engine_name;
 
 /// Functions with the number of their arguments, and what they stand for. `$1` is the first argument.
-const MACROS: [(&str, usize, &str); 62] = [
+const MACROS: [(&str, usize, &str); 61] = [
     ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
     ("approx_count_distinct", 1, "approx_distinct($1)"),
     ("array_dims", 1, "'[1:' || array_to_string(array_dims($1), '][1:') || ']'"),
@@ -36,7 +36,6 @@ const MACROS: [(&str, usize, &str); 62] = [
     ("array_upper", 2, "array_length($1, $2)"),
     ("century", 1, "CAST(extract(century FROM $1) AS bigint)"),
     ("current_database", 0, "'taut'"),
-    ("current_schema", 0, "'public'"),
     ("date_add", 2, "$1 + $2"),
     ("day", 1, "CAST(extract(day FROM $1) AS bigint)"),
     ("dayname", 1, "to_char($1, '%A')"),

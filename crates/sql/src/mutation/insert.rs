@@ -15,7 +15,7 @@ use super::update::Update;
 use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::desugar::rewrite_values_with_queries;
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, single_name};
 use crate::parameters::{literal, parameter};
 use crate::syntax::{
     self, aliased, all_of, any_of, case, column, derived_table, equal, is_default, is_null, parenthesized, select,
@@ -72,7 +72,7 @@ impl Conflict {
             Some(AstConflictTarget::Columns(columns)) => {
                 Some(ConflictTarget::Columns(columns.iter().map(normalize).collect()))
             }
-            Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(local_name(&name)?)),
+            Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(single_name(&name)?)),
         };
         if target.is_none() && matches!(conflict.action, OnConflictAction::DoUpdate(_)) {
             let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name: \
@@ -274,7 +274,7 @@ impl Insert {
         }
         let expected = if indexes.is_empty() { columns.len() } else { indexes.len() };
         if width.is_some_and(|width| width > expected || (width < expected && !indexes.is_empty())) {
-            return Err(values_error(&target.table, expected, width.unwrap_or_default()));
+            return Err(values_error(target.table.table(), expected, width.unwrap_or_default()));
         }
         if indexes.is_empty() {
             // As in PostgreSQL, fewer values than columns are assigned to the first columns.

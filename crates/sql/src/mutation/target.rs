@@ -1,11 +1,12 @@
 //! The table that a statement changes, and its columns.
 
+use datafusion_common::TableReference;
 use datafusion_sql::sqlparser::ast::{CastKind, Expr, Ident, ObjectName, TableFactor, TableWithJoins, Value};
 use taut_types::LogicalType;
 
 use super::{ROW, TARGET};
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference};
 use crate::syntax::{call, column, is_default, null, table};
 use crate::types::sql_type;
 
@@ -108,14 +109,14 @@ impl TargetColumn<'_> {
 /// The table that a statement changes, and the name by which the statement refers to its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    pub table: String,
+    pub table: TableReference,
     pub alias: String,
 }
 
 impl Target {
     pub fn new(name: &ObjectName, alias: Option<&Ident>) -> Result<Self> {
-        let table = local_name(name)?;
-        let alias = alias.map_or_else(|| table.clone(), normalize);
+        let table = relation_reference(name)?;
+        let alias = alias.map_or_else(|| table.table().to_owned(), normalize);
         Ok(Self { table, alias })
     }
 
@@ -165,13 +166,13 @@ impl Target {
 
     /// Index of a column that a statement assigns to.
     pub fn index(&self, name: &ObjectName, columns: &[TargetColumn<'_>]) -> Result<usize> {
-        let not_found = |name: String| SqlError::NoColumn { name, relation: self.table.clone() };
+        let not_found = |name: String| SqlError::NoColumn { name, relation: self.table.table().to_owned() };
         let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
         let last = match parts.as_deref() {
             Some([last]) => last,
             Some([relation, last]) if normalize(relation) == self.alias => last,
             _ => {
-                let allowed = format!("a statement sets columns of table {:?} only", self.table);
+                let allowed = format!("a statement sets columns of table {:?} only", self.table.table());
                 return Err(SqlError::unsupported(format!("{name} as a column to set"), allowed));
             }
         };

@@ -3,11 +3,11 @@
 use datafusion_sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart};
 
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference};
 use crate::statement::{CommentedObject, Statement};
 
 pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<String>) -> Result<Statement> {
-    let relation = |kind| Ok::<_, SqlError>(CommentedObject::Relation { kind, name: local_name(&name)? });
+    let relation = |kind| Ok::<_, SqlError>(CommentedObject::Relation { kind, name: relation_reference(&name)? });
     let on = match object {
         CommentObject::Table => relation(ObjectKind::Table)?,
         CommentObject::View => relation(ObjectKind::View)?,
@@ -25,7 +25,7 @@ pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<S
 fn column(mut name: ObjectName) -> Result<CommentedObject> {
     match name.0.pop() {
         Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => {
-            Ok(CommentedObject::Column { relation: local_name(&name)?, column: normalize(&column) })
+            Ok(CommentedObject::Column { relation: relation_reference(&name)?, column: normalize(&column) })
         }
         _ => Err(SqlError::syntax("column name must be qualified, such as COMMENT ON COLUMN t.c IS 'text'")),
     }

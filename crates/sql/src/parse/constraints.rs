@@ -9,7 +9,7 @@ use taut_store::ReferentialAction;
 
 use crate::declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
 use crate::error::{Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference};
 
 impl Declared {
     /// Adds an option of a column. Returns `None` if the option is not a constraint or a default.
@@ -146,7 +146,7 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
         return Err(SqlError::unsupported(format!("ON UPDATE {action}"), "ON UPDATE NO ACTION and RESTRICT are"));
     }
     let referenced = key.referred_columns.iter().map(normalize).collect();
-    Ok(DeclaredRule::ForeignKey { columns, table: local_name(&key.foreign_table)?, referenced, on_delete })
+    Ok(DeclaredRule::ForeignKey { columns, table: relation_reference(&key.foreign_table)?, referenced, on_delete })
 }
 
 /// Returns an error for constraints that are deferrable, deferred or not enforced: every constraint holds at the end of

@@ -8,7 +8,7 @@ use datafusion_sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Value};
 
 use crate::attachment::Attachment;
 use crate::error::{Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference};
 use crate::statement::Statement;
 
 /// Supported options of `COPY`, for error messages.
@@ -130,7 +130,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
     };
     match source {
         CopyToSource::Relation(table) if !to => Ok(Statement::CopyFrom {
-            name: local_name(&table)?,
+            name: relation_reference(&table)?,
             columns: columns.iter().map(normalize).collect(),
             file: filename,
             options,

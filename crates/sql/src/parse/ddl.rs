@@ -14,7 +14,7 @@ use super::constraints::{constraint_change, table_constraint};
 use super::sequences::identity_change;
 use crate::declared::SchemaChange;
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::statement::{NewIndex, Statement, TableChange, TableSource};
 
 /// Forms of `ALTER TABLE`, for errors.
@@ -50,7 +50,7 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     });
     let source = match (create.query, create.columns.is_empty()) {
         (None, true) if let Some(like) = like => TableSource::Like {
-            table: local_name(&like.name)?,
+            table: relation_reference(&like.name)?,
             with_defaults: matches!(like.defaults, Some(CreateTableLikeDefaults::Including)),
         },
         (Some(query), true) => TableSource::Query(query),
@@ -68,7 +68,7 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
             TableSource::Columns { columns, declared }
         }
     };
-    let name = local_name(&create.name)?;
+    let name = relation_reference(&create.name)?;
     let (if_not_exists, or_replace) = (create.if_not_exists, create.or_replace);
     Ok(Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices })
 }
@@ -101,8 +101,8 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         _ => Err(SqlError::unsupported(format!("{index} in an index"), allowed)),
     };
     Ok(Statement::CreateIndex(NewIndex {
-        name: create.name.as_ref().map(local_name).transpose()?,
-        table: local_name(&create.table_name)?,
+        name: create.name.as_ref().map(single_name).transpose()?,
+        table: relation_reference(&create.table_name)?,
         kind,
         columns: create.columns.iter().map(column).collect::<Result<_>>()?,
         is_unique: create.unique,
@@ -116,7 +116,7 @@ pub(super) fn drop_statement(
     if_exists: bool,
     cascade: bool,
 ) -> Result<Statement> {
-    let names = names.iter().map(local_name).collect::<Result<_>>()?;
+    let names = names.iter().map(relation_reference).collect::<Result<_>>()?;
     Ok(Statement::Drop { kind, names, if_exists, cascade })
 }
 
@@ -131,7 +131,7 @@ pub(super) fn truncate(truncate: Truncate) -> Result<Statement> {
         return Err(SqlError::unsupported(what, "TRUNCATE TABLE t, u RESTART IDENTITY RESTRICT is"));
     }
     // ONLY and * matter only for inherited tables, which do not exist here.
-    let names = truncate.table_names.iter().map(|table| local_name(&table.name)).collect::<Result<_>>()?;
+    let names = truncate.table_names.iter().map(|table| relation_reference(&table.name)).collect::<Result<_>>()?;
     let restarts_identity = truncate.identity == Some(TruncateIdentityOption::Restart);
     Ok(Statement::Truncate { names, restarts_identity })
 }
@@ -146,11 +146,11 @@ pub(super) fn alter_table(alter: AlterTable) -> Result<Statement> {
         return Err(SqlError::unsupported(format!("ALTER TABLE with {what}"), ALTERATIONS));
     }
     // ONLY matters only for inherited tables, which do not exist here.
-    let (name, if_exists) = (local_name(&alter.name)?, alter.if_exists);
+    let (name, if_exists) = (relation_reference(&alter.name)?, alter.if_exists);
     let mut notices = Vec::new();
     let change = match alter.operations.as_slice() {
         [AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(new) }] => {
-            TableChange::Rename(local_name(new)?)
+            TableChange::Rename(single_name(new)?)
         }
         _ => table_change(alter.operations, &mut notices)?,
     };

@@ -6,7 +6,7 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 
 use super::consume_word;
 use crate::error::Result;
-use crate::identifiers::local_name;
+use crate::identifiers::relation_reference;
 use crate::statement::Statement;
 
 /// Parses `CHECKPOINT`, `VACUUM [FULL] [t, ...]` and `ALTER TABLE t COMPACT`. Returns `None` for other statements and
@@ -27,7 +27,7 @@ pub(super) fn maintenance(parser: &mut Parser<'_>) -> Result<Option<Statement>> 
         let mut names = Vec::new();
         if matches!(parser.peek_token_ref().token, Token::Word(_)) {
             for name in parser.parse_comma_separated(|parser| parser.parse_object_name(false))? {
-                names.push(local_name(&name)?);
+                names.push(relation_reference(&name)?);
             }
         }
         return Ok(Some(Statement::Vacuum { full, names }));
@@ -41,7 +41,7 @@ pub(super) fn maintenance(parser: &mut Parser<'_>) -> Result<Option<Statement>> 
         }
     })?;
     match compacts {
-        Some(name) => Ok(Some(Statement::Vacuum { full: false, names: vec![local_name(&name)?] })),
+        Some(name) => Ok(Some(Statement::Vacuum { full: false, names: vec![relation_reference(&name)?] })),
         None => Ok(None),
     }
 }

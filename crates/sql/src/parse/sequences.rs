@@ -2,6 +2,7 @@
 //! engine's parser takes the options of a sequence in one order only, and knows neither `ALTER SEQUENCE` nor `DROP
 //! IDENTITY` and `DROP EXPRESSION`.
 
+use datafusion_common::TableReference;
 use datafusion_sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, DataType, Expr, SequenceOptions as AstOption, UnaryOperator, Value,
 };
@@ -15,7 +16,7 @@ use super::columns::identity_of;
 use super::consume_word;
 use crate::declared::{ConstraintChange, DeclaredSequence, IdentityChange, SchemaChange, SequenceOptions};
 use crate::error::{Result, SqlError};
-use crate::identifiers::{local_name, normalize};
+use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::statement::{SequenceChange, Statement, TableChange};
 use crate::types::logical_type_of;
 
@@ -44,7 +45,7 @@ fn create(parser: &mut Parser<'_>) -> Result<Statement> {
     parser.next_token();
     parser.next_token();
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
-    let name = local_name(&parser.parse_object_name(false)?)?;
+    let name = relation_reference(&parser.parse_object_name(false)?)?;
     let mut notices = Vec::new();
     let options = options(parser, &mut notices)?;
     if options.restart.is_some() {
@@ -57,10 +58,10 @@ fn alter(parser: &mut Parser<'_>) -> Result<Statement> {
     parser.next_token();
     parser.next_token();
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    let name = local_name(&parser.parse_object_name(false)?)?;
+    let name = relation_reference(&parser.parse_object_name(false)?)?;
     let mut notices = Vec::new();
     let change = match parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        true => SequenceChange::Rename(local_name(&parser.parse_object_name(false)?)?),
+        true => SequenceChange::Rename(single_name(&parser.parse_object_name(false)?)?),
         false => SequenceChange::Options(options(parser, &mut notices)?),
     };
     Ok(Statement::AlterSequence { name, if_exists, change, notices })
@@ -122,7 +123,7 @@ fn alter_column(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         }
     };
     let change = TableChange::Schema(vec![change]);
-    Ok(Some(Statement::AlterTable { name: local_name(&name)?, if_exists, change, notices: Vec::new() }))
+    Ok(Some(Statement::AlterTable { name: relation_reference(&name)?, if_exists, change, notices: Vec::new() }))
 }
 
 fn generated(parser: &mut Parser<'_>) -> Result<Identity> {
@@ -177,14 +178,14 @@ fn options(parser: &mut Parser<'_>, notices: &mut Vec<String>) -> Result<Sequenc
 }
 
 /// The owner of a sequence: `NONE`, or a table and its column.
-fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>> {
+fn owner(parser: &mut Parser<'_>) -> Result<Option<(TableReference, String)>> {
     if consume_word(parser, "none") {
         return Ok(None);
     }
     let mut name = parser.parse_object_name(false)?;
     let column = name.0.pop().and_then(|part| part.as_ident().map(normalize));
     match column.filter(|_| !name.0.is_empty()) {
-        Some(column) => Ok(Some((local_name(&name)?, column))),
+        Some(column) => Ok(Some((relation_reference(&name)?, column))),
         None => Err(SqlError::syntax("invalid OWNED BY option; specify OWNED BY table.column or OWNED BY NONE")),
     }
 }

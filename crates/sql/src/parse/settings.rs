@@ -8,6 +8,7 @@ use taut_store::Synchronous;
 use super::consume_word;
 use super::timeout::parse_timeout;
 use crate::error::{Result, SqlError};
+use crate::identifiers::PUBLIC;
 use crate::settings::{IsolationLevel, Setting, SettingValue};
 use crate::statement::Statement;
 
@@ -29,9 +30,17 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     if let Some((setting, value)) = sets {
         return match value {
             Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT => reset(setting),
+            value if setting == Setting::SearchPath => search_path(value, parser),
             value => set(setting, value),
         }
         .map(Some);
+    }
+    let schema = parser.maybe_parse(|parser| {
+        parser.expect_keywords(&[Keyword::SET, Keyword::SCHEMA])?;
+        parser.parse_literal_string()
+    })?;
+    if let Some(schema) = schema {
+        return Ok(Some(Statement::Set(SettingValue::SearchPath(vec![schema]))));
     }
     let resets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::RESET)?;
@@ -54,6 +63,25 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
 fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_sql::sqlparser::parser::ParserError> {
     let found = Setting::ALL.into_iter().find(|setting| consume_word(parser, setting.name()));
     found.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
+}
+
+/// Parses the rest of a search path: names and texts, separated by commas. One empty text stands for no schema.
+fn search_path(first: Token, parser: &mut Parser<'_>) -> Result<Statement> {
+    let mut schemas = Vec::new();
+    let mut value = first;
+    loop {
+        match value {
+            Token::SingleQuotedString(text) => schemas.push(text),
+            Token::Word(word) if word.quote_style.is_some() => schemas.push(word.value),
+            Token::Word(word) => schemas.push(word.value.to_lowercase()),
+            other => return Err(SqlError::SettingValue { setting: Setting::SearchPath, value: other.to_string() }),
+        }
+        if !parser.consume_token(&Token::Comma) {
+            schemas.retain(|schema| !schema.is_empty());
+            return Ok(Statement::Set(SettingValue::SearchPath(schemas)));
+        }
+        value = parser.next_token().token;
+    }
 }
 
 fn set(setting: Setting, value: Token) -> Result<Statement> {
@@ -84,7 +112,7 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
         Setting::Mover => SettingValue::Mover(parse_switch()?),
         Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(parse_switch()?),
         Setting::TempDirectory if is_quoted => SettingValue::TempDirectory(Some(text)),
-        Setting::TempDirectory | Setting::StatementTimeout => return Err(invalid_value()),
+        Setting::TempDirectory | Setting::StatementTimeout | Setting::SearchPath => return Err(invalid_value()),
         Setting::DefaultTransactionIsolation => return transaction(parse_level()?, None, true),
         Setting::TransactionIsolation => return transaction(parse_level()?, None, false),
         Setting::DefaultTransactionReadOnly => return transaction(None, Some(parse_switch()?), true),
@@ -99,6 +127,7 @@ fn reset(setting: Setting) -> Result<Statement> {
         Setting::Synchronous => SettingValue::Synchronous(Synchronous::Full),
         Setting::Mover => SettingValue::Mover(true),
         Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(true),
+        Setting::SearchPath => SettingValue::SearchPath(vec![PUBLIC.to_owned()]),
         Setting::TempDirectory => SettingValue::TempDirectory(None),
         Setting::StatementTimeout => SettingValue::StatementTimeout(None),
         Setting::DefaultTransactionIsolation => {

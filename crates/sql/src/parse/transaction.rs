@@ -123,6 +123,8 @@ fn isolation_level(level: TransactionIsolationLevel) -> IsolationLevel {
 
 #[cfg(test)]
 mod tests {
+    use datafusion_common::TableReference;
+
     use crate::{IsolationLevel, Statement, parse};
 
     fn one(sql: &str) -> Statement {
@@ -170,7 +172,8 @@ mod tests {
         ));
         assert!(matches!(
             one("TRUNCATE TABLE T, public.u CONTINUE IDENTITY RESTRICT"),
-            Statement::Truncate { names, restarts_identity: false } if names == ["t", "u"]
+            Statement::Truncate { names, restarts_identity: false }
+                if names == [TableReference::bare("t"), TableReference::partial("public", "u")]
         ));
     }
 }

@@ -15,6 +15,12 @@ use crate::relocations::RowRelocations;
 /// One change of a catalog.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
+    CreateSchema {
+        name: String,
+    },
+    DropSchema {
+        name: String,
+    },
     CreateTable {
         table: TableId,
         name: String,
@@ -140,7 +146,9 @@ impl Change {
             | Self::InsertRows { table, .. }
             | Self::DeleteRows { table, .. } => Some(*table),
             Self::SetComment { on, .. } => on.table(),
-            Self::CreateView { .. }
+            Self::CreateSchema { .. }
+            | Self::DropSchema { .. }
+            | Self::CreateView { .. }
             | Self::DropView { .. }
             | Self::CreateSequence { .. }
             | Self::DropSequence { .. }

@@ -5,13 +5,17 @@
 
 use std::collections::HashSet;
 
-use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, Schema, TableDesign};
+use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, PUBLIC_SCHEMA, Schema, TableDesign};
 
 use super::format::{CatalogFile, TableFile};
 use super::{BlockId, Commented, SequenceId, TableId, TablePartitions, timeline};
 
 /// Checks a catalog file. An error names what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
+    let mut schemas = HashSet::from([PUBLIC_SCHEMA]);
+    if let Some(schema) = file.schemas.iter().map(AsRef::as_ref).find(|name: &&str| !schemas.insert(name)) {
+        return Err(format!("each schema once, found {schema:?} twice"));
+    }
     let mut names = HashSet::new();
     let mut blocks = HashSet::new();
     let mut tables = HashSet::new();

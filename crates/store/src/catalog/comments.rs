@@ -43,6 +43,15 @@ impl Commented {
         }
     }
 
+    /// The same with the name of a view as a catalog knows it: see [`Catalog::known_name`].
+    pub(crate) fn with_known_name(self, catalog: &Catalog) -> Self {
+        match self {
+            Self::View(view) => Self::View(catalog.known_name(&view)),
+            Self::ViewColumn(view, column) => Self::ViewColumn(catalog.known_name(&view), column),
+            other => other,
+        }
+    }
+
     /// Whether a catalog has what is commented on. The columns of a view are not known here.
     pub(crate) fn exists(&self, catalog: &Catalog) -> bool {
         match self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
+use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign, split_relation_name};
 
 use super::change::{Change, OldRows};
 use super::check::check_design;
@@ -101,10 +101,26 @@ impl CatalogEdit {
         self.catalog
     }
 
+    /// Creates a schema.
+    ///
+    /// # Errors
+    /// If it exists.
+    pub fn create_schema(&mut self, name: &str) -> Result<(), CommitError> {
+        self.apply_and_record(Change::CreateSchema { name: name.to_owned() })
+    }
+
+    /// Drops a schema.
+    ///
+    /// # Errors
+    /// If it does not exist, is `public`, or has tables, views or sequences.
+    pub fn drop_schema(&mut self, name: &str) -> Result<(), CommitError> {
+        self.apply_and_record(Change::DropSchema { name: name.to_owned() })
+    }
+
     /// Creates an empty table. Returns its id.
     ///
     /// # Errors
-    /// If the name is taken, or the design does not fit the schema.
+    /// If the name is taken, its schema does not exist, or the design does not fit the schema.
     pub fn create_table(&mut self, name: &str, schema: Schema, design: TableDesign) -> Result<TableId, CommitError> {
         let table = self.directory.allocate_table();
         let (name, schema, design) = (name.to_owned(), Arc::new(schema), Arc::new(design));
@@ -379,7 +395,10 @@ impl CatalogEdit {
     /// # Errors
     /// If the change cannot be made.
     pub(crate) fn redo(&mut self, change: &Change) -> Result<(), CommitError> {
-        self.apply(change)
+        match change.names_relations() {
+            true => self.apply(&change.with_known_names(&self.catalog)),
+            false => self.apply(change),
+        }
     }
 
     /// Replaces a table by another version of it, without recording a change.
@@ -415,6 +434,23 @@ impl CatalogEdit {
 
     fn apply(&mut self, change: &Change) -> Result<(), CommitError> {
         match change {
+            Change::CreateSchema { name } if self.catalog.has_schema(name) => {
+                Err(CommitError::SchemaExists { schema: name.clone() })
+            }
+            Change::CreateSchema { name } => {
+                self.catalog.schemas.insert_mut(name.clone());
+                Ok(())
+            }
+            Change::DropSchema { name } => {
+                if let Some(relation) = self.catalog.relations_of_schema(name).next() {
+                    let (schema, relation) = (name.clone(), relation.to_owned());
+                    return Err(CommitError::SchemaNotEmpty { schema, relation });
+                }
+                match self.catalog.schemas.remove_mut(name) {
+                    true => Ok(()),
+                    false => Err(CommitError::NoSchema { schema: name.clone() }),
+                }
+            }
             Change::CreateTable { table, name, schema, design } => {
                 self.check_name(name)?;
                 check_design(design, schema).map_err(|what| columns_error(name, schema, what))?;
@@ -675,17 +711,13 @@ impl CatalogEdit {
         Ok(value)
     }
 
-    /// Whether no table, view, index or sequence has a name.
-    pub fn is_name_free(&self, name: &str) -> bool {
-        let is_index = |table: &Arc<Table>| table.design.indexes.iter().any(|index| index.name == name);
-        self.catalog.tables.named(name).is_none()
-            && !self.catalog.views.contains_key(name)
-            && self.catalog.sequence(name).is_none()
-            && !self.catalog.tables.iter().any(is_index)
-    }
-
+    /// Checks that the schema of a new name exists, and that nothing else has the name.
     fn check_name(&self, name: &str) -> Result<(), CommitError> {
-        match self.is_name_free(name) {
+        let schema = split_relation_name(name).0;
+        if !self.catalog.has_schema(&schema) {
+            return Err(CommitError::NoSchema { schema: schema.into_owned() });
+        }
+        match self.catalog.is_name_free(name) {
             true => Ok(()),
             false => Err(CommitError::NameTaken { name: name.to_owned() }),
         }

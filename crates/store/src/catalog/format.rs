@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 14 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 17 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -18,9 +18,9 @@ use twox_hash::XxHash3_64;
 use super::{BlockEntry, Catalog, Commented, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 14;
+const VERSION: u64 = 17;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 7] = [2, 4, 7, 8, 11, 12, VERSION];
+pub(crate) const READABLE: [u64; 8] = [2, 4, 7, 8, 11, 12, 14, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const HEADER_LINE_MAX: usize = 96;
@@ -50,6 +50,9 @@ pub(crate) struct CatalogFile<'a> {
     /// Empty before format version 11.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub timelines: Cow<'a, [Timeline]>,
+    /// Without `public`. Empty before format version 17.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schemas: Vec<Cow<'a, str>>,
     pub tables: Vec<TableFile<'a>>,
     pub views: Vec<Cow<'a, View>>,
     /// Empty before format version 12.
@@ -113,6 +116,7 @@ pub(crate) fn to_bytes(
         log: Some(log),
         delta,
         timelines: Cow::Borrowed(catalog.timelines.as_slice()),
+        schemas: catalog.schemas.iter().map(|name| Cow::Borrowed(name.as_str())).collect(),
         tables: catalog.tables.iter().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
         sequences: catalog.sequences.values().map(Cow::Borrowed).collect(),
@@ -217,7 +221,12 @@ mod tests {
         let mut catalog = Catalog::empty(7);
         catalog.views.insert_mut(
             "v".into(),
-            View { name: "v".into(), sql: "select 'é\n'".into(), relations: [("t".into(), vec!["a".into()])].into() },
+            View {
+                name: "v".into(),
+                sql: "select 'é\n'".into(),
+                search_path: vec!["s".into()],
+                relations: [("t".into(), vec!["a".into()])].into(),
+            },
         );
         catalog
     }
@@ -257,7 +266,7 @@ mod tests {
     #[test]
     fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 14 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 17 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -279,7 +288,7 @@ mod tests {
     #[test]
     fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 14", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 17", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

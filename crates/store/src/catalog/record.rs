@@ -53,6 +53,12 @@ pub(crate) fn now_in_micros() -> i64 {
 enum ChangeJson<'a> {
     /// The stamp of the commit, which is not a change.
     Commit(CommitStamp),
+    CreateSchema {
+        name: Cow<'a, str>,
+    },
+    DropSchema {
+        name: Cow<'a, str>,
+    },
     CreateTable {
         table: TableId,
         name: Cow<'a, str>,
@@ -124,6 +130,8 @@ enum ChangeJson<'a> {
     CreateView {
         name: Cow<'a, str>,
         sql: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        search_path: Cow<'a, [String]>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         relations: Cow<'a, BTreeMap<String, Vec<String>>>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -228,6 +236,8 @@ fn encode_change<'a>(
 ) -> Result<ChangeJson<'a>, CommitError> {
     let start = row_bytes.len();
     Ok(match change {
+        Change::CreateSchema { name } => ChangeJson::CreateSchema { name: name.into() },
+        Change::DropSchema { name } => ChangeJson::DropSchema { name: name.into() },
         Change::CreateTable { table, name, schema, design } => ChangeJson::CreateTable {
             table: *table,
             name: name.into(),
@@ -270,9 +280,10 @@ fn encode_change<'a>(
         Change::SetType { table, column, logical_type } => {
             ChangeJson::SetType { table: *table, column: *column, logical_type: *logical_type }
         }
-        Change::CreateView { view: View { name, sql, relations }, replaces } => ChangeJson::CreateView {
+        Change::CreateView { view: View { name, sql, search_path, relations }, replaces } => ChangeJson::CreateView {
             name: name.into(),
             sql: sql.into(),
+            search_path: Cow::Borrowed(search_path),
             relations: Cow::Borrowed(relations),
             replaces: *replaces,
         },
@@ -365,6 +376,8 @@ impl ParsedChange<'_> {
             |blocks: Vec<NewBlockJson<'_>>| blocks.into_iter().map(|block| block.into_block(directory)).collect();
         Ok(match self.json {
             ChangeJson::Commit(_) => return Err("a change".to_owned()),
+            ChangeJson::CreateSchema { name } => Change::CreateSchema { name: name.into_owned() },
+            ChangeJson::DropSchema { name } => Change::DropSchema { name: name.into_owned() },
             ChangeJson::CreateTable { table, name, schema, design } => Change::CreateTable {
                 table,
                 name: name.into_owned(),
@@ -398,9 +411,9 @@ impl ParsedChange<'_> {
                 Change::RenameColumn { table, column, name: name.into_owned() }
             }
             ChangeJson::SetType { table, column, logical_type } => Change::SetType { table, column, logical_type },
-            ChangeJson::CreateView { name, sql, relations, replaces } => {
-                let relations = relations.into_owned();
-                let view = View { name: name.into_owned(), sql: sql.into_owned(), relations };
+            ChangeJson::CreateView { name, sql, search_path, relations, replaces } => {
+                let (search_path, relations) = (search_path.into_owned(), relations.into_owned());
+                let view = View { name: name.into_owned(), sql: sql.into_owned(), search_path, relations };
                 Change::CreateView { view, replaces }
             }
             ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },

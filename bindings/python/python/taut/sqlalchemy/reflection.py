@@ -9,14 +9,16 @@ from typing import Any
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default, reflection
 
-#: The only schema of a database.
+#: The schema of relations that are created without one.
 SCHEMA = "public"
 
+_IDENTIFIER = r"\"(?:[^\"]|\"\")*\"|\w+"
 _FOREIGN_KEY = re.compile(
-    r"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?P<table>\"(?:[^\"]|\"\")*\"|\w+) \("
+    rf"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?:(?P<schema>{_IDENTIFIER})\.)?(?P<table>{_IDENTIFIER}) \("
     r"(?P<referred>(?:\"(?:[^\"]|\"\")*\"|[^\")])*)\)(?P<actions>.*)",
     re.DOTALL,
 )
+_SYSTEM_SCHEMAS = ("information_schema", "taut")
 _ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
 _NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
 
@@ -31,28 +33,39 @@ class Reflection(default.DefaultDialect):
     """Methods of the dialect that describe what a database holds."""
 
     def _names(self, connection: Any, kind: str, in_schema: str | None) -> list[str]:
-        if in_schema not in (None, SCHEMA):
-            return []
-        return [row[0] for row in connection.exec_driver_sql("SHOW TABLES").fetchall() if row[1] == kind]
+        query = """
+            SELECT table_name FROM information_schema.tables
+            WHERE table_schema = ? AND table_type = ? ORDER BY table_name"""
+        rows = connection.exec_driver_sql(query, (in_schema or self.default_schema_name, kind)).fetchall()
+        return [name for (name,) in rows]
+
+    def _relation(self, name: str, in_schema: str | None) -> str:
+        """Returns the name of a relation in the system tables: with its schema if that is not public."""
+        return _relation_name(in_schema or self.default_schema_name or SCHEMA, name)
 
     @reflection.cache
     def get_schema_names(self, connection: Any, **options: Any) -> list[str]:
-        return [SCHEMA]
+        query = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"
+        return [name for (name,) in connection.exec_driver_sql(query).fetchall() if name not in _SYSTEM_SCHEMAS]
+
+    @reflection.cache
+    def has_schema(self, connection: Any, schema_name: str, **options: Any) -> bool:
+        return schema_name in self.get_schema_names(connection, **options)
 
     @reflection.cache
     def get_table_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
-        return self._names(connection, "table", schema)
+        return self._names(connection, "BASE TABLE", schema)
 
     @reflection.cache
     def get_view_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
-        return self._names(connection, "view", schema)
+        return self._names(connection, "VIEW", schema)
 
     @reflection.cache
     def get_view_definition(
         self, connection: Any, view_name: str, schema: str | None = None, **options: Any
     ) -> str:
         query = "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
-        found = connection.exec_driver_sql(query, (schema or SCHEMA, view_name)).scalar()
+        found = connection.exec_driver_sql(query, (schema or self.default_schema_name, view_name)).scalar()
         if found is None:
             raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
         return str(found)
@@ -71,19 +84,21 @@ class Reflection(default.DefaultDialect):
 
     @reflection.cache
     def has_table(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> bool:
-        return table_name in self._names(connection, "table", schema) + self._names(connection, "view", schema)
+        return table_name in self._names(connection, "BASE TABLE", schema) + self._names(connection, "VIEW", schema)
 
     @reflection.cache
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
         self._check_exists(connection, table_name, schema, options)
-        rows = connection.exec_driver_sql(f"DESCRIBE {self.identifier_preparer.quote(table_name)}").fetchall()
+        quote = self.identifier_preparer.quote
+        relation = f"{quote(schema or self.default_schema_name)}.{quote(table_name)}"
+        rows = connection.exec_driver_sql(f"DESCRIBE {relation}").fetchall()
         declared = self._constraints(connection, table_name, schema, "DEFAULT", options)
         defaults = {columns: definition.removeprefix("DEFAULT ") for _, columns, definition in declared}
         identities = self._identities(connection, table_name, schema, options)
         computed = self._computed(connection, table_name, schema, options)
-        comments = self._comments(connection, table_name)
+        comments = self._comments(connection, self._relation(table_name, schema))
         columns: list[dict[str, Any]] = []
         for name, kind, nullable in rows:
             default = defaults.get(name)
@@ -100,11 +115,12 @@ class Reflection(default.DefaultDialect):
 
     @reflection.cache
     def get_sequence_names(self, connection: Any, schema: str | None = None, **options: Any) -> list[str]:
-        if schema not in (None, SCHEMA):
-            return []
         # The sequences of identity and serial columns belong to them.
-        query = "SELECT sequence_name FROM taut.sequences WHERE column_name IS NULL ORDER BY sequence_name"
-        return [name for (name,) in connection.exec_driver_sql(query).fetchall()]
+        query = "SELECT sequence_name FROM taut.sequences WHERE column_name IS NULL"
+        unowned = {name for (name,) in connection.exec_driver_sql(query).fetchall()}
+        query = "SELECT sequence_name FROM information_schema.sequences WHERE sequence_schema = ? ORDER BY sequence_name"
+        rows = connection.exec_driver_sql(query, (schema or self.default_schema_name,)).fetchall()
+        return [name for (name,) in rows if self._relation(name, schema) in unowned]
 
     @reflection.cache
     def has_sequence(self, connection: Any, sequence_name: str, schema: str | None = None, **options: Any) -> bool:
@@ -115,7 +131,7 @@ class Reflection(default.DefaultDialect):
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> dict[str, Any]:
         self._check_exists(connection, table_name, schema, options)
-        return {"text": self._comments(connection, table_name).get(None)}
+        return {"text": self._comments(connection, self._relation(table_name, schema)).get(None)}
 
     def _comments(self, connection: Any, relation: str) -> dict[str | None, str]:
         """Returns the comments on a table or view, with None as the key, and on its columns by their names."""
@@ -141,7 +157,7 @@ class Reflection(default.DefaultDialect):
             WHERE table_name = ?"""
         found = {
             column: dict(zip(names, values))
-            for column, *values in connection.exec_driver_sql(query, (table_name,)).fetchall()
+            for column, *values in connection.exec_driver_sql(query, (self._relation(table_name, in_schema),)).fetchall()
         }
         return {
             column: {"always": definition.startswith("GENERATED ALWAYS"), **found.get(column, {}), "cache": 1}
@@ -154,7 +170,7 @@ class Reflection(default.DefaultDialect):
     ) -> dict[str, Any]:
         self._check_exists(connection, table_name, schema, options)
         query = "SELECT layout, groups, sort_by, partition_by FROM taut.tables WHERE table_name = ?"
-        row = connection.exec_driver_sql(query, (table_name,)).fetchone()
+        row = connection.exec_driver_sql(query, (self._relation(table_name, schema),)).fetchone()
         values = zip(("layout", "groups", "sort_by", "partition_by"), row or ())
         return {f"taut_{name}": value for name, value in values if value is not None}
 
@@ -170,7 +186,8 @@ class Reflection(default.DefaultDialect):
         query = """
             SELECT constraint_name, columns, definition FROM taut.constraints
             WHERE table_name = ? AND constraint_type = ? ORDER BY constraint_name"""
-        return [tuple(row) for row in connection.exec_driver_sql(query, (table_name, kind)).fetchall()]
+        relation = self._relation(table_name, in_schema)
+        return [tuple(row) for row in connection.exec_driver_sql(query, (relation, kind)).fetchall()]
 
     def _keys(
         self, connection: Any, table_name: str, in_schema: str | None, kind: str, options: Any
@@ -213,7 +230,7 @@ class Reflection(default.DefaultDialect):
             assert match, definition
             actions = {f"on{event.lower()}": action for event, action in _ACTION.findall(match["actions"])}
             keys.append({
-                "name": name, "constrained_columns": _names_of(match["columns"]), "referred_schema": None,
+                "name": name, "constrained_columns": _names_of(match["columns"]), "referred_schema": _names_of(match["schema"])[0] if match["schema"] else None,
                 "referred_table": _names_of(match["table"])[0], "referred_columns": _names_of(match["referred"]),
                 "options": {event: action for event, action in actions.items() if action != "NO ACTION"},
             })  # fmt: skip
@@ -226,7 +243,7 @@ class Reflection(default.DefaultDialect):
         primary = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
         unique = self._keys(connection, table_name, schema, "UNIQUE", options)
         query = "SELECT index_name, columns, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
-        rows = connection.exec_driver_sql(query, (table_name,)).fetchall()
+        rows = connection.exec_driver_sql(query, (self._relation(table_name, schema),)).fetchall()
         known = [column["name"] for column in self.get_columns(connection, table_name, schema, **options)]
         return [
             {"name": name, "column_names": _split(columns, known), "unique": is_unique}
@@ -235,6 +252,14 @@ class Reflection(default.DefaultDialect):
             for name, columns, is_unique in rows
             if name not in primary
         ]
+
+
+def _relation_name(schema: str, name: str) -> str:
+    """Returns the text that identifies a relation in the system tables."""
+    if schema == SCHEMA and "." not in name:
+        return name
+    parts = [f'"{part.replace(chr(34), chr(34) * 2)}"' if "." in part or part[:1] == '"' else part for part in (schema, name)]
+    return ".".join(parts)
 
 
 def _names_of(text: str) -> list[str]:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
 use taut_store::{Catalog, Identity, ReferentialAction, Table};
-use taut_types::{ColumnIndex, Schema, quote_identifier};
+use taut_types::{ColumnIndex, Schema, quote_identifier, relation_sql};
 
 use super::{SystemColumn, SystemState, SystemTable, each_table, texts};
 
@@ -54,7 +54,7 @@ fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
         let columns = names(&table.schema, &key.columns);
         let parent = catalog.table_of(key.table);
         let referenced = parent.map(|parent| {
-            format!("{} ({})", quote_identifier(&parent.name), quoted_names(&parent.schema, &key.referenced))
+            format!("{} ({})", relation_sql(&parent.name), quoted_names(&parent.schema, &key.referenced))
         });
         let action = match key.on_delete {
             ReferentialAction::NoAction => "",

@@ -1,0 +1,335 @@
+//! `CREATE`, `DROP` and `ALTER SCHEMA`, `ALTER ... SET SCHEMA`, and the relations that a statement names.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::common::TableReference;
+use taut_sql::{
+    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, PUBLIC, SchemaChange,
+    TableSource, parse_expression,
+};
+use taut_store::{Catalog, CatalogEdit, CommitError, Sequence, TableId, View};
+use taut_types::{relation_name, split_relation_name, unqualified_name};
+
+use super::comments::{comments_of_view, set_comments};
+use super::names::{check_kind, relations_of_view, view_text};
+use super::search_path::SearchPath;
+use super::sequences::rename_sequence;
+use super::{Done, Outcome, QuerySession};
+use crate::constraints::with_named_sequences;
+use crate::error::{Dependency, QueryError, Result};
+
+impl QuerySession {
+    /// The search path of the session.
+    pub(super) fn search_path(&self) -> SearchPath {
+        self.search_path.lock().clone()
+    }
+
+    /// The relation that a statement names: see [`SearchPath::name`].
+    pub(super) fn name(&self, reference: &TableReference) -> Result<String> {
+        self.search_path().name(&self.snapshot(), reference)
+    }
+
+    pub(super) fn names(&self, references: &[TableReference]) -> Result<Vec<String>> {
+        references.iter().map(|reference| self.name(reference)).collect()
+    }
+
+    /// The name of a relation that a statement creates: see [`SearchPath::new_name`].
+    pub(super) fn new_name(&self, reference: &TableReference) -> Result<String> {
+        self.search_path().new_name(&self.snapshot(), reference)
+    }
+
+    /// The reference that a text of the API stands for: a name, or a schema that exists and a name. The text has the
+    /// form of [`relation_name`].
+    pub(super) fn reference(&self, text: &str) -> TableReference {
+        let (schema, name) = split_relation_name(text);
+        match name != text && self.snapshot().has_schema(&schema) {
+            true => TableReference::partial(schema, name),
+            false => TableReference::bare(text),
+        }
+    }
+
+    pub(super) fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<Outcome> {
+        let done = Done::with_tag("CREATE SCHEMA");
+        if if_not_exists && self.snapshot().has_schema(name) {
+            let notice = format!("schema {name:?} already exists, skipping");
+            return Ok(Outcome::Done(Done { notices: vec![notice], ..done }));
+        }
+        self.changes().commit_last(|edit| edit.create_schema(name))?;
+        Ok(Outcome::Done(done))
+    }
+
+    /// Drops schemas, in the transaction in progress.
+    pub(super) fn drop_schemas(&self, names: &[String], if_exists: bool, cascade: bool) -> Result<Outcome> {
+        let (mut notices, mut dropped) = (Vec::new(), BTreeSet::new());
+        for name in names {
+            match self.snapshot().has_schema(name) {
+                true if name == PUBLIC => {
+                    let allowed = "DROP TABLE and DROP VIEW drop what is in it";
+                    return Err(QueryError::unsupported(format!("DROP SCHEMA {PUBLIC}"), allowed));
+                }
+                true => drop(dropped.insert(name.as_str())),
+                false if if_exists => notices.push(format!("schema {name:?} does not exist, skipping")),
+                false => return Err(QueryError::no_schema(name)),
+            }
+        }
+        let contents: Vec<_> = dropped.iter().flat_map(|schema| contents(&self.snapshot(), schema)).collect();
+        if !cascade && !contents.is_empty() {
+            let depends = |(kind, relation): &(ObjectKind, String)| Dependency {
+                dependent: format!("{kind} {relation:?}"),
+                on: format!("schema {:?}", split_relation_name(relation).0),
+            };
+            return Err(QueryError::Dependents {
+                verb: "drop",
+                object: Some(format!("schema {:?}", names[0])).filter(|_| names.len() == 1),
+                dependencies: contents.iter().map(depends).collect(),
+                hint: "Use DROP ... CASCADE to drop the dependent objects too.",
+            });
+        }
+        for kind in [ObjectKind::View, ObjectKind::Table, ObjectKind::Sequence] {
+            let of_kind = contents.iter().filter(|(other, _)| *other == kind).map(|(_, relation)| relation.clone());
+            let relations: Vec<String> = of_kind.collect();
+            notices.extend(relations.iter().map(|relation| format!("drop cascades to {kind} {relation:?}")));
+            // What an earlier kind or relation took with it no longer exists.
+            let outcome = match kind {
+                ObjectKind::Sequence => self.drop_sequences(&relations, true, true)?,
+                kind => self.drop_names(kind, &relations, true, true)?,
+            };
+            if let Outcome::Done(done) = outcome {
+                let is_known = |notice: &String| notice.ends_with(", skipping") || notices.contains(notice);
+                let others: Vec<String> = done.notices.into_iter().filter(|notice| !is_known(notice)).collect();
+                notices.extend(others);
+            }
+        }
+        self.changes().commit_last(|edit| dropped.iter().try_for_each(|schema| edit.drop_schema(schema)))?;
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP SCHEMA") }))
+    }
+
+    /// Renames a schema, in the transaction in progress.
+    pub(super) fn rename_schema(&self, name: &str, new_name: &str) -> Result<Outcome> {
+        let snapshot = self.snapshot();
+        if !snapshot.has_schema(name) {
+            return Err(QueryError::no_schema(name));
+        }
+        if name == PUBLIC {
+            return Err(QueryError::unsupported(format!("ALTER SCHEMA {PUBLIC}"), "other schemas can be renamed"));
+        }
+        let contents = contents(&snapshot, name);
+        let relations: BTreeSet<&str> = contents.iter().map(|(_, relation)| relation.as_str()).collect();
+        refuse_readers(&snapshot, "rename", format!("schema {name:?}"), relations)?;
+        self.changes().commit_last(|edit| {
+            edit.create_schema(new_name)?;
+            for (kind, relation) in &contents {
+                move_relation(edit, *kind, relation, &relation_name(new_name, &unqualified_name(relation)))?;
+            }
+            Ok::<_, QueryError>(edit.drop_schema(name)?)
+        })?;
+        Ok(Outcome::Done(Done::with_tag("ALTER SCHEMA")))
+    }
+
+    /// Moves a table, view or sequence to another schema, a table with the sequences of its columns.
+    pub(super) async fn set_schema(
+        &self,
+        kind: ObjectKind,
+        reference: &TableReference,
+        if_exists: bool,
+        schema: &str,
+    ) -> Result<Outcome> {
+        let done = Done::with_tag(&format!("ALTER {}", kind.name().to_uppercase()));
+        let (name, snapshot) = (self.name(reference)?, self.snapshot());
+        check_kind(&snapshot, kind, &name)?;
+        let table = snapshot.table(&name);
+        if table.is_none() && snapshot.view(&name).is_none() && snapshot.sequence(&name).is_none() {
+            if if_exists {
+                let notice = format!("relation {name:?} does not exist, skipping");
+                return Ok(Outcome::Done(Done { notices: vec![notice], ..done }));
+            }
+            return Err(QueryError::no_relation(name));
+        }
+        if !snapshot.has_schema(schema) {
+            return Err(QueryError::no_schema(schema));
+        }
+        let owned = owned_sequences(&snapshot, table.map(|table| table.id));
+        if kind == ObjectKind::Sequence
+            && let Some(owner) = owner_of(&snapshot, &name)
+        {
+            let allowed = format!("ALTER TABLE {owner} SET SCHEMA moves it with its table");
+            return Err(QueryError::unsupported(format!("SET SCHEMA of sequence {name:?}"), allowed));
+        }
+        let moved = relation_name(schema, &unqualified_name(&name));
+        if moved == name {
+            return Ok(Outcome::Done(done));
+        }
+        refuse_readers(&snapshot, "move", format!("{kind} {name:?}"), [name.as_str()].into())?;
+        let _lock = match table {
+            Some(table) => self.lock_for_maintenance(table.id).await,
+            None => None,
+        };
+        self.changes().commit_last(|edit| {
+            move_relation(edit, kind, &name, &moved)?;
+            owned.iter().try_for_each(|sequence| {
+                move_relation(edit, ObjectKind::Sequence, sequence, &relation_name(schema, &unqualified_name(sequence)))
+            })
+        })?;
+        Ok(Outcome::Done(done))
+    }
+
+    /// The source of the columns of a new table, with the relations that it names.
+    pub(super) fn named_source<'a>(&self, source: &'a TableSource, table: &str) -> Result<Cow<'a, TableSource>> {
+        Ok(match source {
+            TableSource::Columns { columns, declared } => {
+                let declared = self.named_declaration(declared, table)?;
+                Cow::Owned(TableSource::Columns { columns: columns.clone(), declared })
+            }
+            TableSource::Like { table, with_defaults } => {
+                let table = qualified(&self.name(table)?);
+                Cow::Owned(TableSource::Like { table, with_defaults: *with_defaults })
+            }
+            TableSource::Query(_) => Cow::Borrowed(source),
+        })
+    }
+
+    /// Changes of a table, with the relations that they name.
+    pub(super) fn named_changes(&self, changes: &[SchemaChange], table: &str) -> Result<Vec<SchemaChange>> {
+        let named = |change: &SchemaChange| {
+            let mut change = change.clone();
+            match &mut change {
+                SchemaChange::Column(ColumnChange::Add { declared, .. }) => {
+                    *declared = self.named_declaration(declared, table)?;
+                }
+                SchemaChange::Constraint(ConstraintChange::Add(constraint)) => self.name_parent(constraint, table)?,
+                SchemaChange::Constraint(ConstraintChange::Default { value: Some(value), .. }) => {
+                    **value = parse_expression(&self.named_default(&value.to_string())?)?;
+                }
+                _ => {}
+            }
+            Ok(change)
+        };
+        changes.iter().map(named).collect()
+    }
+
+    fn named_declaration(&self, declared: &Declared, table: &str) -> Result<Declared> {
+        let mut declared = declared.clone();
+        declared.constraints.iter_mut().try_for_each(|constraint| self.name_parent(constraint, table))?;
+        for (_, default) in &mut declared.defaults {
+            *default = parse_expression(&self.named_default(&default.to_string())?)?;
+        }
+        Ok(declared)
+    }
+
+    /// Replaces the table that a foreign key references by its name with its schema. `table` has the key, and may not
+    /// exist yet.
+    fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
+        if let DeclaredRule::ForeignKey { table: parent, .. } = &mut constraint.rule {
+            *parent = qualified(&self.search_path().name_beside(&self.snapshot(), parent, Some(table))?);
+        }
+        Ok(())
+    }
+
+    /// A default whose sequences are named with their schemas.
+    fn named_default(&self, sql: &str) -> Result<String> {
+        let mut error = None;
+        let named = with_named_sequences(sql, |reference| match self.name(reference) {
+            Ok(name) => Some(name),
+            Err(found) => {
+                error = Some(found);
+                None
+            }
+        });
+        match error {
+            Some(error) => Err(error),
+            None => Ok(named),
+        }
+    }
+}
+
+/// The reference of a relation, with its schema.
+fn qualified(relation: &str) -> TableReference {
+    let (schema, name) = split_relation_name(relation);
+    TableReference::partial(schema, name)
+}
+
+/// The tables, views and sequences of a schema. The sequences of columns belong to their tables, and are left out if
+/// the table is in the schema.
+fn contents(catalog: &Catalog, schema: &str) -> Vec<(ObjectKind, String)> {
+    let is_inside = |name: &str| split_relation_name(name).0 == schema;
+    let owner_is_inside =
+        |sequence: &Sequence| owner_of(catalog, &sequence.name).is_some_and(|owner| is_inside(&owner));
+    let tables = catalog.tables().map(|table| (ObjectKind::Table, table.name.clone()));
+    let views = catalog.views().map(|view| (ObjectKind::View, view.name.clone()));
+    let sequences = catalog.sequences().filter(|sequence| !owner_is_inside(sequence));
+    let sequences = sequences.map(|sequence| (ObjectKind::Sequence, sequence.name.clone()));
+    tables.chain(views).chain(sequences).filter(|(_, name)| is_inside(name)).collect()
+}
+
+/// Name of the table whose column a sequence belongs to.
+fn owner_of(catalog: &Catalog, sequence: &str) -> Option<String> {
+    let id = catalog.sequence(sequence)?.id;
+    let owns = |table: &&Arc<taut_store::Table>| table.constraints.sequences.values().any(|owned| owned.sequence == id);
+    catalog.tables().find(owns).map(|table| table.name.clone())
+}
+
+/// Names of the sequences that belong to the columns of a table.
+fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
+    let table = table.and_then(|table| catalog.table_of(table));
+    let owned = table.into_iter().flat_map(|table| table.constraints.sequences.values());
+    owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.clone())).collect()
+}
+
+/// # Errors
+/// If views read one of the named relations: they have the names as text.
+fn refuse_readers(catalog: &Catalog, verb: &'static str, object: String, relations: BTreeSet<&str>) -> Result<()> {
+    let read = |view: &View| relations_of_view(view).into_iter().find(|name| relations.contains(name.as_str()));
+    let dependencies = catalog.views().filter_map(|view| {
+        Some(Dependency { dependent: view_text(&view.name), on: format!("relation {:?}", read(view)?) })
+    });
+    let dependencies: Vec<Dependency> = dependencies.collect();
+    match dependencies.is_empty() {
+        true => Ok(()),
+        false => Err(QueryError::Dependents {
+            verb,
+            object: Some(object),
+            dependencies,
+            hint: "Drop the views first, and create them again afterwards.",
+        }),
+    }
+}
+
+/// Gives a relation another name, which may be in another schema.
+fn move_relation(edit: &mut CatalogEdit, kind: ObjectKind, name: &str, new_name: &str) -> Result<()> {
+    match kind {
+        ObjectKind::Sequence => {
+            let sequence = edit.catalog().sequence(name).cloned().ok_or_else(|| QueryError::no_relation(name))?;
+            rename_sequence(edit, sequence, new_name)
+        }
+        ObjectKind::View => {
+            let view = edit.catalog().view(name).cloned().ok_or_else(|| QueryError::no_relation(name))?;
+            let comments = comments_of_view(edit.catalog(), name, new_name);
+            edit.drop_view(name)?;
+            edit.create_view(View { name: new_name.to_owned(), ..view }, false)?;
+            Ok(set_comments(edit, comments)?)
+        }
+        _ => {
+            let table = edit.catalog().table(name).map(|table| table.id);
+            let table = table.ok_or_else(|| QueryError::no_relation(name))?;
+            check_index_names(edit.catalog(), table, new_name)?;
+            Ok(edit.rename_table(table, new_name)?)
+        }
+    }
+}
+
+/// # Errors
+/// If an index of a table that gets another schema has the name of a relation there.
+fn check_index_names(catalog: &Catalog, table: TableId, new_name: &str) -> std::result::Result<(), CommitError> {
+    let Some(table) = catalog.table_of(table) else { return Ok(()) };
+    let schema = split_relation_name(new_name).0;
+    if schema == split_relation_name(&table.name).0 {
+        return Ok(());
+    }
+    let names = table.design.indexes.iter().map(|index| relation_name(&schema, &index.name));
+    match names.into_iter().find(|name| !catalog.is_name_free(name)) {
+        Some(name) => Err(CommitError::NameTaken { name }),
+        None => Ok(()),
+    }
+}

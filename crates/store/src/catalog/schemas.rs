@@ -1,0 +1,85 @@
+//! Schemas: the spaces of names of a database.
+
+use taut_types::{PUBLIC_SCHEMA, relation_name, sibling_name, split_relation_name};
+
+use super::change::Change;
+use super::{Catalog, View};
+
+impl Catalog {
+    /// Whether a schema exists.
+    pub fn has_schema(&self, name: &str) -> bool {
+        name == PUBLIC_SCHEMA || self.schemas.contains(name)
+    }
+
+    /// Names of all schemas: `public`, and then the others, ordered by name.
+    pub fn schemas(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(PUBLIC_SCHEMA).chain(self.schemas.iter().map(String::as_str))
+    }
+
+    /// Names of the tables, views and sequences of a schema.
+    pub fn relations_of_schema(&self, schema: &str) -> impl Iterator<Item = &str> {
+        let tables = self.tables().map(|table| table.name.as_str());
+        let views = self.views().map(|view| view.name.as_str());
+        let sequences = self.sequences().map(|sequence| sequence.name.as_str());
+        tables.chain(views).chain(sequences).filter(move |name| split_relation_name(name).0 == schema)
+    }
+
+    /// Whether no table, view, index or sequence has a name.
+    pub fn is_name_free(&self, name: &str) -> bool {
+        self.table(name).is_none()
+            && self.view(name).is_none()
+            && self.sequence(name).is_none()
+            && !self
+                .tables()
+                .any(|table| table.design.indexes.iter().any(|index| sibling_name(&table.name, &index.name) == name))
+    }
+
+    /// The name of a relation, from a file or record that may be older than schemas. A dot was then part of a name.
+    pub(crate) fn known_name(&self, stored: &str) -> String {
+        let (schema, name) = split_relation_name(stored);
+        match self.has_schema(&schema) && relation_name(&schema, &name) == stored {
+            true => stored.to_owned(),
+            false => relation_name(PUBLIC_SCHEMA, stored),
+        }
+    }
+}
+
+impl View {
+    /// The same with its names as a catalog knows them: see [`Catalog::known_name`].
+    pub(crate) fn with_known_names(mut self, catalog: &Catalog) -> Self {
+        self.name = catalog.known_name(&self.name);
+        let relations = self.relations.into_iter();
+        self.relations = relations.map(|(relation, columns)| (catalog.known_name(&relation), columns)).collect();
+        self
+    }
+}
+
+impl Change {
+    /// Whether the change contains the name of a relation.
+    pub(super) fn names_relations(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateTable { .. }
+                | Self::RenameTable { .. }
+                | Self::CreateView { .. }
+                | Self::DropView { .. }
+                | Self::CreateSequence { .. }
+                | Self::AlterSequence { .. }
+                | Self::SetComment { .. }
+        )
+    }
+
+    /// Replaces the names of relations, as [`Catalog::known_name`] says.
+    pub(super) fn with_known_names(&self, catalog: &Catalog) -> Self {
+        let mut change = self.clone();
+        let known = |name: &mut String| *name = catalog.known_name(name);
+        match &mut change {
+            Self::CreateTable { name, .. } | Self::RenameTable { name, .. } | Self::DropView { name } => known(name),
+            Self::CreateView { view, .. } => *view = view.clone().with_known_names(catalog),
+            Self::CreateSequence { sequence } | Self::AlterSequence { sequence, .. } => known(&mut sequence.name),
+            Self::SetComment { on, .. } => *on = on.clone().with_known_name(catalog),
+            _ => {}
+        }
+        change
+    }
+}

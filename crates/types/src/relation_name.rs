@@ -1,0 +1,113 @@
+//! Names of relations in a database with schemas.
+//!
+//! Tables, views, sequences and indexes share one space of names in each schema. A database identifies them by one
+//! text: the name alone for schema `public`, otherwise the schema and the name with a dot between them.
+//!
+//! ```text
+//! schema    name    text
+//! public    t       t
+//! sales     t       sales.t
+//! sales     a.b     sales."a.b"
+//! public    a.b     public."a.b"
+//! ```
+//!
+//! A part is quoted if it has a dot or begins with a quote, so that no two relations have the same text.
+
+use std::borrow::Cow;
+
+use crate::quote_identifier;
+
+/// Name of the schema of relations that are created without one.
+pub const PUBLIC_SCHEMA: &str = "public";
+
+/// The text that identifies a relation of a schema.
+pub fn relation_name(schema: &str, name: &str) -> String {
+    match schema == PUBLIC_SCHEMA && !name.contains('.') {
+        true => name.to_owned(),
+        false => format!("{}.{}", quoted(schema), quoted(name)),
+    }
+}
+
+/// The schema and the name of a relation, from the text that identifies it.
+pub fn split_relation_name(relation: &str) -> (Cow<'_, str>, Cow<'_, str>) {
+    let split = || {
+        let (schema, rest) = part(relation)?;
+        let (name, end) = part(rest.strip_prefix('.')?)?;
+        end.is_empty().then_some((schema, name))
+    };
+    split().unwrap_or((Cow::Borrowed(PUBLIC_SCHEMA), Cow::Borrowed(relation)))
+}
+
+/// The name of a relation without its schema.
+pub fn unqualified_name(relation: &str) -> Cow<'_, str> {
+    split_relation_name(relation).1
+}
+
+/// The text of another relation in the schema of `relation`.
+pub fn sibling_name(relation: &str, name: &str) -> String {
+    relation_name(&split_relation_name(relation).0, name)
+}
+
+/// The name of a relation as SQL writes it: quoted where it has to be, and with its schema if that is not `public`.
+pub fn relation_sql(relation: &str) -> String {
+    let (schema, name) = split_relation_name(relation);
+    match schema == PUBLIC_SCHEMA {
+        true => quote_identifier(&name),
+        false => format!("{}.{}", quote_identifier(&schema), quote_identifier(&name)),
+    }
+}
+
+fn quoted(part: &str) -> Cow<'_, str> {
+    match part.contains('.') || part.starts_with('"') {
+        true => Cow::Owned(format!("\"{}\"", part.replace('"', "\"\""))),
+        false => Cow::Borrowed(part),
+    }
+}
+
+/// The first part of a text, and what follows it. `None` if the text is not the name of a relation.
+fn part(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let Some(inside) = text.strip_prefix('"') else {
+        let (part, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+        return Some((Cow::Borrowed(part), rest));
+    };
+    let mut part = String::new();
+    let mut rest = inside;
+    loop {
+        let (before, after) = rest.split_once('"')?;
+        part.push_str(before);
+        match after.strip_prefix('"') {
+            Some(after) => {
+                part.push('"');
+                rest = after;
+            }
+            None => return Some((Cow::Owned(part), after)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_differ() {
+        let parts = ["t", "public", "a.b", "\"", "\"a\"", "a\"b", ".", "\".\"", "a.b.c", "T t", ""];
+        let mut texts = std::collections::HashSet::new();
+        for schema in parts {
+            for name in parts {
+                let text = relation_name(schema, name);
+                assert_eq!(split_relation_name(&text), (schema.into(), name.into()), "{text}");
+                assert!(texts.insert(text.clone()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn relations_of_public_are_known_by_their_name_alone() {
+        assert_eq!(relation_name("public", "t"), "t");
+        assert_eq!(relation_name("sales", "t"), "sales.t");
+        assert_eq!(sibling_name("sales.t", "t_a_seq"), "sales.t_a_seq");
+        assert_eq!((relation_sql("a b"), relation_sql("sales.T")), ("\"a b\"".into(), "sales.\"T\"".into()));
+        assert_eq!(unqualified_name("sales.\"a.b\""), "a.b");
+    }
+}
