@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use memchr::memchr_iter;
 
-use super::records::Dialect;
+use super::records::{Dialect, lines_before};
 
 /// Bytes that are read at once. A chunk ends with the last record that is complete.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -17,10 +17,28 @@ pub(super) struct Chunk {
     pub first_line: u64,
 }
 
+/// Maximum bytes of a record. Without it, a quote that is not closed reads the rest of the file into memory.
+pub(super) const RECORD_BYTES_MAX: usize = 256 << 20;
+
+/// Why a chunk cannot be read.
+#[derive(Debug)]
+pub(super) enum ChunkError {
+    Read(io::Error),
+    /// A record exceeds the maximum.
+    TooLong {
+        bytes_max: usize,
+        /// Line that the record begins in.
+        line: u64,
+        /// Line of a quote that is not closed within the maximum.
+        quote_line: Option<u64>,
+    },
+}
+
 /// Iterator over the chunks of a file.
 pub(super) struct Chunks<R> {
     source: R,
     dialect: Dialect,
+    record_bytes_max: usize,
     /// Beginning of a record that the last chunk did not end.
     rest: Vec<u8>,
     next_line: u64,
@@ -29,17 +47,18 @@ pub(super) struct Chunks<R> {
 }
 
 impl<R: Read> Chunks<R> {
-    pub fn new(source: R, dialect: Dialect) -> Self {
-        Self { source, dialect, rest: Vec::new(), next_line: 1, is_at_start: true, is_at_end: false }
+    pub fn new(source: R, dialect: Dialect, record_bytes_max: usize) -> Self {
+        let (rest, next_line) = (Vec::new(), 1);
+        Self { source, dialect, record_bytes_max, rest, next_line, is_at_start: true, is_at_end: false }
     }
 
-    fn next_chunk(&mut self) -> io::Result<Option<Chunk>> {
+    fn next_chunk(&mut self) -> Result<Option<Chunk>, ChunkError> {
         let mut bytes = std::mem::take(&mut self.rest);
         while !self.is_at_end {
             // A record longer than a chunk is searched a second time only after as many bytes have been added.
-            let wanted = CHUNK_BYTES.max(bytes.len());
-            bytes.reserve(wanted);
-            let read = self.source.by_ref().take(wanted as u64).read_to_end(&mut bytes)?;
+            let wanted = CHUNK_BYTES.max(bytes.len()).min(self.record_bytes_max + 1 - bytes.len());
+            bytes.reserve_exact(wanted);
+            let read = self.source.by_ref().take(wanted as u64).read_to_end(&mut bytes).map_err(ChunkError::Read)?;
             self.is_at_end = read < wanted;
             if std::mem::take(&mut self.is_at_start) && bytes.starts_with(BYTE_ORDER_MARK) {
                 bytes.drain(..BYTE_ORDER_MARK.len());
@@ -51,10 +70,8 @@ impl<R: Read> Chunks<R> {
                 self.rest = bytes.split_off(end);
                 break;
             }
-            if bytes.len() >= RECORD_BYTES_MAX {
-                let line = self.next_line;
-                let message = format!("the record at line {line} exceeds 256 MiB; a quote may not be closed");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            if bytes.len() > self.record_bytes_max {
+                return Err(self.too_long(&bytes));
             }
         }
         if bytes.is_empty() {
@@ -64,17 +81,20 @@ impl<R: Read> Chunks<R> {
         self.next_line += memchr_iter(b'\n', &bytes).count() as u64;
         Ok(Some(Chunk { bytes, first_line }))
     }
-}
 
-/// Maximum bytes of a record that does not fit into a chunk. Without it, a quote that is not closed reads the rest of
-/// the file into memory.
-const RECORD_BYTES_MAX: usize = 256 << 20;
+    /// Error about the record that begins with some bytes.
+    fn too_long(&self, bytes: &[u8]) -> ChunkError {
+        let (bytes_max, line) = (self.record_bytes_max, self.next_line);
+        let quote_line = self.dialect.open_quote(bytes).map(|at| line + lines_before(bytes, at));
+        ChunkError::TooLong { bytes_max, line, quote_line }
+    }
+}
 
 /// Bytes by which some programs mark a file as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: Read> Iterator for Chunks<R> {
-    type Item = io::Result<Chunk>;
+    type Item = Result<Chunk, ChunkError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_chunk().transpose()
@@ -85,15 +105,16 @@ impl<R: Read> Iterator for Chunks<R> {
 mod tests {
     use super::*;
 
+    const DIALECT: Dialect = Dialect { delimiter: b',', quote: b'"', escape: b'"', null: String::new() };
+
     #[test]
     fn chunks_hold_whole_records() {
-        let dialect = Dialect { delimiter: b',', quote: b'"', escape: b'"', null: String::new() };
         let record = "1,\"two\nlines\"\n";
         let mut text = record.repeat(3 * CHUNK_BYTES / record.len());
         text.push_str(&format!("2,\"{}\"\n3,end", "x\n".repeat(2 * CHUNK_BYTES)));
         let marked = [BYTE_ORDER_MARK, text.as_bytes()].concat();
         let (mut joined, mut lines) = (Vec::new(), 0);
-        for chunk in Chunks::new(marked.as_slice(), dialect) {
+        for chunk in Chunks::new(marked.as_slice(), DIALECT, RECORD_BYTES_MAX) {
             let chunk = chunk.unwrap();
             assert_eq!(chunk.first_line, lines + 1);
             lines += memchr_iter(b'\n', &chunk.bytes).count() as u64;
@@ -101,5 +122,27 @@ mod tests {
             joined.extend(chunk.bytes);
         }
         assert!(joined == text.as_bytes());
+    }
+
+    #[test]
+    fn records_have_a_maximum() {
+        let bytes_max = 2 * CHUNK_BYTES;
+        let read = |text: &str| Chunks::new(text.as_bytes(), DIALECT, bytes_max).collect::<Result<Vec<_>, _>>();
+        let rows = "3,y\n".repeat(CHUNK_BYTES);
+        for (begin, expected) in [
+            // The quotes of the first value are closed.
+            ("1,x\n2,\"a\n\"\"b\",\"y\n", Some(3)),
+            ("1,x\n2,\"\"\"", Some(2)),
+            ("1,x\n2,\"y\n\"\n", None),
+        ] {
+            let quote_line = match read(&format!("{begin}{rows}")) {
+                Err(ChunkError::TooLong { line: 2, quote_line, .. }) => quote_line,
+                other => other.map(|_| None).unwrap(),
+            };
+            assert_eq!(quote_line, expected, "{begin}");
+        }
+        let unquoted = "x".repeat(bytes_max + 1);
+        assert!(matches!(read(&unquoted), Err(ChunkError::TooLong { line: 1, quote_line: None, .. })));
+        assert!(read(&unquoted[1..]).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatchOptions};
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -17,15 +18,18 @@ use datafusion_common_runtime::SpawnedTask;
 use taut_types::{LogicalType, Schema};
 use tokio::sync::mpsc::Sender;
 
-use super::chunks::{Chunk, Chunks};
+use super::chunks::{Chunk, ChunkError, Chunks, RECORD_BYTES_MAX};
 use super::inference::{Candidates, observe_all};
 use super::records::{Dialect, RecordError, Records, lines_before, read_columns};
 use super::values::read_values;
-use super::{FileColumns, INFERENCE_RECORDS, ReadOptions, message_error, open_decompressed};
+use super::{FileColumns, INFERENCE_RECORDS, ReadOptions, file_error, message_error, open_decompressed};
 use crate::error::{QueryError, Result};
 
 /// Records that are observed at once when types are inferred.
 const INFERENCE_BATCH: usize = 8_192;
+
+/// Maximum bytes of a record that types are inferred from, outside of the memory limit of the database.
+const INFERENCE_RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// A CSV file.
 #[derive(Clone, Debug)]
@@ -126,7 +130,7 @@ impl CsvFile {
         batch_rows: usize,
     ) -> datafusion::common::Result<()> {
         let joined = |error| DataFusionError::ExecutionJoin(Box::new(error));
-        let mut source = Some(open_chunks(&self.path, &self.dialect).map_err(external)?);
+        let mut source = Some(open_chunks(&self.path, &self.dialect, RECORD_BYTES_MAX).map_err(external)?);
         let mut pending = VecDeque::with_capacity(threads);
         loop {
             while pending.len() < threads
@@ -134,7 +138,7 @@ impl CsvFile {
             {
                 let next = SpawnedTask::spawn_blocking(move || (chunks.next(), chunks));
                 if let (Some(chunk), chunks) = next.join_unwind().await.map_err(joined)? {
-                    let chunk = chunk?;
+                    let chunk = chunk.map_err(|error| external(chunk_error(&self.path, error)))?;
                     source = Some(chunks);
                     let file = Arc::clone(&self);
                     pending.push_back(SpawnedTask::spawn_blocking(move || file.read_chunk(&chunk, batch_rows)));
@@ -171,8 +175,26 @@ fn external(error: QueryError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-fn open_chunks(path: &Path, dialect: &Dialect) -> Result<Chunks<Box<dyn Read + Send>>> {
-    Ok(Chunks::new(open_decompressed(path)?, dialect.clone()))
+fn open_chunks(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Result<Chunks<Box<dyn Read + Send>>> {
+    Ok(Chunks::new(open_decompressed(path)?, dialect.clone(), record_bytes_max))
+}
+
+fn chunk_error(path: &Path, error: ChunkError) -> QueryError {
+    match error {
+        ChunkError::Read(error) => file_error(path, &ArrowError::IoError(error.to_string(), error)),
+        ChunkError::TooLong { bytes_max, line, quote_line } => {
+            let allowed = match bytes_max < RECORD_BYTES_MAX {
+                true => " while types are inferred; COPY into a table allows 256 MiB",
+                false => "",
+            };
+            let cause = match quote_line {
+                Some(quote_line) => format!("the quote in line {quote_line} may not be closed: "),
+                None => String::new(),
+            };
+            let mebibytes = bytes_max >> 20;
+            message_error(path, format!("line {line}: {cause}a record has at most {mebibytes} MiB{allowed}"))
+        }
+    }
 }
 
 fn record_error(path: &Path, chunk: &Chunk, width: usize, error: RecordError) -> QueryError {
@@ -204,10 +226,10 @@ fn text_schema(schema: &Schema) -> ArrowSchema {
 }
 
 /// The fields of the first record of a file, which are empty if they are null.
-fn first_record(path: &Path, dialect: &Dialect) -> Result<Vec<String>> {
+fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    let Some(chunk) = open_chunks(path, dialect)?.next() else { return Ok(names) };
-    let chunk = chunk.map_err(DataFusionError::from)?;
+    let Some(chunk) = open_chunks(path, dialect, record_bytes_max)?.next() else { return Ok(names) };
+    let chunk = chunk.map_err(|error| chunk_error(path, error))?;
     let name = |_: usize, text: Option<&[u8]>| names.push(String::from_utf8_lossy(text.unwrap_or_default()).into());
     let read = Records::new(&chunk.bytes, dialect).read(true, name);
     read.map_err(|error| record_error(path, &chunk, 0, error))?;
@@ -220,7 +242,7 @@ fn first_record(path: &Path, dialect: &Dialect) -> Result<Vec<String>> {
 /// If it names all columns in another order: the columns of CSV files match by ordinal.
 fn columns_of_header(path: &Path, dialect: &Dialect, columns: &FileColumns) -> Result<Option<Schema>> {
     let lower = |name: &str| name.trim().to_ascii_lowercase();
-    let found: Vec<_> = first_record(path, dialect)?.iter().map(|name| lower(name)).collect();
+    let found: Vec<_> = first_record(path, dialect, RECORD_BYTES_MAX)?.iter().map(|name| lower(name)).collect();
     let wanted: Vec<_> = columns.schema.columns().iter().map(|column| lower(&column.name)).collect();
     if found == wanted {
         return Ok(Some(columns.schema.clone()));
@@ -249,13 +271,13 @@ fn is_distinct(indexes: &[usize]) -> bool {
 
 /// Columns of a file, inferred from its first records.
 fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<ArrowSchema> {
-    let first = first_record(path, dialect)?;
+    let first = first_record(path, dialect, INFERENCE_RECORD_BYTES_MAX)?;
     let width = first.len();
     let wanted: Vec<usize> = (0..width).collect();
     let mut candidates = vec![Candidates::default(); width];
     let mut remaining = INFERENCE_RECORDS;
-    for chunk in open_chunks(path, dialect)? {
-        let chunk = chunk.map_err(DataFusionError::from)?;
+    for chunk in open_chunks(path, dialect, INFERENCE_RECORD_BYTES_MAX)? {
+        let chunk = chunk.map_err(|error| chunk_error(path, error))?;
         let error = |error| record_error(path, &chunk, width, error);
         let mut records = Records::new(&chunk.bytes, dialect);
         if has_header && chunk.first_line == 1 {

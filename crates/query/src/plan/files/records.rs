@@ -56,6 +56,21 @@ impl Dialect {
         end
     }
 
+    /// Position of the quote that is open at the end of bytes that begin with a record.
+    pub fn open_quote(&self, bytes: &[u8]) -> Option<usize> {
+        let (mut opened, mut at) = (None, 0);
+        while let Some(byte) = bytes.get(at) {
+            let next = bytes.get(at + 1);
+            if opened.is_some() && *byte == self.escape && next.is_some_and(|next| self.is_escaped(*next)) {
+                at += 1;
+            } else if *byte == self.quote {
+                opened = if opened.is_none() { Some(at) } else { None };
+            }
+            at += 1;
+        }
+        opened
+    }
+
     /// Whether a byte behind an escape stands for itself.
     fn is_escaped(&self, byte: u8) -> bool {
         byte == self.quote || byte == self.escape
@@ -67,7 +82,7 @@ impl Dialect {
 pub(super) enum RecordError {
     /// A record has another number of fields than columns are expected.
     Fields { at: usize, found: usize },
-    /// The text ends inside quotes.
+    /// The text ends inside quotes, which begin at a position.
     Unterminated { at: usize },
     /// A field is not UTF-8.
     Encoding { at: usize, byte: u8 },
@@ -167,7 +182,7 @@ impl<'a> Records<'a> {
     fn unquote(&mut self, start: usize) -> Result<(), RecordError> {
         let Dialect { delimiter, quote, escape, .. } = *self.dialect;
         self.scratch.clear();
-        let (mut at, mut is_quoted) = (start, false);
+        let (mut at, mut is_quoted, mut opened) = (start, false, start);
         while let Some(&byte) = self.text.get(at) {
             let next = self.text.get(at + 1).copied();
             match next {
@@ -175,14 +190,17 @@ impl<'a> Records<'a> {
                     self.scratch.push(next);
                     at += 1;
                 }
-                _ if byte == quote => is_quoted = !is_quoted,
+                _ if byte == quote => {
+                    is_quoted = !is_quoted;
+                    opened = at;
+                }
                 _ if !is_quoted && (byte == delimiter || matches!(byte, b'\n' | b'\r')) => break,
                 _ => self.scratch.push(byte),
             }
             at += 1;
         }
         self.at = at;
-        if is_quoted { Err(RecordError::Unterminated { at: start }) } else { Ok(()) }
+        if is_quoted { Err(RecordError::Unterminated { at: opened }) } else { Ok(()) }
     }
 
     /// Passes the end of a field, which is a delimiter, the end of a line or the end of the text.
@@ -361,6 +379,7 @@ mod tests {
         assert_eq!(read("a,b\nc\n"), Err(RecordError::Fields { at: 4, found: 1 }));
         assert_eq!(read("a,b\nc,d,e\n"), Err(RecordError::Fields { at: 4, found: 3 }));
         assert_eq!(read("a,b\nc,\"d"), Err(RecordError::Unterminated { at: 6 }));
+        assert_eq!(read("a,\"b\"x\"c"), Err(RecordError::Unterminated { at: 6 }));
         let mut records = Records::new(b"a,b\nc,\xff", &dialect);
         let error = read_columns(&mut records, 2, &[0, 1], 10).map(|read| read.starts);
         assert_eq!(error, Err(RecordError::Encoding { at: 6, byte: 0xff }));
