@@ -146,6 +146,10 @@ pub enum QueryError {
         path: String,
         /// Cause, with line and column if known.
         message: String,
+        /// What the user can do, as a sentence.
+        hint: Option<&'static str>,
+        /// SQLSTATE of the error.
+        sqlstate: &'static str,
     },
     /// A file that `COPY ... TO` could not write.
     #[error("could not {what} file {path:?}: {source}")]
@@ -384,7 +388,7 @@ impl QueryError {
         match self {
             Self::Sql(error) => error.hint(),
             Self::Generated(error) => error.hint(),
-            Self::Transaction { hint, .. } => hint.map(str::to_owned),
+            Self::Transaction { hint, .. } | Self::File { hint, .. } => hint.map(str::to_owned),
             Self::Cardinality { verb: "INSERT" } => Some(
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."
                     .to_owned(),

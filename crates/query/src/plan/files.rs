@@ -212,5 +212,7 @@ fn file_error(path: &Path, error: &ArrowError) -> QueryError {
 }
 
 fn message_error(path: &Path, message: String) -> QueryError {
-    QueryError::File { path: path.display().to_string(), message }
+    /// SQLSTATE of a file that does not have its format.
+    const BAD_FORMAT: &str = "22P04";
+    QueryError::File { path: path.display().to_string(), message, hint: None, sqlstate: BAD_FORMAT }
 }

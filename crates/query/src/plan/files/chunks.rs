@@ -2,9 +2,7 @@
 
 use std::io::{self, Read};
 
-use memchr::memchr_iter;
-
-use super::records::{Dialect, lines_before};
+use super::records::{Dialect, LineEnd};
 
 /// Bytes that are read at once. A chunk ends with the last record that is complete.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -15,6 +13,15 @@ pub(super) struct Chunk {
     pub bytes: Vec<u8>,
     /// Number of the line of the file that the chunk begins with.
     pub first_line: u64,
+    /// How the lines of the file end.
+    pub line_end: LineEnd,
+}
+
+impl Chunk {
+    /// Number of the line of the file at a position of the chunk.
+    pub fn line_at(&self, at: usize) -> u64 {
+        self.first_line + self.line_end.count(&self.bytes[..at.min(self.bytes.len())])
+    }
 }
 
 /// Maximum bytes of a record. Without it, a quote that is not closed reads the rest of the file into memory.
@@ -42,14 +49,16 @@ pub(super) struct Chunks<R> {
     /// Beginning of a record that the last chunk did not end.
     rest: Vec<u8>,
     next_line: u64,
+    /// How lines end. `None` before the end of the first line.
+    line_end: Option<LineEnd>,
     is_at_start: bool,
     is_at_end: bool,
 }
 
 impl<R: Read> Chunks<R> {
     pub fn new(source: R, dialect: Dialect, record_bytes_max: usize) -> Self {
-        let (rest, next_line) = (Vec::new(), 1);
-        Self { source, dialect, record_bytes_max, rest, next_line, is_at_start: true, is_at_end: false }
+        let (rest, next_line, line_end) = (Vec::new(), 1, None);
+        Self { source, dialect, record_bytes_max, rest, next_line, line_end, is_at_start: true, is_at_end: false }
     }
 
     fn next_chunk(&mut self) -> Result<Option<Chunk>, ChunkError> {
@@ -63,10 +72,13 @@ impl<R: Read> Chunks<R> {
             if std::mem::take(&mut self.is_at_start) && bytes.starts_with(BYTE_ORDER_MARK) {
                 bytes.drain(..BYTE_ORDER_MARK.len());
             }
+            self.line_end = self.line_end.or_else(|| self.dialect.first_line_end(&bytes, self.is_at_end));
             if self.is_at_end {
                 break;
             }
-            if let Some(end) = self.dialect.end_of_records(&bytes) {
+            if let Some(line_end) = self.line_end
+                && let Some(end) = self.dialect.end_of_records(&bytes, line_end)
+            {
                 self.rest = bytes.split_off(end);
                 break;
             }
@@ -77,15 +89,16 @@ impl<R: Read> Chunks<R> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let first_line = self.next_line;
-        self.next_line += memchr_iter(b'\n', &bytes).count() as u64;
-        Ok(Some(Chunk { bytes, first_line }))
+        let (first_line, line_end) = (self.next_line, self.line_end.unwrap_or_default());
+        self.next_line += line_end.count(&bytes);
+        Ok(Some(Chunk { bytes, first_line, line_end }))
     }
 
     /// Error about the record that begins with some bytes.
     fn too_long(&self, bytes: &[u8]) -> ChunkError {
         let (bytes_max, line) = (self.record_bytes_max, self.next_line);
-        let quote_line = self.dialect.open_quote(bytes).map(|at| line + lines_before(bytes, at));
+        let lines_before = |at: usize| self.line_end.unwrap_or_default().count(&bytes[..at]);
+        let quote_line = self.dialect.open_quote(bytes).map(|at| line + lines_before(at));
         ChunkError::TooLong { bytes_max, line, quote_line }
     }
 }
@@ -117,7 +130,7 @@ mod tests {
         for chunk in Chunks::new(marked.as_slice(), DIALECT, RECORD_BYTES_MAX) {
             let chunk = chunk.unwrap();
             assert_eq!(chunk.first_line, lines + 1);
-            lines += memchr_iter(b'\n', &chunk.bytes).count() as u64;
+            lines += chunk.line_end.count(&chunk.bytes);
             assert!(joined.is_empty() || chunk.bytes[0].is_ascii_digit());
             joined.extend(chunk.bytes);
         }

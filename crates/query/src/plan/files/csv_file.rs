@@ -20,7 +20,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::chunks::{Chunk, ChunkError, Chunks, RECORD_BYTES_MAX};
 use super::inference::{Candidates, observe_all};
-use super::records::{Dialect, RecordError, Records, lines_before, read_columns};
+use super::records::{Dialect, RecordError, Records, read_columns};
 use super::values::read_values;
 use super::{FileColumns, INFERENCE_RECORDS, ReadOptions, file_error, message_error, open_decompressed};
 use crate::error::{QueryError, Result};
@@ -86,7 +86,7 @@ impl CsvFile {
 
     /// Reads the rows of a chunk.
     fn read_chunk(&self, chunk: &Chunk, batch_rows: usize) -> Result<Vec<RecordBatch>> {
-        let mut records = Records::new(&chunk.bytes, &self.dialect);
+        let mut records = Records::new(&chunk.bytes, &self.dialect, chunk.line_end);
         if self.has_header && chunk.first_line == 1 {
             records.read(true, |_, _| {}).map_err(|error| self.record_error(chunk, error))?;
         }
@@ -116,7 +116,7 @@ impl CsvFile {
     fn value_error(&self, chunk: &Chunk, starts: &[usize], texts: &ArrayRef, field: &Field) -> QueryError {
         let is_bad = |row: &usize| read_values(&texts.slice(*row, 1), field.data_type()).is_none();
         let row = (0..texts.len()).find(is_bad).unwrap_or_default();
-        let line = chunk.first_line + lines_before(&chunk.bytes, starts[row]);
+        let line = chunk.line_at(starts[row]);
         let text = texts.as_string::<i32>().value(row);
         let wanted = LogicalType::from_arrow(field.data_type()).map_or_else(String::new, |logical| logical.sql_name());
         message_error(&self.path, format!("line {line}, column {:?}: {text:?} is no {wanted}", field.name()))
@@ -198,18 +198,29 @@ fn chunk_error(path: &Path, error: ChunkError) -> QueryError {
 }
 
 fn record_error(path: &Path, chunk: &Chunk, width: usize, error: RecordError) -> QueryError {
-    let line = |at| chunk.first_line + lines_before(&chunk.bytes, at);
+    let line = |at| chunk.line_at(at);
     let message = match error {
         RecordError::Fields { at, found } => {
             format!("line {}: expected {width} values, one for each column, found {found}", line(at))
         }
         RecordError::Unterminated { at } => format!("line {}: unterminated CSV quoted field", line(at)),
+        RecordError::LineEnd { at, byte } => return line_end_error(path, line(at), byte),
         RecordError::Encoding { at, byte } => {
             format!("line {}: invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}", line(at))
         }
         RecordError::TooLarge => format!("line {}: a value has more than 2 GB", chunk.first_line),
     };
     message_error(path, message)
+}
+
+/// Error about a line feed or carriage return that is not the end of a line in its file.
+fn line_end_error(path: &Path, line: u64, byte: u8) -> QueryError {
+    let (name, hint) = match byte {
+        b'\r' => ("carriage return", "Use quoted CSV field to represent carriage return."),
+        _ => ("newline", "Use quoted CSV field to represent newline."),
+    };
+    let message = format!("line {line}: unquoted {name} found in data");
+    QueryError::File { path: path.display().to_string(), message, hint: Some(hint), sqlstate: "22P04" }
 }
 
 /// Schema that a file is read into for the columns of a table.
@@ -231,7 +242,7 @@ fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Resu
     let Some(chunk) = open_chunks(path, dialect, record_bytes_max)?.next() else { return Ok(names) };
     let chunk = chunk.map_err(|error| chunk_error(path, error))?;
     let name = |_: usize, text: Option<&[u8]>| names.push(String::from_utf8_lossy(text.unwrap_or_default()).into());
-    let read = Records::new(&chunk.bytes, dialect).read(true, name);
+    let read = Records::new(&chunk.bytes, dialect, chunk.line_end).read(true, name);
     read.map_err(|error| record_error(path, &chunk, 0, error))?;
     Ok(names)
 }
@@ -279,7 +290,7 @@ fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<Arro
     for chunk in open_chunks(path, dialect, INFERENCE_RECORD_BYTES_MAX)? {
         let chunk = chunk.map_err(|error| chunk_error(path, error))?;
         let error = |error| record_error(path, &chunk, width, error);
-        let mut records = Records::new(&chunk.bytes, dialect);
+        let mut records = Records::new(&chunk.bytes, dialect, chunk.line_end);
         if has_header && chunk.first_line == 1 {
             records.read(true, |_, _| {}).map_err(error)?;
         }

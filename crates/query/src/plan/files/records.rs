@@ -5,13 +5,13 @@
 //! ```
 //!
 //! A field is null if it has no quotes and equals the null text. A quote may begin inside a field. Blank lines are
-//! skipped, except in a file of one column, where they are nulls.
+//! skipped, except in a file of one column, where they are nulls. All lines end as the first one does.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, NullBufferBuilder, StringArray};
 use datafusion::arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use memchr::{memchr, memchr_iter, memchr2};
+use memchr::{memchr_iter, memchr2};
 
 /// Characters that separate and quote values, and the text of a null.
 #[derive(Clone, Debug)]
@@ -23,14 +23,72 @@ pub(super) struct Dialect {
     pub null: String,
 }
 
+/// How the lines of a file end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    #[default]
+    Lf,
+    CrLf,
+    Cr,
+}
+
+impl LineEnd {
+    /// Last byte of a line.
+    pub fn last_byte(self) -> u8 {
+        match self {
+            Self::Lf | Self::CrLf => b'\n',
+            Self::Cr => b'\r',
+        }
+    }
+
+    /// Length of the end of a line at a position of a text. `None` if there is none.
+    fn length_at(self, text: &[u8], at: usize) -> Option<usize> {
+        match (self, text.get(at)?) {
+            (Self::Lf, b'\n') | (Self::Cr, b'\r') => Some(1),
+            (Self::CrLf, b'\r') if text.get(at + 1) == Some(&b'\n') => Some(2),
+            _ => None,
+        }
+    }
+
+    /// Number of lines that end in a text.
+    pub fn count(self, text: &[u8]) -> u64 {
+        memchr_iter(self.last_byte(), text).count() as u64
+    }
+}
+
 impl Dialect {
+    /// How the first line outside of quotes ends, in the bytes at the beginning of a file. `None` if more bytes are
+    /// needed.
+    pub fn first_line_end(&self, bytes: &[u8], is_at_end: bool) -> Option<LineEnd> {
+        let mut at = None;
+        self.scan(bytes, |end| {
+            at = Some(end);
+            false
+        });
+        match at.map(|at| (bytes[at], bytes.get(at + 1))) {
+            Some((b'\n', _)) => Some(LineEnd::Lf),
+            Some((_, Some(b'\n'))) => Some(LineEnd::CrLf),
+            Some((_, Some(_))) => Some(LineEnd::Cr),
+            Some((_, None)) => is_at_end.then_some(LineEnd::Cr),
+            None => is_at_end.then_some(LineEnd::Lf),
+        }
+    }
+
     /// End of the last record that is complete, in bytes that begin with a record.
-    pub fn end_of_records(&self, bytes: &[u8]) -> Option<usize> {
+    pub fn end_of_records(&self, bytes: &[u8], line_end: LineEnd) -> Option<usize> {
+        let last_byte = line_end.last_byte();
         if self.escape != self.quote {
-            return self.end_of_escaped_records(bytes);
+            let mut end = None;
+            self.scan(bytes, |at| {
+                if bytes[at] == last_byte {
+                    end = Some(at + 1);
+                }
+                true
+            });
+            return end;
         }
         let mut is_quoted = memchr_iter(self.quote, bytes).count() % 2 == 1;
-        memchr::memrchr2_iter(self.quote, b'\n', bytes)
+        memchr::memrchr2_iter(self.quote, last_byte, bytes)
             .find(|at| {
                 let is_quote = bytes[*at] == self.quote;
                 is_quoted ^= is_quote;
@@ -39,25 +97,14 @@ impl Dialect {
             .map(|at| at + 1)
     }
 
-    /// As [`Dialect::end_of_records`]. An escape hides the quote behind it, so quotes cannot be counted.
-    fn end_of_escaped_records(&self, bytes: &[u8]) -> Option<usize> {
-        let (mut end, mut at, mut is_quoted) = (None, 0, false);
-        while let Some(byte) = bytes.get(at) {
-            let next = bytes.get(at + 1);
-            if is_quoted && *byte == self.escape && next.is_some_and(|next| self.is_escaped(*next)) {
-                at += 1;
-            } else if *byte == self.quote {
-                is_quoted = !is_quoted;
-            } else if *byte == b'\n' && !is_quoted {
-                end = Some(at + 1);
-            }
-            at += 1;
-        }
-        end
-    }
-
     /// Position of the quote that is open at the end of bytes that begin with a record.
     pub fn open_quote(&self, bytes: &[u8]) -> Option<usize> {
+        self.scan(bytes, |_| true)
+    }
+
+    /// Calls `visit` with the position of each line feed and carriage return outside of quotes, until it returns false.
+    /// Returns the position of the quote that is open at the end.
+    fn scan(&self, bytes: &[u8], mut visit: impl FnMut(usize) -> bool) -> Option<usize> {
         let (mut opened, mut at) = (None, 0);
         while let Some(byte) = bytes.get(at) {
             let next = bytes.get(at + 1);
@@ -65,6 +112,8 @@ impl Dialect {
                 at += 1;
             } else if *byte == self.quote {
                 opened = if opened.is_none() { Some(at) } else { None };
+            } else if opened.is_none() && matches!(byte, b'\n' | b'\r') && !visit(at) {
+                break;
             }
             at += 1;
         }
@@ -84,6 +133,8 @@ pub(super) enum RecordError {
     Fields { at: usize, found: usize },
     /// The text ends inside quotes, which begin at a position.
     Unterminated { at: usize },
+    /// A line feed or carriage return outside of quotes that does not end the line as the first line ends.
+    LineEnd { at: usize, byte: u8 },
     /// A field is not UTF-8.
     Encoding { at: usize, byte: u8 },
     /// A column is too large for one batch.
@@ -94,6 +145,7 @@ pub(super) enum RecordError {
 pub(super) struct Records<'a> {
     text: &'a [u8],
     dialect: &'a Dialect,
+    line_end: LineEnd,
     /// Bytes that end or change an unquoted field.
     is_special: [bool; 256],
     at: usize,
@@ -108,12 +160,12 @@ enum FieldEnd {
 }
 
 impl<'a> Records<'a> {
-    pub fn new(text: &'a [u8], dialect: &'a Dialect) -> Self {
+    pub fn new(text: &'a [u8], dialect: &'a Dialect, line_end: LineEnd) -> Self {
         let mut is_special = [false; 256];
         for byte in [dialect.delimiter, dialect.quote, b'\n', b'\r'] {
             is_special[usize::from(byte)] = true;
         }
-        Self { text, dialect, is_special, at: 0, scratch: Vec::new() }
+        Self { text, dialect, line_end, is_special, at: 0, scratch: Vec::new() }
     }
 
     /// Position of the next record.
@@ -129,8 +181,8 @@ impl<'a> Records<'a> {
         mut field: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<Option<usize>, RecordError> {
         if skips_blank {
-            while matches!(self.text.get(self.at), Some(b'\n' | b'\r')) {
-                self.at += 1;
+            while let Some(length) = self.line_end.length_at(self.text, self.at) {
+                self.at += length;
             }
         }
         if self.at >= self.text.len() {
@@ -151,7 +203,7 @@ impl<'a> Records<'a> {
         if text.get(start) == Some(&self.dialect.quote) {
             if let Some(end) = self.end_of_simple_quotes(start + 1) {
                 field(Some(&text[start + 1..end]));
-                return Ok(self.pass_end(end + 1));
+                return self.pass_end(end + 1);
             }
         } else {
             let length = text[start..].iter().position(|byte| self.is_special[usize::from(*byte)]);
@@ -159,12 +211,12 @@ impl<'a> Records<'a> {
             if text.get(end) != Some(&self.dialect.quote) {
                 let value = &text[start..end];
                 field((value != self.dialect.null.as_bytes()).then_some(value));
-                return Ok(self.pass_end(end));
+                return self.pass_end(end);
             }
         }
         self.unquote(start)?;
         field(Some(&self.scratch));
-        Ok(self.pass_end(self.at))
+        self.pass_end(self.at)
     }
 
     /// Position of the quote that ends a field, if the field has no other quotes and no escapes.
@@ -204,15 +256,15 @@ impl<'a> Records<'a> {
     }
 
     /// Passes the end of a field, which is a delimiter, the end of a line or the end of the text.
-    fn pass_end(&mut self, end: usize) -> FieldEnd {
-        let (kind, length) = match (self.text.get(end), self.text.get(end + 1)) {
-            (Some(b'\r'), Some(b'\n')) => (FieldEnd::Record, 2),
-            (Some(b'\r' | b'\n'), _) => (FieldEnd::Record, 1),
-            (Some(_), _) => (FieldEnd::Field, 1),
-            (None, _) => (FieldEnd::Record, 0),
+    fn pass_end(&mut self, end: usize) -> Result<FieldEnd, RecordError> {
+        let (kind, length) = match (self.text.get(end), self.line_end.length_at(self.text, end)) {
+            (_, Some(length)) => (FieldEnd::Record, length),
+            (Some(byte @ (b'\n' | b'\r')), None) => return Err(RecordError::LineEnd { at: end, byte: *byte }),
+            (Some(_), None) => (FieldEnd::Field, 1),
+            (None, None) => (FieldEnd::Record, 0),
         };
         self.at = end + length;
-        kind
+        Ok(kind)
     }
 }
 
@@ -299,14 +351,6 @@ fn first_invalid(text: &[u8], begin: usize) -> RecordError {
     RecordError::Encoding { at: begin + valid, byte: text.get(valid).copied().unwrap_or_default() }
 }
 
-/// Number of lines that begin before a position of a text.
-pub(super) fn lines_before(text: &[u8], at: usize) -> u64 {
-    let text = &text[..at.min(text.len())];
-    let feeds = memchr_iter(b'\n', text).count() as u64;
-    // Without line feeds, carriage returns end lines.
-    if feeds == 0 && memchr(b'\r', text).is_some() { memchr_iter(b'\r', text).count() as u64 } else { feeds }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,7 +361,8 @@ mod tests {
 
     fn fields(text: &str, escape: u8) -> Vec<Vec<Option<String>>> {
         let dialect = dialect(escape);
-        let mut records = Records::new(text.as_bytes(), &dialect);
+        let line_end = dialect.first_line_end(text.as_bytes(), true).unwrap();
+        let mut records = Records::new(text.as_bytes(), &dialect, line_end);
         let mut all = Vec::new();
         loop {
             let mut record = Vec::new();
@@ -333,12 +378,13 @@ mod tests {
 
     #[test]
     fn quotes_tell_empty_text_from_null() {
-        let cases: [(&str, &[&[Option<&str>]]); 9] = [
+        let cases: [(&str, &[&[Option<&str>]]); 10] = [
             ("a,,\"\"\n", &[&[Some("a"), None, Some("")]]),
             ("\"a\"\"b\",c", &[&[Some("a\"b"), Some("c")]]),
             ("a\"b,\n\"c,d\r\n", &[&[Some("ab,\nc"), Some("d")]]),
             ("\"a\"b,\"\"\"\"\n", &[&[Some("ab"), Some("\"")]]),
-            ("a\r\nb\rc\n", &[&[Some("a")], &[Some("b")], &[Some("c")]]),
+            ("a\r\n\r\nb\r\n", &[&[Some("a")], &[Some("b")]]),
+            ("a\rb\r\rc", &[&[Some("a")], &[Some("b")], &[Some("c")]]),
             ("\n\na,\n\n", &[&[Some("a"), None]]),
             ("a,b", &[&[Some("a"), Some("b")]]),
             ("\"\"", &[&[Some("")]]),
@@ -363,25 +409,52 @@ mod tests {
             ("a", None),
             ("\"\"\"\n\"\n", Some(6)),
         ] {
-            assert_eq!(dialect(b'"').end_of_records(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(dialect(b'"').end_of_records(text.as_bytes(), LineEnd::Lf), expected, "{text:?}");
         }
-        assert_eq!(dialect(b'\\').end_of_records(b"\"\\\"\n\"\nx"), Some(6));
-        assert_eq!(dialect(b'\\').end_of_records(b"\"\\\"\n"), None);
+        assert_eq!(dialect(b'\\').end_of_records(b"\"\\\"\n\"\nx", LineEnd::Lf), Some(6));
+        assert_eq!(dialect(b'\\').end_of_records(b"\"\\\"\n", LineEnd::Lf), None);
     }
 
     #[test]
     fn errors_name_the_position() {
         let dialect = dialect(b'"');
         let read = |text: &str| {
-            read_columns(&mut Records::new(text.as_bytes(), &dialect), 2, &[0, 1], 10).map(|read| read.starts)
+            read_columns(&mut Records::new(text.as_bytes(), &dialect, LineEnd::Lf), 2, &[0, 1], 10)
+                .map(|read| read.starts)
         };
         assert_eq!(read("a,b\nc,d"), Ok(vec![0, 4]));
         assert_eq!(read("a,b\nc\n"), Err(RecordError::Fields { at: 4, found: 1 }));
         assert_eq!(read("a,b\nc,d,e\n"), Err(RecordError::Fields { at: 4, found: 3 }));
         assert_eq!(read("a,b\nc,\"d"), Err(RecordError::Unterminated { at: 6 }));
         assert_eq!(read("a,\"b\"x\"c"), Err(RecordError::Unterminated { at: 6 }));
-        let mut records = Records::new(b"a,b\nc,\xff", &dialect);
+        let mut records = Records::new(b"a,b\nc,\xff", &dialect, LineEnd::Lf);
         let error = read_columns(&mut records, 2, &[0, 1], 10).map(|read| read.starts);
         assert_eq!(error, Err(RecordError::Encoding { at: 6, byte: 0xff }));
+    }
+
+    #[test]
+    fn lines_end_as_the_first_one() {
+        let dialect = dialect(b'"');
+        let cases = [
+            ("a\nb\n", Some(LineEnd::Lf), None),
+            ("\"a\r\"\nb\rc", Some(LineEnd::Lf), Some((6, b'\r'))),
+            ("a\nb\r\n", Some(LineEnd::Lf), Some((3, b'\r'))),
+            ("a\r\nb\r\n", Some(LineEnd::CrLf), None),
+            ("a\r\nb\n", Some(LineEnd::CrLf), Some((4, b'\n'))),
+            ("a\r\nb\rc\r\n", Some(LineEnd::CrLf), Some((4, b'\r'))),
+            ("a\rb\rc", Some(LineEnd::Cr), None),
+            ("a\rb\nc", Some(LineEnd::Cr), Some((3, b'\n'))),
+            ("a\r", None, None),
+            ("\"a\n", None, None),
+        ];
+        for (text, line_end, error) in cases {
+            assert_eq!(dialect.first_line_end(text.as_bytes(), false), line_end, "{text:?}");
+            let Some(line_end) = line_end else { continue };
+            let mut records = Records::new(text.as_bytes(), &dialect, line_end);
+            let found = read_columns(&mut records, 1, &[0], 10).err();
+            let error = error.map(|(at, byte)| RecordError::LineEnd { at, byte });
+            assert_eq!(found, error, "{text:?}");
+        }
+        assert_eq!(dialect.end_of_records(b"a\r\"b\r\"\rc", LineEnd::Cr), Some(7));
     }
 }
