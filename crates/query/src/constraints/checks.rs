@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::{DataFusionError, Result as EngineResult};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
@@ -13,6 +12,7 @@ use taut_store::Table;
 
 use super::expressions::compile_condition;
 use crate::error::{QueryError, Result, Violation};
+use crate::expressions::write_value;
 
 /// Compiled `CHECK` constraints of a table.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +60,7 @@ impl Checks {
 fn format_row(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch, row: usize) -> EngineResult<String> {
     let columns: BTreeSet<usize> = collect_columns(condition).iter().map(|column| column.index()).collect();
     let schema = rows.schema();
-    let value = |index: &usize| {
-        let value = rows.column(*index);
-        Ok(if value.is_null(row) { "null".to_owned() } else { array_value_to_string(value, row)? })
-    };
+    let value = |index: &usize| Ok(write_value(rows.column(*index), row)?);
     let names: Vec<&str> = columns.iter().map(|index| schema.field(*index).name().as_str()).collect();
     let values = columns.iter().map(value).collect::<EngineResult<Vec<_>>>()?;
     Ok(format!("({})=({})", names.join(", "), values.join(", ")))

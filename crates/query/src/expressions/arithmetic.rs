@@ -28,6 +28,7 @@ mod sliding;
 mod sum;
 
 pub use extrema::{maximum, minimum};
+pub(super) use kernels::float_error;
 pub use kernels::overflow;
 pub(super) use sliding::sliding;
 

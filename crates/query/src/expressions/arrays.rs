@@ -20,7 +20,7 @@ use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::arrow::error::ArrowError;
 
 use super::texts::write_texts;
-use super::{bytes, dates};
+use super::{bytes, dates, floats};
 use literal::Literal;
 
 /// Whether a cast between two types reads or writes the text of an array.
@@ -81,6 +81,7 @@ pub(super) fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<
 fn read_elements(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     match target {
         target if dates::is_temporal(target) => dates::read(texts, target, is_try),
+        target if floats::is_float(target) => floats::read(texts, target, is_try),
         target if bytes::is_bytes(target) => bytes::read(texts, target, is_try),
         target => cast_with_options(texts, target, &CastOptions { safe: is_try, ..CastOptions::default() }),
     }

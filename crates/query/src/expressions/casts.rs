@@ -1,5 +1,6 @@
 //! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
-//! every value, and casts between text and dates, times, intervals (see [`super::dates`]), arrays and bytes.
+//! every value, and casts between text and floating-point numbers (see [`super::floats`]), dates, times, intervals (see
+//! [`super::dates`]), arrays and bytes.
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
 //! even. The engine's own cast cuts the fraction.
@@ -31,7 +32,8 @@ use datafusion::logical_expr::{
 use taut_types::LogicalType;
 
 use super::arithmetic::overflow;
-use super::{arrays, bytes, dates};
+use super::floats::narrowing_error;
+use super::{arrays, bytes, dates, floats};
 
 /// A cast as a function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -49,8 +51,10 @@ pub(super) struct CheckedCast {
 impl CheckedCast {
     /// The function for a cast between two types. `None` if the engine's cast is the same.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        (is_narrowing(from, target) || dates::is_text_cast(from, target) || arrays::is_array_cast(from, target))
-            .then(|| Self::function(target, is_try, keeps_name))
+        let is_of_text = dates::is_text_cast(from, target)
+            || arrays::is_array_cast(from, target)
+            || floats::is_float_cast(from, target);
+        (is_of_text || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
     }
 
     /// The function for a cast between text and bytes in a statement. `None` for other types. Casts that the engine
@@ -193,6 +197,12 @@ impl ScalarUDFImpl for CheckedCast {
             if arrays::is_array(array.data_type()) {
                 return Ok(arrays::write(array, &self.target)?);
             }
+            if dates::is_text(array.data_type()) && floats::is_float(&self.target) {
+                return Ok(floats::read(array, &self.target, self.is_try)?);
+            }
+            if floats::is_float(array.data_type()) && dates::is_text(&self.target) {
+                return Ok(floats::write(array, &self.target)?);
+            }
             if dates::is_text(array.data_type()) {
                 return Ok(dates::read(array, &self.target, self.is_try)?);
             }
@@ -210,10 +220,12 @@ impl ScalarUDFImpl for CheckedCast {
                 target => DataFusionError::from(overflow(target)),
             };
             let values = cast_with_options(&array, &self.target, &options).map_err(|_| out_of_range())?;
-            if !self.is_try && self.target == DataType::Float32 && has_new_infinity(&array, &values) {
-                return Err(out_of_range());
+            match (array.as_primitive_opt::<Float64Type>(), values.as_primitive_opt::<Float32Type>()) {
+                (Some(doubles), Some(reals)) if !self.is_try => {
+                    narrowing_error(doubles, reals).map_or(Ok(values), |error| Err(error.into()))
+                }
+                _ => Ok(values),
             }
-            Ok(values)
         };
         Ok(match &args.args[0] {
             ColumnarValue::Array(array) => ColumnarValue::Array(cast(array)?),
@@ -222,17 +234,6 @@ impl ScalarUDFImpl for CheckedCast {
             }
         })
     }
-}
-
-/// Whether a finite number became infinite in a cast to single precision.
-fn has_new_infinity(from: &ArrayRef, to: &ArrayRef) -> bool {
-    let to = to.as_primitive::<Float32Type>();
-    let is_infinite = |row: usize| to.is_valid(row) && to.value(row).is_infinite();
-    let was_finite = |row: usize| match from.as_primitive_opt::<Float64Type>() {
-        Some(from) => from.value(row).is_finite(),
-        None => true,
-    };
-    (0..to.len()).any(|row| is_infinite(row) && was_finite(row))
 }
 
 /// The numbers of an array rounded to integers, in the same type or as decimals of scale 0.

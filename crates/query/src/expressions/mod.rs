@@ -11,6 +11,7 @@ mod bytes;
 mod casts;
 mod dates;
 mod domains;
+mod floats;
 mod functions;
 mod guards;
 mod intervals;
@@ -31,13 +32,14 @@ pub use arithmetic::{CheckedArithmetic, Operation, maximum, minimum, overflow, w
 pub use bytes::{is_bytes, read as read_bytes};
 pub use casts::{statement_cast, with_statement_casts};
 pub use dates::{is_temporal, read as read_dates};
+pub use floats::{is_float, narrowing_error, parse_float, read as read_floats};
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use schemas::{SchemaAccess, Schemas};
 pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
 pub use single_row::{is_single_row, single_row};
-pub use texts::write_texts;
+pub use texts::{write_texts, write_value};
 
 /// A session state with the functions, operators and types of statements, check conditions and defaults.
 pub fn session_state() -> SessionStateBuilder {

@@ -1,11 +1,21 @@
 //! Values as text, as casts to text write them.
 
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 
-use super::{arrays, bytes, dates};
+use super::{arrays, bytes, dates, floats};
+
+/// Writes one value as text, for a message. Null is `null`.
+///
+/// # Errors
+/// As [`write_texts`].
+pub fn write_value(values: &ArrayRef, row: usize) -> Result<String, ArrowError> {
+    let texts = write_texts(&values.slice(row, 1))?;
+    let texts = texts.as_string_view();
+    Ok(if texts.is_null(0) { "null".to_owned() } else { texts.value(0).to_owned() })
+}
 
 /// Writes values as text.
 ///
@@ -17,6 +27,7 @@ pub fn write_texts(values: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         DataType::Dictionary(_, decoded) => write_texts(&cast(values, decoded)?),
         other if bytes::is_bytes(other) => bytes::write(values, &text),
         other if dates::is_temporal(other) => dates::write(values, &text),
+        other if floats::is_float(other) => floats::write(values, &text),
         other if arrays::is_array(other) => arrays::write(values, &text),
         _ => cast(values, &text),
     }

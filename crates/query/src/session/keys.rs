@@ -16,7 +16,6 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, UInt32Array, new_null_array};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::DataFusionError;
 use taut_store::{
     Catalog, CommitError, ForeignKey, KeyMode, KeySearch, ReferentialAction, RowId, RowSet, Table, TableId,
@@ -26,6 +25,7 @@ use taut_types::ColumnIndex;
 
 use super::QuerySession;
 use crate::error::{QueryError, Result, Violation};
+use crate::expressions::write_value;
 use crate::write::changes::{ChangedTable, Changes, WrittenRows};
 use crate::write::coerce::Coercion;
 use crate::write::live::read_rows;
@@ -322,7 +322,7 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
 pub(super) fn format_key(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], ordinal: u32) -> Result<String> {
     let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
     let row = UInt32Array::from(vec![ordinal]);
-    let value = |column: &ArrayRef| array_value_to_string(&take(column, &row, None)?, 0);
+    let value = |column: &ArrayRef| write_value(&take(column, &row, None)?, 0);
     let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
     Ok(format!("({})=({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
 }

@@ -17,7 +17,7 @@ use taut_types::{LogicalType, Schema};
 
 use crate::constraints::{Checks, GeneratedColumns};
 use crate::error::{QueryError, Violation};
-use crate::expressions::{is_bytes, read_bytes, read_dates};
+use crate::expressions::{is_bytes, is_float, narrowing_error, read_bytes, read_dates, read_floats, write_texts};
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
@@ -166,7 +166,18 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     if is_text && is_bytes(target) {
         return read_bytes(array, target, false);
     }
+    if is_text && is_float(target) {
+        return read_floats(array, target, false);
+    }
+    if is_float(array.data_type()) && target.is_string() {
+        return cast_with_options(&write_texts(array)?, target, &STRICT);
+    }
     let cast = cast_with_options(array, target, &STRICT)?;
+    if let (Some(doubles), Some(reals)) =
+        (array.as_primitive_opt::<Float64Type>(), cast.as_primitive_opt::<Float32Type>())
+    {
+        return narrowing_error(doubles, reals).map_or(Ok(cast), Err);
+    }
     match first_lossy_row(array, &cast)? {
         Some(row) => {
             let value = array_value_to_string(array, row)?;
@@ -180,21 +191,13 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     }
 }
 
-/// Index of the first row whose number lost information in a cast that did not fail. This is a fraction cast to an
-/// integer, or a finite number that became infinite. Rounding to the digits of a decimal or floating-point column is
-/// allowed, as in an SQL assignment.
+/// Index of the first row whose fraction a cast to an integer has cut. Rounding to the digits of a decimal or
+/// floating-point column is allowed, as in an SQL assignment.
 fn first_lossy_row(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (array.data_type(), cast.data_type());
-    let changed = if (from.is_floating() || from.is_decimal()) && to.is_integer() {
-        distinct(&cast_with_options(cast, from, &STRICT)?, array)?
-    } else if *from == DataType::Float64 && *to == DataType::Float32 {
-        let (wide, narrow) = (array.as_primitive::<Float64Type>(), cast.as_primitive::<Float32Type>());
-        wide.iter()
-            .zip(narrow)
-            .map(|pair| Some(matches!(pair, (Some(w), Some(n)) if w.is_finite() && n.is_infinite())))
-            .collect()
-    } else {
+    if !((from.is_floating() || from.is_decimal()) && to.is_integer()) {
         return Ok(None);
-    };
+    }
+    let changed = distinct(&cast_with_options(cast, from, &STRICT)?, array)?;
     Ok(changed.values().set_indices().next())
 }

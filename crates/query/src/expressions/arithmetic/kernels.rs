@@ -297,7 +297,7 @@ checked_float!(Float32Type, f32);
 checked_float!(Float64Type, f64);
 
 /// Error for a floating-point result that is too large or too close to zero, in PostgreSQL's words.
-fn float_error(is_too_large: bool, is_too_small: bool) -> Option<ArrowError> {
+pub(in super::super) fn float_error(is_too_large: bool, is_too_small: bool) -> Option<ArrowError> {
     let what = match (is_too_large, is_too_small) {
         (true, _) => "overflow",
         (false, true) => "underflow",

@@ -7,7 +7,7 @@ use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use taut_types::LogicalType;
 
-use crate::expressions::read_dates;
+use crate::expressions::{parse_float, read_dates};
 
 /// Types that all values of a column so far can have.
 #[derive(Clone, Debug)]
@@ -87,8 +87,9 @@ fn is_double(text: &str) -> bool {
     let whole = unsigned.split(['.', 'e', 'E']).next().unwrap_or_default();
     let is_marked = whole.len() < unsigned.len();
     let has_leading_zero = whole.len() > 1 && whole.starts_with('0');
-    let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-    is_number && !has_leading_zero && (is_marked || whole.len() <= DIGITS_MAX) && text.parse::<f64>().is_ok()
+    let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+        && unsigned.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    is_number && !has_leading_zero && (is_marked || whole.len() <= DIGITS_MAX) && parse_float::<f64>(text).is_ok()
 }
 
 /// Form of a date or a timestamp.
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn a_type_keeps_the_text_of_its_values() {
         let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
-        let cases: [(&[&str], DataType); 26] = [
+        let cases: [(&[&str], DataType); 29] = [
             (&[], DataType::Utf8),
             (&[""], DataType::Utf8),
             (&["1", ""], DataType::Utf8),
@@ -178,6 +179,9 @@ mod tests {
             (&["1", "1.5"], DataType::Float64),
             (&["1e5", ".5", "5.", "-0"], DataType::Float64),
             (&["01.5"], DataType::Utf8),
+            (&["1.5 "], DataType::Utf8),
+            (&["1.5", "1e400"], DataType::Utf8),
+            (&["1e-400"], DataType::Utf8),
             (&["1.5", "NaN", "-Infinity"], DataType::Float64),
             (&["NaN"], DataType::Utf8),
             (&["nan"], DataType::Utf8),

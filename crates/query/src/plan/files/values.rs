@@ -1,6 +1,7 @@
 //! Texts as values of a type. Most texts of a file have the plainest form of their type and are parsed here. If one has
 //! another form, the casts of statements read the column.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -9,6 +10,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::kernels::cast_utils::Parser;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 
+use crate::expressions::parse_float;
 use crate::write::coerce::exact_cast;
 
 /// Reads texts as values of a type. `None` if one of them is not such a value.
@@ -20,8 +22,8 @@ pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Option<Arra
         (Some(texts), DataType::Int16) => parsed::<Int16Type>(texts),
         (Some(texts), DataType::Int32) => parsed::<Int32Type>(texts),
         (Some(texts), DataType::Int64) => parsed::<Int64Type>(texts),
-        (Some(texts), DataType::Float32) => parsed::<Float32Type>(texts),
-        (Some(texts), DataType::Float64) => parsed::<Float64Type>(texts),
+        (Some(texts), DataType::Float32) => floats::<Float32Type>(texts),
+        (Some(texts), DataType::Float64) => floats::<Float64Type>(texts),
         (Some(texts), DataType::Decimal128(precision, scale)) => decimals(texts, *precision, *scale),
         _ => None,
     };
@@ -30,6 +32,14 @@ pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Option<Arra
 
 fn parsed<T: ArrowPrimitiveType + Parser>(texts: &StringArray) -> Option<ArrayRef> {
     let values = all(texts, T::parse)?;
+    Some(Arc::new(PrimitiveArray::<T>::new(values.into(), texts.nulls().cloned())))
+}
+
+fn floats<T>(texts: &StringArray) -> Option<ArrayRef>
+where
+    T: ArrowPrimitiveType<Native: FromStr + Copy + Into<f64>>,
+{
+    let values = all(texts, |text| parse_float(text).ok())?;
     Some(Arc::new(PrimitiveArray::<T>::new(values.into(), texts.nulls().cloned())))
 }
 
@@ -105,6 +115,9 @@ mod tests {
             "-.",
             "1e2",
             "1.5x",
+            "1e50",
+            "1e400",
+            "1e-400",
             "NaN",
             "-Infinity",
             "12345678901234567890",
