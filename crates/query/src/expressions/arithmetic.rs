@@ -21,6 +21,7 @@
 mod average;
 mod division;
 mod extrema;
+mod finite;
 mod kernels;
 mod program;
 mod rounding;

@@ -1,4 +1,5 @@
-//! Functions of floating-point numbers whose arguments or results are out of range. The engine returns infinity or NaN,
+//! Functions of floating-point numbers whose arguments or results are out of range. The engine returns infinity, NaN or
+//! zero,
 //! PostgreSQL an error:
 //!
 //! ```text
@@ -6,6 +7,7 @@
 //!   sqrt(-1)    cannot take square root of a negative number
 //!   asin(2)     input is out of range
 //!   exp(1000)   value out of range: overflow
+//!   exp(-1000)  value out of range: underflow
 //! ```
 
 use std::sync::Arc;
@@ -31,12 +33,14 @@ pub fn with_domains(mut state: SessionStateBuilder) -> SessionStateBuilder {
         math::asin(),
         math::atanh(),
         math::cos(),
+        math::degrees(),
         math::exp(),
         math::ln(),
         math::log(),
         math::log10(),
         math::log2(),
         math::power(),
+        math::radians(),
         math::sin(),
         math::sqrt(),
         math::tan(),
@@ -108,23 +112,30 @@ impl ScalarUDFImpl for WithDomain {
 }
 
 impl WithDomain {
-    /// Fails if a result is infinite or NaN and PostgreSQL returns an error for its arguments.
+    /// Fails if a result is infinite, NaN or zero and PostgreSQL returns an error for its arguments.
     fn check(&self, results: &ArrayRef, arguments: &[ColumnarValue], rows: usize) -> Result<()> {
         if !results.data_type().is_floating() {
             return Ok(());
         }
         let results = cast(results, &DataType::Float64)?;
         let results = results.as_primitive::<Float64Type>();
-        let is_suspect = |row: &usize| results.is_valid(*row) && !results.value(*row).is_finite();
+        let can_underflow = matches!(self.name(), "degrees" | "exp" | "power" | "radians");
+        let is_suspect = |row: &usize| {
+            let result = results.value(*row);
+            (!result.is_finite() || (can_underflow && result == 0.0)) && results.is_valid(*row)
+        };
         let Some(first) = (0..results.len()).find(is_suspect) else { return Ok(()) };
         let arguments: Vec<ArrayRef> = arguments
             .iter()
             .map(|argument| Ok(cast(&argument.to_array(rows)?, &DataType::Float64)?))
             .collect::<Result<_>>()?;
         for row in (first..results.len()).filter(is_suspect) {
-            let numbers: Vec<f64> =
-                arguments.iter().map(|argument| argument.as_primitive::<Float64Type>().value(row)).collect();
-            if let Some(error) = domain_error(self.name(), &numbers, results.value(row)) {
+            let mut numbers = [0.0; 2];
+            for (number, argument) in numbers.iter_mut().zip(&arguments) {
+                *number = argument.as_primitive::<Float64Type>().value(row);
+            }
+            let numbers = &numbers[..arguments.len().min(numbers.len())];
+            if let Some(error) = domain_error(self.name(), numbers, results.value(row)) {
                 return Err(error.into());
             }
         }
@@ -132,8 +143,8 @@ impl WithDomain {
     }
 }
 
-/// The error for a result that is infinite or NaN. `None` if PostgreSQL returns the same result for the
-/// arguments, such as NaN for NaN.
+/// The error for a result that is infinite, NaN or, of some functions, zero. `None` if PostgreSQL returns the same
+/// result for the arguments, such as NaN for NaN.
 fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowError> {
     if arguments.iter().any(|argument| argument.is_nan()) {
         return None;
@@ -142,6 +153,10 @@ fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowE
     let out_of_range = |message: &str| Some(ArrowError::ArithmeticOverflow(message.to_owned()));
     let invalid = |message: &str| Some(ArrowError::InvalidArgumentError(message.to_owned()));
     match function {
+        _ if result == 0.0 => {
+            let has_underflowed = is_finite && arguments.first() != Some(&0.0);
+            if has_underflowed { out_of_range("value out of range: underflow") } else { None }
+        }
         "ln" | "log" | "log10" | "log2" if arguments.iter().any(|argument| *argument < 0.0) => {
             invalid("cannot take logarithm of a negative number")
         }
@@ -195,6 +210,10 @@ mod tests {
             (math::power(), vec![-1.0, 0.5], "a negative number raised to a non-integer power"),
             (math::power(), vec![0.0, -1.0], "zero raised to a negative power is undefined"),
             (math::power(), vec![1e300, 2.0], "value out of range: overflow"),
+            (math::power(), vec![1e-300, 2.0], "value out of range: underflow"),
+            (math::exp(), vec![-1_000.0], "value out of range: underflow"),
+            (math::degrees(), vec![1e308], "value out of range: overflow"),
+            (math::radians(), vec![5e-324], "value out of range: underflow"),
             (math::sin(), vec![f64::INFINITY], "input is out of range"),
         ];
         for (engine, arguments, expected) in cases {
@@ -204,12 +223,17 @@ mod tests {
         }
         for (engine, argument, expected) in [
             (math::exp(), f64::INFINITY, f64::INFINITY),
+            (math::exp(), f64::NEG_INFINITY, 0.0),
+            (math::radians(), 0.0, 0.0),
             (math::ln(), f64::INFINITY, f64::INFINITY),
             (math::sqrt(), 4.0, 2.0),
             (math::atanh(), 1.0, f64::INFINITY),
         ] {
             assert_eq!(computed(&ScalarUDF::new_from_impl(WithDomain { engine }), vec![argument]).unwrap(), expected);
         }
+        let power = || ScalarUDF::new_from_impl(WithDomain { engine: math::power() });
+        assert_eq!(computed(&power(), vec![0.0, 2.0]).unwrap(), 0.0);
+        assert_eq!(computed(&power(), vec![0.5, f64::INFINITY]).unwrap(), 0.0);
         assert!(
             computed(&ScalarUDF::new_from_impl(WithDomain { engine: math::sin() }), vec![f64::NAN]).unwrap().is_nan()
         );

@@ -7,7 +7,8 @@
 //!   avg(decimal(p, s))    decimal(38, scale), where the scale leaves room for p - s integer digits
 //! ```
 //!
-//! Averages of other types are those of the engine: integers and floating-point numbers as double precision.
+//! Averages of other types are those of the engine: integers and floating-point numbers as double precision. They are
+//! checked, see [`super::finite`].
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use datafusion::logical_expr::{
 };
 
 use super::division::{PRECISION, Quotient, quotient_scale};
+use super::finite::{FiniteAccumulator, FiniteGroups};
 
 /// The function that replaces the engine's `avg`.
 pub fn average() -> AggregateUDF {
@@ -74,7 +76,7 @@ impl AggregateUDFImpl for Average {
             (DataType::Decimal128(_, scale), DataType::Decimal128(_, quotient_scale)) => {
                 Box::new(DecimalAverage { engine, division: Division::new(*scale, *quotient_scale) })
             }
-            _ => engine,
+            _ => Box::new(FiniteAccumulator::new(engine, args.is_distinct)),
         })
     }
 
@@ -88,7 +90,7 @@ impl AggregateUDFImpl for Average {
             (DataType::Decimal128(_, scale), DataType::Decimal128(_, quotient_scale)) => {
                 Box::new(DecimalAverages { engine, division: Division::new(*scale, *quotient_scale) })
             }
-            _ => engine,
+            _ => Box::new(FiniteGroups::new(engine)),
         })
     }
 

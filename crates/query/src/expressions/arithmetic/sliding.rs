@@ -28,6 +28,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
+use super::finite::{FiniteAccumulator, FiniteGroups};
+
 /// Functions of the engine that subtract the rows leaving a frame, or cannot remove them, as functions that do not.
 pub fn sliding_functions() -> impl Iterator<Item = AggregateUDF> {
     [
@@ -71,6 +73,13 @@ struct Sliding {
     function: AggregateUDF,
 }
 
+impl Sliding {
+    /// Whether an infinite result is an error unless a number is infinite. Sums and averages check that themselves.
+    fn is_deviation(&self) -> bool {
+        matches!(self.name(), "stddev" | "stddev_pop" | "var" | "var_pop")
+    }
+}
+
 impl AggregateUDFImpl for Sliding {
     fn name(&self) -> &str {
         self.function.name()
@@ -97,7 +106,12 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.function.accumulator(args)
+        let is_distinct = args.is_distinct;
+        let accumulator = self.function.accumulator(args)?;
+        Ok(match self.is_deviation() {
+            true => Box::new(FiniteAccumulator::new(accumulator, is_distinct)),
+            false => accumulator,
+        })
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
@@ -105,7 +119,8 @@ impl AggregateUDFImpl for Sliding {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        self.function.create_groups_accumulator(args)
+        let accumulator = self.function.create_groups_accumulator(args)?;
+        Ok(if self.is_deviation() { Box::new(FiniteGroups::new(accumulator)) } else { accumulator })
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {

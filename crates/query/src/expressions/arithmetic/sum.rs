@@ -8,7 +8,7 @@
 //!   sum(decimal(p, s))    decimal(p + 10, s)    partial sums decimal(38, s)
 //! ```
 //!
-//! Sums of other types are those of the engine.
+//! Sums of other types are those of the engine; those of floating-point numbers are checked, see [`super::finite`].
 
 use std::mem::size_of_val;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 };
 
 use super::division::PRECISION;
+use super::finite::{FiniteAccumulator, FiniteGroups};
 use super::kernels::{DECIMAL_MAX, overflow};
 
 /// The function that replaces the engine's `sum`.
@@ -65,7 +66,7 @@ impl AggregateUDFImpl for Sum {
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         let sum_type = SumType::of(args.return_type());
         Ok(match (sum_type, args.is_distinct) {
-            (None, _) => self.engine.accumulator(args)?,
+            (None, is_distinct) => Box::new(FiniteAccumulator::new(self.engine.accumulator(args)?, is_distinct)),
             (Some(sum_type), false) => Box::new(ExactSum::new(sum_type)),
             (Some(sum_type), true) => Box::new(DistinctSum { engine: self.engine.accumulator(args)?, sum_type }),
         })
@@ -80,7 +81,7 @@ impl AggregateUDFImpl for Sum {
             Some(sum_type) => {
                 Box::new(ExactSums { sum_type, sums: Vec::new(), has_values: None, has_overflowed: false })
             }
-            None => self.engine.create_groups_accumulator(args)?,
+            None => Box::new(FiniteGroups::new(self.engine.create_groups_accumulator(args)?)),
         })
     }
 
