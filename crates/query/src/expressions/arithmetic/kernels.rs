@@ -176,6 +176,11 @@ trait CheckedNumber: ArrowPrimitiveType<Native: Default> {
     fn or(left: Self::Native, right: Self::Native) -> Self::Native;
     /// Whether one of the results with these reports may be out of range.
     fn is_suspect(reports: Self::Native) -> bool;
+    /// As [`CheckedNumber::compute`], with a report only for results that are out of range. Takes longer.
+    #[inline(always)]
+    fn verify(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native) {
+        Self::compute(operation, left, right)
+    }
     /// Error for a result that is out of range.
     fn error(operation: Operation, left: Self::Native, right: Self::Native) -> Option<ArrowError>;
 }
@@ -234,6 +239,8 @@ checked_integer!(Int64Type, i64, i64::overflowing_mul);
 /// A type of floating-point numbers. A report is zero unless the result is infinite, not a number or, of products and
 /// quotients, zero.
 trait CheckedFloat: CheckedNumber {
+    /// Whether a result is too large, and whether it is too close to zero.
+    fn ranges(operation: Operation, left: Self::Native, right: Self::Native, result: Self::Native) -> (bool, bool);
     /// Returns the quotient, which is arbitrary if it is out of range or the divisor is zero, and a report.
     fn divide(left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
     /// Error for a quotient that is out of range or whose divisor is zero.
@@ -265,15 +272,29 @@ macro_rules! checked_float {
                 reports != 0.0
             }
 
+            #[inline(always)]
+            fn verify(operation: Operation, left: $native, right: $native) -> ($native, $native) {
+                let result = Self::compute(operation, left, right).0;
+                let (is_too_large, is_too_small) = Self::ranges(operation, left, right, result);
+                (result, if is_too_large | is_too_small { -1.0 } else { 0.0 })
+            }
+
             fn error(operation: Operation, left: $native, right: $native) -> Option<ArrowError> {
                 let result = Self::compute(operation, left, right).0;
-                let is_too_large = result.is_infinite() && !left.is_infinite() && !right.is_infinite();
-                let is_too_small = operation == Operation::Multiply && result == 0.0 && left != 0.0 && right != 0.0;
+                let (is_too_large, is_too_small) = Self::ranges(operation, left, right, result);
                 float_error(is_too_large, is_too_small)
             }
         }
 
         impl CheckedFloat for $type {
+            #[inline(always)]
+            fn ranges(operation: Operation, left: $native, right: $native, result: $native) -> (bool, bool) {
+                // Without branches, so that the loop over a batch has none.
+                let is_too_large = result.is_infinite() & !left.is_infinite() & !right.is_infinite();
+                let is_product = operation == Operation::Multiply;
+                (is_too_large, is_product & (result == 0.0) & (left != 0.0) & (right != 0.0))
+            }
+
             #[inline(always)]
             fn divide(left: $native, right: $native) -> ($native, $native) {
                 let quotient = left / right;
@@ -319,8 +340,16 @@ fn numbers<T: CheckedNumber>(
         Operation::Subtract => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Subtract, left, right)),
         Operation::Multiply => zip::<T>(left, right, rows, |left, right| T::compute(Operation::Multiply, left, right)),
     };
+    // A product of zero is suspect, and may occur in every batch.
+    let is_suspect = any
+        && match operation {
+            Operation::Multiply => {
+                zip::<T>(left, right, rows, |left, right| T::verify(Operation::Multiply, left, right)).1
+            }
+            Operation::Add | Operation::Subtract => true,
+        };
     let error = |left, right| T::error(operation, left, right);
-    if any && let Some(error) = first_error::<T>(left, right, rows, nulls.as_ref(), error) {
+    if is_suspect && let Some(error) = first_error::<T>(left, right, rows, nulls.as_ref(), error) {
         return Err(error.into());
     }
     Ok(Arc::new(PrimitiveArray::<T>::new(values, nulls)))
