@@ -69,7 +69,7 @@ ERRORS = {
     "load nothing": (lambda con: con.load("t", []), ValueError, "name one file"),
     "load by no match": (lambda con: con.load("t", "nothing-*.csv"), FileNotFoundError, "no file matches"),
     "load a missing file": (lambda con: con.load("t", "nothing.csv"), taut.OperationalError, "nothing.csv"),
-    "load a strange format": (lambda con: con.load("t", "x.csv", format="xml"), taut.NotSupportedError, "parquet"),
+    "load a strange format": (lambda con: con.load("t", "x.csv", format="xml"), taut.ProgrammingError, "parquet"),
     "no such table": (lambda con: con.table("nothing"), taut.ProgrammingError, "tables are: n, t"),
     "inspect no table": (lambda con: con.inspect("nothing"), taut.ProgrammingError, "tables are: n, t"),
     "set a strange option": (lambda con: con.table("t").set(layout="rows"), taut.ProgrammingError, "packed_row"),

@@ -89,7 +89,7 @@ fn a_bad_row_is_named_and_nothing_is_loaded() {
     let good = file(&directory, "good.csv", "id,name,price\n1,a,1.0\n");
     let cases = [
         ("value.csv", "id,name,price\n1,a,1.0\n2,b,cheap\n", ["line 3", "price"]),
-        ("fields.csv", "id,name,price\n1,a,1.0\n2,b\n", ["line 3", "expected 3"]),
+        ("fields.csv", "id,name,price\n1,a,1.0\n2,b\n", ["line 3", "missing data for column \"price\""]),
     ];
     for (name, content, places) in cases {
         let path = file(&directory, name, content);

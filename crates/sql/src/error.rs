@@ -133,6 +133,14 @@ pub enum SqlError {
         /// Names of parameters without a value.
         missing: String,
     },
+    /// A value that does not fit its option of `COPY`, in PostgreSQL's words.
+    #[error("{message}")]
+    CopyOption {
+        /// What is wrong, such as `COPY delimiter and quote must be different`.
+        message: String,
+        /// SQLSTATE of the error.
+        sqlstate: &'static str,
+    },
     /// A value that does not fit its setting.
     #[error("invalid value for parameter \"{}\": \"{value}\"", .setting.name())]
     SettingValue {
@@ -160,8 +168,19 @@ impl SqlError {
         Self::Unsupported { what: what.into(), allowed: allowed.into() }
     }
 
+    /// Error about a value of an option of `COPY` that is not possible.
+    pub(crate) fn copy_option(message: impl Into<String>) -> Self {
+        Self::CopyOption { message: message.into(), sqlstate: "22023" }
+    }
+
+    /// Error about an option of `COPY` that is not one character.
+    pub fn not_a_character(option: &str) -> Self {
+        let message = format!("COPY {option} must be a single one-byte character");
+        Self::CopyOption { message, sqlstate: "0A000" }
+    }
+
     /// Syntax error without a position.
-    pub(crate) fn syntax(message: impl Into<String>) -> Self {
+    pub fn syntax(message: impl Into<String>) -> Self {
         Self::Syntax { message: message.into(), expected: None, position: None }
     }
 
@@ -222,6 +241,7 @@ impl SqlError {
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",
+            Self::CopyOption { sqlstate, .. } => sqlstate,
             Self::SettingValue { .. } => "22023",
             Self::NoReset { .. } => "55P02",
             Self::Engine(_) => "42000",
@@ -269,6 +289,10 @@ fn syntax_error(message: &str) -> SqlError {
     let (message, expected) = match parts {
         Some((expected, "EOF")) => ("syntax error at end of input".to_owned(), Some(expected.to_owned())),
         Some((expected, found)) => (format!("syntax error at or near \"{found}\""), Some(expected.to_owned())),
+        // The parser reads these options as characters.
+        None if text.starts_with("Expect a char, found ") => {
+            return SqlError::not_a_character("delimiter, quote or escape");
+        }
         None if text == "Unterminated string literal" => ("unterminated quoted string".to_owned(), None),
         None => (format!("syntax error: {text}"), None),
     };

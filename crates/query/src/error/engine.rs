@@ -111,7 +111,11 @@ fn cast_parts(message: &str) -> Option<ErrorParts> {
                 ErrorParts::new("22003", format!("value {text:?} is out of range for type {target}"))
             }
             _ if is_day => ErrorParts::new("22008", format!("date/time field value out of range: {text:?}")),
-            _ => ErrorParts::new("22P02", format!("invalid input syntax for type {target}: {text:?}")),
+            _ => {
+                let is_time = ["date", "interval", "time"].iter().any(|kind| target.starts_with(kind));
+                let sqlstate = if is_time { "22007" } else { "22P02" };
+                ErrorParts::new(sqlstate, format!("invalid input syntax for type {target}: {text:?}"))
+            }
         });
     }
     if let Some((detail, literal)) = text_between(message, "malformed array literal (", "): ") {

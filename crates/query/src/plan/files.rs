@@ -21,7 +21,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use taut_sql::{FileFormat, OPTIONS_ALLOWED, ObjectKind, check_csv_characters, is_separated_by_tabs};
+use taut_sql::{FileFormat, OPTIONS_ALLOWED, ObjectKind, SqlError, check_csv_characters, is_separated_by_tabs};
 use taut_types::Schema;
 
 pub use self::csv_writer::CsvWriter;
@@ -62,7 +62,7 @@ fn parse_boolean(name: &str, value: &str) -> Result<bool> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" | "1" => Ok(true),
         "false" | "off" | "no" | "0" => Ok(false),
-        _ => Err(QueryError::unsupported(format!("COPY option {name} = {value:?}"), "allowed are true and false")),
+        _ => Err(SqlError::syntax(format!("{name} requires a Boolean value")).into()),
     }
 }
 
@@ -116,7 +116,7 @@ impl ReadOptions {
 fn parse_ascii_character(option: &str, value: &str) -> Result<u8> {
     match value.as_bytes() {
         [byte] if byte.is_ascii() => Ok(*byte),
-        _ => Err(QueryError::unsupported(format!("COPY option {option} {value:?}"), "it is one ASCII character")),
+        _ => Err(SqlError::not_a_character(option).into()),
     }
 }
 

@@ -36,7 +36,9 @@ impl FileFormat {
             "parquet" => Ok(Self::Parquet),
             "csv" | "tsv" => Ok(Self::Csv),
             "json" | "ndjson" | "jsonl" => Ok(Self::Json),
-            _ => Err(SqlError::unsupported(format!("format {name:?}"), "formats are parquet, csv and json")),
+            _ => Err(SqlError::copy_option(format!(
+                "COPY format {name:?} not recognized; formats are parquet, csv and json"
+            ))),
         }
     }
 
@@ -69,18 +71,25 @@ const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".b
 /// # Errors
 /// If a null could not be told from other values.
 pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> {
-    let refused = |what: &str| Err(SqlError::unsupported(what.to_owned(), "choose another one"));
-    if delimiter == quote {
-        return refused("COPY with the same character as DELIMITER and QUOTE");
+    let excluded = |message: &str| Err(SqlError::CopyOption { message: message.to_owned(), sqlstate: "0A000" });
+    let is_line_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    if is_line_end(&delimiter) {
+        return Err(SqlError::copy_option("COPY delimiter cannot be newline or carriage return"));
     }
-    if [b'\n', b'\r'].iter().any(|end| [delimiter, quote].contains(end) || null.as_bytes().contains(end)) {
-        return refused("a line end in DELIMITER, QUOTE or NULL of COPY");
+    if is_line_end(&quote) {
+        return Err(SqlError::copy_option("COPY quote cannot be newline or carriage return"));
+    }
+    if null.as_bytes().iter().any(is_line_end) {
+        return Err(SqlError::copy_option("COPY null representation cannot use newline or carriage return"));
+    }
+    if delimiter == quote {
+        return Err(SqlError::copy_option("COPY delimiter and quote must be different"));
     }
     if null.as_bytes().contains(&delimiter) {
-        return refused("the DELIMITER of COPY in its NULL text");
+        return excluded("COPY delimiter must not appear in the NULL specification");
     }
     if null.as_bytes().contains(&quote) {
-        return refused("the QUOTE of COPY in its NULL text");
+        return excluded("CSV quote character must not appear in the NULL specification");
     }
     Ok(())
 }
@@ -88,15 +97,13 @@ pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> 
 /// Checks options that the engine would accept.
 fn check_engine_options(options: &[(String, String)]) -> Result<()> {
     let value = |name: &str| options.iter().rev().find(|(option, _)| option == name).map(|(_, value)| value.as_str());
-    let character = |name: &str, default: u8| match value(name).map(str::as_bytes) {
+    let character = |option: &str, default: u8| match value(&format!("format.{option}")).map(str::as_bytes) {
         None => Ok(default),
         Some([byte]) if byte.is_ascii() => Ok(*byte),
-        Some(_) => {
-            Err(SqlError::unsupported(format!("COPY option {name} {:?}", value(name)), "it is one ASCII character"))
-        }
+        Some(_) => Err(SqlError::not_a_character(option)),
     };
-    let (delimiter, quote) = (character(DELIMITER, b',')?, character("format.quote", b'"')?);
-    character("format.escape", quote)?;
+    let (delimiter, quote) = (character("delimiter", b',')?, character("quote", b'"')?);
+    character("escape", quote)?;
     check_csv_characters(delimiter, quote, value("format.null_value").unwrap_or_default())
 }
 

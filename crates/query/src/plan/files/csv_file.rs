@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatchOptions};
+use datafusion::arrow::array::{ArrayRef, RecordBatchOptions};
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -100,7 +100,7 @@ impl CsvFile {
             let mut columns = Vec::with_capacity(read.columns.len());
             for (texts, field) in read.columns.iter().zip(self.schema.fields()) {
                 let values = read_values(texts, field.data_type());
-                columns.push(values.ok_or_else(|| self.value_error(chunk, &read.starts, texts, field))?);
+                columns.push(values.map_err(|_| self.value_error(chunk, &read.starts, texts, field))?);
             }
             let options = RecordBatchOptions::new().with_row_count(Some(read.starts.len()));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
@@ -109,17 +109,20 @@ impl CsvFile {
     }
 
     fn record_error(&self, chunk: &Chunk, error: RecordError) -> QueryError {
-        record_error(&self.path, chunk, self.all.fields().len(), error)
+        let names: Vec<_> = self.all.fields().iter().map(|field| field.name().as_str()).collect();
+        record_error(&self.path, chunk, &names, error)
     }
 
     /// Error about the first text that is not a value of a column's type.
     fn value_error(&self, chunk: &Chunk, starts: &[usize], texts: &ArrayRef, field: &Field) -> QueryError {
-        let is_bad = |row: &usize| read_values(&texts.slice(*row, 1), field.data_type()).is_none();
-        let row = (0..texts.len()).find(is_bad).unwrap_or_default();
-        let line = chunk.line_at(starts[row]);
-        let text = texts.as_string::<i32>().value(row);
-        let wanted = LogicalType::from_arrow(field.data_type()).map_or_else(String::new, |logical| logical.sql_name());
-        message_error(&self.path, format!("line {line}, column {:?}: {text:?} is no {wanted}", field.name()))
+        let error = |row: usize| Some((row, read_values(&texts.slice(row, 1), field.data_type()).err()?));
+        let Some((row, error)) = (0..texts.len()).find_map(error) else {
+            return message_error(&self.path, format!("column {:?}: a value is invalid", field.name()));
+        };
+        let cause = QueryError::from(DataFusionError::from(error));
+        let message = format!("line {}, column {:?}: {cause}", chunk.line_at(starts[row]), field.name());
+        let (path, sqlstate) = (self.path.display().to_string(), cause.sqlstate());
+        QueryError::File { path, message, hint: None, sqlstate }
     }
 
     /// Reads the file and sends its rows. Up to `threads` chunks are read at once.
@@ -197,20 +200,24 @@ fn chunk_error(path: &Path, error: ChunkError) -> QueryError {
     }
 }
 
-fn record_error(path: &Path, chunk: &Chunk, width: usize, error: RecordError) -> QueryError {
-    let line = |at| chunk.line_at(at);
-    let message = match error {
-        RecordError::Fields { at, found } => {
-            format!("line {}: expected {width} values, one for each column, found {found}", line(at))
-        }
-        RecordError::Unterminated { at } => format!("line {}: unterminated CSV quoted field", line(at)),
-        RecordError::LineEnd { at, byte } => return line_end_error(path, line(at), byte),
-        RecordError::Encoding { at, byte } => {
-            format!("line {}: invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}", line(at))
-        }
-        RecordError::TooLarge => format!("line {}: a value has more than 2 GB", chunk.first_line),
+/// Error about a record of a file with some columns.
+fn record_error(path: &Path, chunk: &Chunk, columns: &[&str], error: RecordError) -> QueryError {
+    let (at, message) = match error {
+        RecordError::Fields { at, found } => match columns.get(found) {
+            Some(missing) => (at, format!("missing data for column {missing:?}")),
+            None => (at, "extra data after last expected column".to_owned()),
+        },
+        RecordError::Unterminated { at } => (at, "unterminated CSV quoted field".to_owned()),
+        RecordError::LineEnd { at, byte } => return line_end_error(path, chunk.line_at(at), byte),
+        RecordError::Encoding { at, byte } => return encoding_error(path, chunk.line_at(at), byte),
+        RecordError::TooLarge => (0, "a value has more than 2 GB".to_owned()),
     };
-    message_error(path, message)
+    message_error(path, format!("line {}: {message}", chunk.line_at(at)))
+}
+
+fn encoding_error(path: &Path, line: u64, byte: u8) -> QueryError {
+    let message = format!("line {line}: invalid byte sequence for encoding \"UTF8\": 0x{byte:02x}");
+    QueryError::File { path: path.display().to_string(), message, hint: None, sqlstate: "22021" }
 }
 
 /// Error about a line feed or carriage return that is not the end of a line in its file.
@@ -243,7 +250,7 @@ fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Resu
     let chunk = chunk.map_err(|error| chunk_error(path, error))?;
     let name = |_: usize, text: Option<&[u8]>| names.push(String::from_utf8_lossy(text.unwrap_or_default()).into());
     let read = Records::new(&chunk.bytes, dialect, chunk.line_end).read(true, name);
-    read.map_err(|error| record_error(path, &chunk, 0, error))?;
+    read.map_err(|error| record_error(path, &chunk, &[], error))?;
     Ok(names)
 }
 
@@ -284,12 +291,17 @@ fn is_distinct(indexes: &[usize]) -> bool {
 fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<ArrowSchema> {
     let first = first_record(path, dialect, INFERENCE_RECORD_BYTES_MAX)?;
     let width = first.len();
+    let names = match has_header {
+        true => first,
+        false => (1..=width).map(|index| format!("column_{index}")).collect(),
+    };
+    let columns: Vec<&str> = names.iter().map(String::as_str).collect();
     let wanted: Vec<usize> = (0..width).collect();
     let mut candidates = vec![Candidates::default(); width];
     let mut remaining = INFERENCE_RECORDS;
     for chunk in open_chunks(path, dialect, INFERENCE_RECORD_BYTES_MAX)? {
         let chunk = chunk.map_err(|error| chunk_error(path, error))?;
-        let error = |error| record_error(path, &chunk, width, error);
+        let error = |error| record_error(path, &chunk, &columns, error);
         let mut records = Records::new(&chunk.bytes, dialect, chunk.line_end);
         if has_header && chunk.first_line == 1 {
             records.read(true, |_, _| {}).map_err(error)?;
@@ -306,9 +318,7 @@ fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<Arro
             break;
         }
     }
-    let fields = first.iter().zip(&candidates).enumerate().map(|(index, (name, candidates))| {
-        let name = if has_header { name.clone() } else { format!("column_{}", index + 1) };
-        Field::new(name, candidates.data_type(), true)
-    });
+    let fields = names.iter().zip(&candidates);
+    let fields = fields.map(|(name, candidates)| Field::new(name, candidates.data_type(), true));
     Ok(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }

@@ -9,14 +9,18 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::kernels::cast_utils::Parser;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
+use datafusion::arrow::error::ArrowError;
 
 use crate::expressions::parse_float;
 use crate::write::coerce::exact_cast;
 
-/// Reads texts as values of a type. `None` if one of them is not such a value.
-pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Option<ArrayRef> {
+/// Reads texts as values of a type.
+///
+/// # Errors
+/// If one of them is not such a value.
+pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
     if texts.data_type() == data_type {
-        return Some(Arc::clone(texts));
+        return Ok(Arc::clone(texts));
     }
     let plain = match (texts.as_string_opt::<i32>(), data_type) {
         (Some(texts), DataType::Int16) => parsed::<Int16Type>(texts),
@@ -27,7 +31,7 @@ pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Option<Arra
         (Some(texts), DataType::Decimal128(precision, scale)) => decimals(texts, *precision, *scale),
         _ => None,
     };
-    plain.or_else(|| exact_cast(texts, data_type).ok())
+    plain.map_or_else(|| exact_cast(texts, data_type), Ok)
 }
 
 fn parsed<T: ArrowPrimitiveType + Parser>(texts: &StringArray) -> Option<ArrayRef> {
@@ -129,7 +133,7 @@ mod tests {
             for text in texts {
                 let array: ArrayRef = Arc::new(StringArray::from(vec![Some(text), None]));
                 let cast = exact_cast(&array, data_type).ok();
-                assert_eq!(read_values(&array, data_type), cast, "{text:?} as {data_type}");
+                assert_eq!(read_values(&array, data_type).ok(), cast, "{text:?} as {data_type}");
             }
         }
     }
