@@ -6,6 +6,7 @@ mod csv_writer;
 mod inference;
 mod json_file;
 mod json_writer;
+mod patterns;
 mod records;
 mod sink;
 mod text_table;
@@ -174,19 +175,15 @@ pub async fn read(
     Ok((format, context.read_table(Arc::new(table))?))
 }
 
-/// The table that a query reads from a CSV or JSON file. `None` if a name is not that of one such file.
+/// The table that a query reads from CSV or JSON files. `None` if a name is not that of such files.
 ///
 /// # Errors
-/// If the columns of the file cannot be inferred.
+/// If the columns of the files cannot be inferred.
 pub fn text_table(name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-    let path = Path::new(name.strip_prefix("file://").unwrap_or(name));
-    match FileFormat::of_path(path) {
-        Ok(format @ (FileFormat::Csv | FileFormat::Json)) if path.is_file() => {
-            let table = TextTable::open(&[path.to_owned()], format, &ReadOptions::default(), None)?;
-            Ok(Some(Arc::new(table)))
-        }
-        _ => Ok(None),
-    }
+    let Some((format, files)) = patterns::text_files(name.strip_prefix("file://").unwrap_or(name))? else {
+        return Ok(None);
+    };
+    Ok(Some(Arc::new(TextTable::open(&files, format, &ReadOptions::default(), None)?)))
 }
 
 /// Reads the bytes of a file, decompressed if its extension names a compression format.

@@ -45,29 +45,50 @@ pub(super) struct CsvFile {
 }
 
 impl CsvFile {
-    /// Describes a file for reading.
+    /// Describes a file for reading into the columns of a table.
     ///
     /// # Errors
-    /// If the file cannot be read, has no columns, or names the columns of a table in another order.
-    pub fn new(path: &Path, options: &ReadOptions, columns: Option<&FileColumns>) -> Result<Self> {
+    /// If the file cannot be read, has no columns, or names the columns of the table in another order.
+    pub fn new(path: &Path, options: &ReadOptions, columns: &FileColumns) -> Result<Self> {
         let dialect = options.dialect(path)?;
-        let (has_header, schema) = match columns {
-            None => {
-                let has_header = options.header.unwrap_or(true);
-                (has_header, infer_schema(path, &dialect, has_header)?)
-            }
-            Some(columns) if options.header == Some(false) => (false, text_schema(&columns.schema)),
-            Some(columns) => match columns_of_header(path, &dialect, columns)? {
+        let (has_header, schema) = match options.header {
+            Some(false) => (false, text_schema(&columns.schema)),
+            header => match columns_of_header(path, &dialect, columns)? {
                 Some(named) => (true, text_schema(&named)),
-                None => (options.header.is_some(), text_schema(&columns.schema)),
+                None => (header.is_some(), text_schema(&columns.schema)),
             },
         };
         if schema.fields().is_empty() {
             return Err(message_error(path, "it has no columns".to_owned()));
         }
-        let schema = Arc::new(schema);
-        let projection = (0..schema.fields().len()).collect();
-        Ok(Self { path: path.to_owned(), dialect, has_header, all: Arc::clone(&schema), schema, projection })
+        Ok(Self::with_schema(path, dialect, has_header, Arc::new(schema)))
+    }
+
+    /// Describes files for reading whose columns are inferred from them. Skips empty files.
+    ///
+    /// # Errors
+    /// If a file cannot be read, all are empty, or one has other columns than the first one.
+    pub fn infer(paths: &[PathBuf], options: &ReadOptions) -> Result<Vec<Self>> {
+        let has_header = options.header.unwrap_or(true);
+        let mut inference = Inference::new(has_header, paths.len());
+        let mut dialects = Vec::new();
+        for path in paths {
+            let dialect = options.dialect(path)?;
+            if inference.observe(path, &dialect)? {
+                dialects.push((path, dialect));
+            }
+        }
+        if dialects.is_empty() {
+            return Err(message_error(&paths[0], "it has no columns".to_owned()));
+        }
+        let schema = Arc::new(inference.schema());
+        let file = |(path, dialect): (&PathBuf, _)| Self::with_schema(path, dialect, has_header, Arc::clone(&schema));
+        Ok(dialects.into_iter().map(file).collect())
+    }
+
+    fn with_schema(path: &Path, dialect: Dialect, has_header: bool, all: SchemaRef) -> Self {
+        let projection = (0..all.fields().len()).collect();
+        Self { path: path.to_owned(), dialect, has_header, schema: Arc::clone(&all), all, projection }
     }
 
     /// All columns of the file.
@@ -259,9 +280,8 @@ fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Resu
 /// # Errors
 /// If it names all columns in another order: the columns of CSV files match by ordinal.
 fn columns_of_header(path: &Path, dialect: &Dialect, columns: &FileColumns) -> Result<Option<Schema>> {
-    let lower = |name: &str| name.trim().to_ascii_lowercase();
-    let found: Vec<_> = first_record(path, dialect, RECORD_BYTES_MAX)?.iter().map(|name| lower(name)).collect();
-    let wanted: Vec<_> = columns.schema.columns().iter().map(|column| lower(&column.name)).collect();
+    let found: Vec<_> = first_record(path, dialect, RECORD_BYTES_MAX)?.iter().map(|name| comparable(name)).collect();
+    let wanted: Vec<_> = columns.schema.columns().iter().map(|column| comparable(&column.name)).collect();
     if found == wanted {
         return Ok(Some(columns.schema.clone()));
     }
@@ -281,44 +301,95 @@ fn columns_of_header(path: &Path, dialect: &Dialect, columns: &FileColumns) -> R
     Ok(Some(Schema::new(indexes.iter().map(|index| columns.schema.columns()[*index].clone()).collect())?))
 }
 
+/// Name of a column in the form in which names are compared.
+fn comparable(name: &str) -> String {
+    name.trim().to_ascii_lowercase()
+}
+
 fn is_distinct(indexes: &[usize]) -> bool {
     let mut sorted = indexes.to_vec();
     sorted.sort_unstable();
     sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// Columns of a file, inferred from its first records.
-fn infer_schema(path: &Path, dialect: &Dialect, has_header: bool) -> Result<ArrowSchema> {
-    let first = first_record(path, dialect, INFERENCE_RECORD_BYTES_MAX)?;
-    let width = first.len();
-    let names = match has_header {
-        true => first,
-        false => (1..=width).map(|index| format!("column_{index}")).collect(),
-    };
-    let columns: Vec<&str> = names.iter().map(String::as_str).collect();
-    let wanted: Vec<usize> = (0..width).collect();
-    let mut candidates = vec![Candidates::default(); width];
-    let mut remaining = INFERENCE_RECORDS;
-    for chunk in open_chunks(path, dialect, INFERENCE_RECORD_BYTES_MAX)? {
-        let chunk = chunk.map_err(|error| chunk_error(path, error))?;
-        let error = |error| record_error(path, &chunk, &columns, error);
-        let mut records = Records::new(&chunk.bytes, dialect, chunk.line_end);
-        if has_header && chunk.first_line == 1 {
-            records.read(true, |_, _| {}).map_err(error)?;
+/// Inference of the columns of files, which all have the columns of the first one.
+struct Inference {
+    has_header: bool,
+    /// Number of records of each file that are observed.
+    records: usize,
+    /// The first file that is not empty.
+    first: PathBuf,
+    names: Vec<String>,
+    candidates: Vec<Candidates>,
+}
+
+impl Inference {
+    fn new(has_header: bool, files: usize) -> Self {
+        /// Minimum number of records of each file.
+        const RECORDS_MIN: usize = 1_000;
+        let records = (INFERENCE_RECORDS / files.max(1)).max(RECORDS_MIN);
+        Self { has_header, records, first: PathBuf::new(), names: Vec::new(), candidates: Vec::new() }
+    }
+
+    /// Observes the first records of a file. Returns false if it is empty.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has other columns than the first one.
+    fn observe(&mut self, path: &Path, dialect: &Dialect) -> Result<bool> {
+        let first = first_record(path, dialect, INFERENCE_RECORD_BYTES_MAX)?;
+        if first.is_empty() {
+            return Ok(false);
         }
-        while remaining > 0 {
-            let read = read_columns(&mut records, width, &wanted, remaining.min(INFERENCE_BATCH)).map_err(error)?;
-            if read.starts.is_empty() {
+        let names = match self.has_header {
+            true => first,
+            false => (1..=first.len()).map(|index| format!("column_{index}")).collect(),
+        };
+        if self.names.is_empty() {
+            self.candidates = vec![Candidates::default(); names.len()];
+            (self.first, self.names) = (path.to_owned(), names);
+        } else if !names.iter().map(|name| comparable(name)).eq(self.names.iter().map(|name| comparable(name))) {
+            let (found, wanted) = (names.join(", "), self.names.join(", "));
+            let message = format!(
+                "its columns are ({found}), and those of {:?} are ({wanted}); files that are read together have the \
+                 same columns in the same order",
+                self.first
+            );
+            return Err(message_error(path, message));
+        }
+        self.observe_records(path, dialect)?;
+        Ok(true)
+    }
+
+    fn observe_records(&mut self, path: &Path, dialect: &Dialect) -> Result<()> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let wanted: Vec<usize> = (0..names.len()).collect();
+        let mut remaining = self.records;
+        for chunk in open_chunks(path, dialect, INFERENCE_RECORD_BYTES_MAX)? {
+            let chunk = chunk.map_err(|error| chunk_error(path, error))?;
+            let error = |error| record_error(path, &chunk, &names, error);
+            let mut records = Records::new(&chunk.bytes, dialect, chunk.line_end);
+            if self.has_header && chunk.first_line == 1 {
+                records.read(true, |_, _| {}).map_err(error)?;
+            }
+            while remaining > 0 {
+                let rows = remaining.min(INFERENCE_BATCH);
+                let read = read_columns(&mut records, names.len(), &wanted, rows).map_err(error)?;
+                if read.starts.is_empty() {
+                    break;
+                }
+                remaining -= read.starts.len();
+                observe_all(&mut self.candidates, &read.columns);
+            }
+            if remaining == 0 {
                 break;
             }
-            remaining -= read.starts.len();
-            observe_all(&mut candidates, &read.columns);
         }
-        if remaining == 0 {
-            break;
-        }
+        Ok(())
     }
-    let fields = names.iter().zip(&candidates);
-    let fields = fields.map(|(name, candidates)| Field::new(name, candidates.data_type(), true));
-    Ok(ArrowSchema::new(fields.collect::<Vec<_>>()))
+
+    fn schema(&self) -> ArrowSchema {
+        let fields = self.names.iter().zip(&self.candidates);
+        let field = |(name, candidates): (&String, &Candidates)| Field::new(name, candidates.data_type(), true);
+        ArrowSchema::new(fields.map(field).collect::<Vec<_>>())
+    }
 }

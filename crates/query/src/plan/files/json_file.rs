@@ -16,21 +16,21 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
 use taut_types::LogicalType;
 
-use super::{FileColumns, INFERENCE_RECORDS, file_error, open_decompressed};
-use crate::error::Result;
+use super::{FileColumns, INFERENCE_RECORDS, file_error, message_error, open_decompressed};
+use crate::error::{QueryError, Result};
 
-/// A file of JSON lines.
+/// A file of JSON lines. A key that is not a column is an error.
 #[derive(Clone, Debug)]
 pub(super) struct JsonFile {
     path: PathBuf,
     schema: SchemaRef,
-    /// Whether the columns are those of a table. A key that is not a column is then an error.
-    is_strict: bool,
+    /// Whether the columns were inferred, and are not those of a table.
+    is_inferred: bool,
 }
 
 impl JsonFile {
-    pub fn new(path: &Path, schema: SchemaRef, is_strict: bool) -> Self {
-        Self { path: path.to_owned(), schema, is_strict }
+    pub fn new(path: &Path, schema: SchemaRef, is_inferred: bool) -> Self {
+        Self { path: path.to_owned(), schema, is_inferred }
     }
 
     fn batches(
@@ -39,42 +39,113 @@ impl JsonFile {
     ) -> Result<impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + use<>> {
         ReaderBuilder::new(Arc::clone(&self.schema))
             .with_batch_size(batch_rows)
-            .with_strict_mode(self.is_strict)
+            .with_strict_mode(true)
             // A column of numbers and texts is inferred to be text.
-            .with_coerce_primitive(!self.is_strict)
+            .with_coerce_primitive(self.is_inferred)
             .build(BufReader::new(open_decompressed(&self.path)?))
             .map_err(|error| file_error(&self.path, &error))
     }
+
+    /// Error about a record that cannot be read.
+    fn record_error(&self, error: &ArrowError) -> QueryError {
+        let text = error.to_string();
+        let key = text.split_once("column '").and_then(|(_, text)| text.split_once("' missing from schema"));
+        match key {
+            Some((key, _)) if self.is_inferred => message_error(
+                &self.path,
+                format!(
+                    "key {key:?} is not among the first records, from which columns are inferred; CREATE TABLE with all \
+                     columns, then COPY the file into it"
+                ),
+            ),
+            Some((key, _)) => message_error(&self.path, format!("key {key:?} is not a column of the table")),
+            None => file_error(&self.path, error),
+        }
+    }
 }
 
-/// Columns of a JSON file, inferred from its first records.
+/// Columns of JSON files, inferred from their first records.
 ///
 /// # Errors
-/// If the file cannot be read, or has values that exclude each other.
-pub(super) fn infer_schema(path: &Path) -> Result<ArrowSchema> {
+/// If a file cannot be read, or has values that exclude each other.
+pub(super) fn infer_schema(paths: &[PathBuf]) -> Result<ArrowSchema> {
     /// Numbers that JSON has no form for, as they are written.
     const SPECIAL_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
-    let mut source = BufReader::new(open_decompressed(path)?);
+    /// Minimum number of records of each file.
+    const RECORDS_MIN: usize = 1_000;
+    let records_max = (INFERENCE_RECORDS / paths.len().max(1)).max(RECORDS_MIN);
     let mut special = BTreeSet::new();
-    let records = ValueIter::new(&mut source, Some(INFERENCE_RECORDS)).map(|record| {
-        let mut record = record?;
-        for (key, value) in record.as_object_mut().into_iter().flatten() {
-            if value.as_str().is_some_and(|text| SPECIAL_NUMBERS.contains(&text)) {
-                special.insert(key.clone());
-                // A null has no influence on the type.
-                *value = Default::default();
+    let mut schemas = Vec::new();
+    for path in paths {
+        let mut source = BufReader::new(open_decompressed(path)?);
+        let records = ValueIter::new(&mut source, Some(records_max)).map(|record| {
+            let mut record = record?;
+            for (key, value) in record.as_object_mut().into_iter().flatten() {
+                if value.as_str().is_some_and(|text| SPECIAL_NUMBERS.contains(&text)) {
+                    special.insert(key.clone());
+                    // A null has no influence on the type.
+                    *value = Default::default();
+                }
             }
-        }
-        Ok(record)
-    });
-    let schema = infer_json_schema_from_iterator(records).map_err(|error| file_error(path, &error))?;
+            Ok(record)
+        });
+        let schema = infer_json_schema_from_iterator(records).map_err(|error| file_error(path, &error))?;
+        schemas.push(schema);
+    }
+    let schema = merged(paths, schemas)?;
     let with_known_type = |field: &Arc<Field>| match field.data_type() {
         DataType::Int64 if special.contains(field.name()) => field.as_ref().clone().with_data_type(DataType::Float64),
-        // The type of a column without any value is unknown; it becomes text.
-        DataType::Null => field.as_ref().clone().with_data_type(DataType::Utf8),
         _ => field.as_ref().clone(),
     };
-    Ok(ArrowSchema::new(schema.fields().iter().map(with_known_type).collect::<Vec<_>>()))
+    let with_digits = |field: Field| match field.data_type() {
+        // The type of a column without any value is unknown; it becomes text.
+        DataType::Null => field.with_data_type(DataType::Utf8),
+        _ => field,
+    };
+    Ok(ArrowSchema::new(schema.fields().iter().map(with_known_type).map(with_digits).collect::<Vec<_>>()))
+}
+
+/// Columns of all files, in the order in which they occur. Numbers become double precision if one file has integers
+/// and another one fractions, and text if one file has text.
+fn merged(paths: &[PathBuf], schemas: Vec<ArrowSchema>) -> Result<ArrowSchema> {
+    let mut fields: Vec<Field> = Vec::new();
+    for (path, schema) in paths.iter().zip(schemas) {
+        for field in schema.fields() {
+            let Some(known) = fields.iter_mut().find(|known| known.name() == field.name()) else {
+                fields.push(field.as_ref().clone());
+                continue;
+            };
+            let Some(common) = common_type(known.data_type(), field.data_type()) else {
+                let (name, first, other) = (field.name(), kind(known.data_type()), kind(field.data_type()));
+                return Err(message_error(path, format!("key {name:?} is {other}, and {first} in a file before")));
+            };
+            known.set_data_type(common);
+        }
+    }
+    Ok(ArrowSchema::new(fields))
+}
+
+/// Kind of the JSON values that have an inferred type.
+fn kind(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::List(_) => "an array",
+        DataType::Struct(_) => "an object",
+        DataType::Boolean => "a boolean",
+        DataType::Utf8 => "text",
+        _ => "a number",
+    }
+}
+
+/// The type of values of two inferred types. `None` if there is none, as for an array and a number.
+fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
+    use DataType::{Boolean, Float64, Int64, Null, Utf8};
+    match (left, right) {
+        _ if left == right => Some(left.clone()),
+        (Null, other) | (other, Null) => Some(other.clone()),
+        (Int64 | Float64, Int64 | Float64) => Some(Float64),
+        (Int64 | Float64 | Boolean | Utf8, Int64 | Float64 | Boolean | Utf8) => Some(Utf8),
+        _ => None,
+    }
 }
 
 /// Schema that a JSON file is read into for the columns of a table, without the columns that get their defaults.
@@ -128,7 +199,7 @@ impl PartitionStream for JsonFile {
         let file = self.clone();
         builder.spawn_blocking(move || {
             for batch in file.batches(batch_rows).map_err(|error| DataFusionError::External(Box::new(error)))? {
-                let explain = |error| DataFusionError::External(Box::new(file_error(&file.path, &error)));
+                let explain = |error| DataFusionError::External(Box::new(file.record_error(&error)));
                 let batch = batch.map_err(explain);
                 let failed = batch.is_err();
                 // The receiver is gone if the statement was cancelled or has failed elsewhere.

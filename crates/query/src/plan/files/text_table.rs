@@ -32,7 +32,7 @@ enum Files {
 }
 
 impl TextTable {
-    /// Describes files for reading. All have the columns of the first one.
+    /// Describes files for reading. All have the columns of the table, or of the first file.
     ///
     /// # Errors
     /// If a file cannot be read, or its columns do not fit those of the table or of the first file.
@@ -51,25 +51,27 @@ impl TextTable {
     fn open_json(paths: &[PathBuf], columns: Option<&FileColumns>) -> Result<Self> {
         let schema = match columns {
             Some(columns) => json_file::schema_for(&paths[0], columns)?,
-            None => json_file::infer_schema(&paths[0])?,
+            None => json_file::infer_schema(paths)?,
         };
         if schema.fields().is_empty() {
             return Err(message_error(&paths[0], "it has no columns".to_owned()));
         }
         let schema = Arc::new(schema);
-        // A key of another file that the first file does not have would be lost.
-        let is_strict = |index: usize| columns.is_some() || index > 0;
-        let file = |(index, path): (usize, &PathBuf)| JsonFile::new(path, Arc::clone(&schema), is_strict(index));
-        Ok(Self { files: Files::Json(paths.iter().enumerate().map(file).collect()), schema })
+        let file = |path: &PathBuf| JsonFile::new(path, Arc::clone(&schema), columns.is_none());
+        Ok(Self { files: Files::Json(paths.iter().map(file).collect()), schema })
     }
 
     fn open_csv(paths: &[PathBuf], options: &ReadOptions, columns: Option<&FileColumns>) -> Result<Self> {
+        let Some(columns) = columns else {
+            let files = CsvFile::infer(paths, options)?;
+            return Ok(Self { schema: Arc::clone(files[0].full_schema()), files: Files::Csv(files) });
+        };
         let first = CsvFile::new(&paths[0], options, columns)?;
         let schema = Arc::clone(first.full_schema());
         let columns = FileColumns { schema: Schema::from_arrow(&schema)?, are_listed: true, have_defaults: Vec::new() };
         let mut files = vec![first];
         for path in &paths[1..] {
-            files.push(CsvFile::new(path, options, Some(&columns))?);
+            files.push(CsvFile::new(path, options, &columns)?);
         }
         Ok(Self { schema, files: Files::Csv(files) })
     }
