@@ -74,13 +74,17 @@ pub(super) fn infer_schema(paths: &[PathBuf]) -> Result<ArrowSchema> {
     /// Minimum number of records of each file.
     const RECORDS_MIN: usize = 1_000;
     let records_max = (INFERENCE_RECORDS / paths.len().max(1)).max(RECORDS_MIN);
-    let mut special = BTreeSet::new();
+    let (mut special, mut precise) = (BTreeSet::new(), BTreeSet::new());
     let mut schemas = Vec::new();
     for path in paths {
         let mut source = BufReader::new(open_decompressed(path)?);
         let records = ValueIter::new(&mut source, Some(records_max)).map(|record| {
             let mut record = record?;
             for (key, value) in record.as_object_mut().into_iter().flatten() {
+                let integer = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+                if integer.is_some_and(|integer| (integer as f64) as i128 != integer) && !precise.contains(key) {
+                    precise.insert(key.clone());
+                }
                 if value.as_str().is_some_and(|text| SPECIAL_NUMBERS.contains(&text)) {
                     special.insert(key.clone());
                     // A null has no influence on the type.
@@ -98,6 +102,8 @@ pub(super) fn infer_schema(paths: &[PathBuf]) -> Result<ArrowSchema> {
         _ => field.as_ref().clone(),
     };
     let with_digits = |field: Field| match field.data_type() {
+        // A double would change an integer. As text it keeps its digits, as in CSV files.
+        DataType::Float64 if precise.contains(field.name()) => field.with_data_type(DataType::Utf8),
         // The type of a column without any value is unknown; it becomes text.
         DataType::Null => field.with_data_type(DataType::Utf8),
         _ => field,
