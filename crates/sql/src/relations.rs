@@ -9,8 +9,8 @@ use crate::parse::parse;
 use crate::statement::Statement;
 
 /// Names of the tables and views that a query, such as that of a view, reads: as it writes them, without the name of
-/// the database. Names of `WITH` and of system tables are left out. A view that the query reads is named, and the tables
-/// under it are not.
+/// the database. Names of `WITH` and of system tables are left out. A view that the query reads is named, and the
+/// tables under it are not.
 ///
 /// # Errors
 /// If the text is not a statement.
