@@ -18,6 +18,7 @@ mod table_functions;
 mod tables;
 mod unions;
 mod values;
+mod wildcards;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -93,6 +94,7 @@ impl VisitorMut for Desugar {
         clauses::select_all(select);
         clauses::group_all(select);
         refused::check_joins(select)?;
+        wildcards::normalize_names(select)?;
         table_functions::rewrite(select)?;
         tables::name_sides(select);
         row_values::rewrite_in_select(select);

@@ -55,6 +55,7 @@ mod order_names;
 mod parameters;
 mod parse;
 mod relations;
+mod replaced_columns;
 mod settings;
 mod statement;
 mod syntax;
@@ -86,9 +87,11 @@ pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, format_timeout, is_separated_by_tabs, parse};
 pub use relations::relations_of;
+pub use replaced_columns::{ReplacedColumns, replaced_columns};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
-    CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert, is_query,
+    CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert,
+    is_query,
 };
 pub use types::type_name;
 pub use with_queries::with_queries;

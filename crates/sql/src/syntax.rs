@@ -8,6 +8,7 @@ use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     GroupByExpr, Ident, Join, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
     SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, Visit, Visitor,
+    WildcardAdditionalOptions,
 };
 
 /// An identifier in double quotes.
@@ -191,6 +192,14 @@ fn query(body: SetExpr) -> Box<Query> {
 pub fn is_default(expression: &Expr) -> bool {
     let Expr::Identifier(name) = expression else { return false };
     name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
+}
+
+/// The options of an item that stands for all columns, such as `t.* EXCLUDE (a)`. `None` for other items.
+pub fn wildcard_options(item: &mut SelectItem) -> Option<&mut WildcardAdditionalOptions> {
+    match item {
+        SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => Some(options),
+        _ => None,
+    }
 }
 
 /// Whether an expression contains a query.

@@ -13,7 +13,7 @@ pub mod table;
 
 use std::borrow::Cow;
 
-use datafusion::common::{DataFusionError, Result, SchemaError};
+use datafusion::common::{Column, DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement;
@@ -35,18 +35,34 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// Those of the engine's planner.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
-    if let Some(by_columns) = taut_sql::order_by_columns(statement)
-        && let Ok(plan) = Box::pin(state.statement_to_plan(by_columns)).await
+    let (planned, plan) = plan_as_written(state, statement).await?;
+    if let Some(replaced) = taut_sql::replaced_columns(&planned)
+        && let Err(error) = Box::pin(state.statement_to_plan(replaced.statement)).await
+        && missing_field(&error).is_some_and(|field| replaced.names.contains(&field.name))
     {
-        return Ok(plan);
+        return Err(error);
+    }
+    Ok(plan)
+}
+
+/// Plans a statement. Returns the form of it that the planner accepted.
+async fn plan_as_written<'a>(
+    state: &SessionState,
+    statement: &'a Statement,
+) -> Result<(Cow<'a, Statement>, LogicalPlan)> {
+    if let Some(by_columns) = taut_sql::order_by_columns(statement)
+        && let Ok(plan) = Box::pin(state.statement_to_plan(by_columns.clone())).await
+    {
+        return Ok((Cow::Owned(by_columns), plan));
     }
     let planned = Box::pin(state.statement_to_plan(statement.clone())).await;
+    let planned = planned.map(|plan| (Cow::Borrowed(statement), plan));
     let Some(mut unknown) = planned.as_ref().err().and_then(unknown_column) else { return planned };
     let mut replaced = Cow::Borrowed(statement);
     for _ in 0..ALIASES_MAX {
         let Some(next) = taut_sql::replace_alias(&replaced, &unknown) else { break };
         match Box::pin(state.statement_to_plan(next.clone())).await {
-            Ok(plan) => return Ok(plan),
+            Ok(plan) => return Ok((Cow::Owned(next), plan)),
             // The error of the statement as it was written is reported.
             Err(error) => match unknown_column(&error) {
                 Some(name) => (replaced, unknown) = (Cow::Owned(next), name),
@@ -59,9 +75,14 @@ pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) ->
 
 /// The unqualified column that the planner did not find.
 fn unknown_column(error: &DataFusionError) -> Option<String> {
+    missing_field(error).filter(|field| field.relation.is_none()).map(|field| field.name.clone())
+}
+
+/// The column that the planner did not find.
+fn missing_field(error: &DataFusionError) -> Option<&Column> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => match error.as_ref() {
-            SchemaError::FieldNotFound { field, .. } if field.relation.is_none() => Some(field.name.clone()),
+            SchemaError::FieldNotFound { field, .. } => Some(field),
             _ => None,
         },
         _ => None,
