@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use super::assign::assigned_values;
 use super::do_nothing::is_do_nothing;
-use super::qualify::qualify_columns;
+use super::qualify::{qualify_columns, refers_to};
 use super::target::{Target, relation_name};
 use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::error::{ObjectKind, Result, SqlError};
@@ -102,6 +102,16 @@ impl Clause {
         Ok(Self { when, predicate: clause.predicate, then })
     }
 
+    /// The condition of the clause, and the values that it assigns.
+    fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let (values, assignments): (&[Expr], &[Assignment]) = match &self.then {
+            ClauseAction::Insert { values, .. } => (values, &[]),
+            ClauseAction::Update(assignments) => (&[], assignments),
+            ClauseAction::Delete | ClauseAction::Nothing => (&[], &[]),
+        };
+        self.predicate.iter().chain(values).chain(assignments.iter().map(|assignment| &assignment.value))
+    }
+
     fn action(&self) -> Action {
         match self.then {
             ClauseAction::Insert { .. } => Action::Insert,
@@ -123,6 +133,7 @@ fn one_row(insert: &MergeInsertExpr) -> Result<Vec<Expr>> {
 
 impl Merge {
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
+        self.check_references(target)?;
         let join = self.join();
         let (source, marker) = self.source(join)?;
         let conditions = self.clauses.iter().map(|clause| self.condition(clause, join, target, columns, &marker));
@@ -148,6 +159,22 @@ impl Merge {
         let from = with_join(source, operator, target.relation());
         let query = select(projection, vec![from], self.selection(join, conditions));
         Ok(MutationQuery { query, outputs: Outputs::new(HiddenColumns::RowAndAction, columns.len()) })
+    }
+
+    /// Refuses references to the relation that a clause has no row of: all its columns would be null.
+    fn check_references(&self, target: &Target) -> Result<()> {
+        for clause in &self.clauses {
+            let hidden = match clause.when {
+                When::Matched => continue,
+                When::NotMatched => Some(target.alias.clone()),
+                When::NotMatchedBySource => relation_name(&self.source),
+            };
+            let Some(table) = hidden else { continue };
+            if clause.expressions().any(|expression| refers_to(expression, &table)) {
+                return Err(SqlError::HiddenTable { table });
+            }
+        }
+        Ok(())
     }
 
     fn has_clause(&self, when: When) -> bool {

@@ -1,10 +1,11 @@
-//! Qualification of columns in clauses that can only refer to one relation.
+//! Columns in clauses that can only refer to one relation.
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::sqlparser::ast::{Expr, Query, VisitMut, VisitorMut};
+use datafusion_sql::sqlparser::ast::{Expr, Query, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::TargetColumn;
+use super::target::relation_name;
 use crate::identifiers::normalize;
 use crate::syntax::column;
 
@@ -13,7 +14,7 @@ use crate::syntax::column;
 /// Columns within subqueries do not change: they may belong to a subquery's own tables.
 pub(super) fn qualify_columns(expression: &Expr, columns: &[TargetColumn<'_>], relation: &str) -> Expr {
     let mut expression = expression.clone();
-    let _: ControlFlow<()> = expression.visit(&mut Qualify { columns, relation, subquery_depth: 0 });
+    let _: ControlFlow<()> = VisitMut::visit(&mut expression, &mut Qualify { columns, relation, subquery_depth: 0 });
     expression
 }
 
@@ -47,5 +48,62 @@ impl VisitorMut for Qualify<'_> {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Whether an expression refers to columns of `relation` by its name. If a subquery has a relation of the same name,
+/// subqueries are left to the planner.
+pub(super) fn refers_to(expression: &Expr, relation: &str) -> bool {
+    let reads_same_name = expression.visit(&mut RelationFinder { relation }).is_break();
+    let mut references = ReferenceFinder { relation, enters_subqueries: !reads_same_name, subquery_depth: 0 };
+    expression.visit(&mut references).is_break()
+}
+
+/// Visitor that stops at a relation of a name.
+struct RelationFinder<'a> {
+    relation: &'a str,
+}
+
+impl Visitor for RelationFinder<'_> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        match relation_name(factor).is_some_and(|name| name == self.relation) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Visitor that stops at a column that is qualified with the name of a relation.
+struct ReferenceFinder<'a> {
+    relation: &'a str,
+    enters_subqueries: bool,
+    subquery_depth: usize,
+}
+
+impl Visitor for ReferenceFinder<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.subquery_depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.subquery_depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::CompoundIdentifier(parts)
+                if (self.enters_subqueries || self.subquery_depth == 0)
+                    && parts.first().is_some_and(|first| normalize(first) == self.relation) =>
+            {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
