@@ -1,6 +1,6 @@
 //! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
-//! every value, and casts between text and floating-point numbers (see [`super::floats`]), dates, times, intervals (see
-//! [`super::dates`]), arrays and bytes.
+//! every value, and casts between text and floating-point numbers (see [`super::floats`]), decimals (see
+//! [`super::exponents`]), dates, times, intervals (see [`super::dates`]), arrays and bytes.
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
 //! even. The engine's own cast cuts the fraction.
@@ -33,7 +33,7 @@ use taut_types::LogicalType;
 
 use super::arithmetic::overflow;
 use super::floats::narrowing_error;
-use super::{arrays, bytes, dates, floats};
+use super::{arrays, bytes, dates, exponents, floats};
 
 /// A cast as a function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,7 @@ impl CheckedCast {
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
         let is_of_text = dates::is_text_cast(from, target)
             || arrays::is_array_cast(from, target)
+            || exponents::reads_decimals(from, target)
             || floats::is_float_cast(from, target);
         (is_of_text || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
     }
@@ -202,6 +203,9 @@ impl ScalarUDFImpl for CheckedCast {
             }
             if floats::is_float(array.data_type()) && dates::is_text(&self.target) {
                 return Ok(floats::write(array, &self.target)?);
+            }
+            if exponents::reads_decimals(array.data_type(), &self.target) {
+                return Ok(exponents::read(array, &self.target, self.is_try)?);
             }
             if dates::is_text(array.data_type()) {
                 return Ok(dates::read(array, &self.target, self.is_try)?);

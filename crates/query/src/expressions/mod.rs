@@ -11,6 +11,7 @@ mod bytes;
 mod casts;
 mod dates;
 mod domains;
+mod exponents;
 mod floats;
 mod functions;
 mod guards;
@@ -25,6 +26,8 @@ mod similar_to;
 mod single_row;
 mod texts;
 mod zeros;
+
+use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
 
@@ -45,7 +48,8 @@ pub use texts::{write_texts, write_value};
 pub fn session_state() -> SessionStateBuilder {
     let engine = SessionStateBuilder::new().with_default_features();
     let replaced = signed_results::with_signed_results(arithmetic::with_exact_functions(engine));
-    let replaced = dates::with_dates(domains::with_domains(replaced));
+    let mut replaced = dates::with_dates(domains::with_domains(replaced));
+    replaced.expr_planners().get_or_insert_default().insert(0, Arc::new(operand_types::BooleanLiterals));
     let functions = functions::with_functions(aggregates::with_aggregates(replaced));
     schemas::with_schemas(sequences::with_sequences(functions))
 }

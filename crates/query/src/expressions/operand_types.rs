@@ -18,6 +18,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit, when,
@@ -58,6 +59,24 @@ impl AnalyzerRule for OperandTypes {
             if mapped.transformed { mapped.map_data(LogicalPlan::recompute_schema) } else { Ok(mapped) }
         })?;
         Ok(changed.data)
+    }
+}
+
+/// Planner that casts a string literal beside a boolean in a comparison. The engine determines the type of a comparison
+/// in a select list before [`OperandTypes`] runs, and has no implicit cast from text to boolean.
+#[derive(Debug)]
+pub struct BooleanLiterals;
+
+impl ExprPlanner for BooleanLiterals {
+    fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let RawBinaryExpr { op, mut left, mut right } = raw;
+        let is_boolean = |other: &Expr| other.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean);
+        if is_string_literal(&right) && is_boolean(&left) {
+            right = cast(right, DataType::Boolean);
+        } else if is_string_literal(&left) && is_boolean(&right) {
+            left = cast(left, DataType::Boolean);
+        }
+        Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
     }
 }
 

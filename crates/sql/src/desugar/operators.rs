@@ -36,7 +36,7 @@ use super::patterns::{RegexOperator, escape_pattern};
 use crate::syntax;
 
 /// Functions of PostgreSQL and DuckDB that the engine has under another name.
-const SYNONYMS: [(&str, &str); 28] = [
+const SYNONYMS: [(&str, &str); 27] = [
     ("approx_quantile", "approx_percentile_cont"),
     ("arbitrary", "any_value"),
     ("array_replace", "array_replace_all"),
@@ -54,7 +54,6 @@ const SYNONYMS: [(&str, &str); 28] = [
     ("listagg", "string_agg"),
     ("ord", "unicode"),
     ("prefix", "starts_with"),
-    ("sign", "signum"),
     ("split", "string_split"),
     ("statement_timestamp", "now"),
     ("stddev_samp", "stddev"),

@@ -20,6 +20,7 @@ mod strptime;
 mod text;
 mod truncation;
 mod type_names;
+mod users;
 mod version;
 
 use datafusion::execution::SessionStateBuilder;
@@ -29,7 +30,7 @@ use self::definition::Definition;
 static FORMAT: [Definition; 2] = [format::FORMAT, number_patterns::NUMBER_TO_CHAR];
 static ENCODING: [Definition; 2] = encoding::FUNCTIONS;
 static DEGREES: [Definition; 8] = degrees::FUNCTIONS;
-static NUMBERS: [Definition; 9] = numbers::FUNCTIONS;
+static NUMBERS: [Definition; 10] = numbers::FUNCTIONS;
 static TEXT: [Definition; 15] = text::FUNCTIONS;
 static REGEX: [Definition; 10] = regex::FUNCTIONS;
 static INTERVALS: [Definition; 5] = intervals::FUNCTIONS;
@@ -53,6 +54,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
     functions.push(version::version());
+    functions.extend(users::functions());
     state
 }
 

@@ -1,4 +1,5 @@
-//! Functions of numbers: buckets of equal width, factorials, common divisors and multiples, digits, and infinity.
+//! Functions of numbers: buckets of equal width, factorials, common divisors and multiples, signs,
+//! digits, and infinity.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::super::arithmetic::overflow;
 use super::definition::ArgumentType::{Any, Bytes, Double, Exact, Floating, Integer, Interval, Timestamp};
 use super::definition::{Definition, booleans, integers, result};
 
-pub(super) const FUNCTIONS: [Definition; 9] = [
+pub(super) const FUNCTIONS: [Definition; 10] = [
     Definition {
         name: "width_bucket",
         arguments: &[&[Exact, Exact, Exact, Integer], &[Double, Double, Double, Integer]],
@@ -35,6 +36,7 @@ pub(super) const FUNCTIONS: [Definition; 9] = [
         result: common_type,
         compute: common_multiple,
     },
+    Definition { name: "sign", arguments: &[&[Double]], result: result::double, compute: sign },
     Definition { name: "scale", arguments: &[&[Exact]], result: result::integer, compute: scale },
     Definition { name: "min_scale", arguments: &[&[Exact]], result: result::integer, compute: min_scale },
     Definition {
@@ -81,6 +83,12 @@ fn width_bucket(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         let bucket = |row: usize, count: i64| bucket(operand.value(row), low.value(row), high.value(row), count);
         integers(rows.map(|row| buckets(row, &bucket)))
     }
+}
+
+/// -1, 0 or 1. The sign of NaN is 0.
+fn sign(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let sign = |number: f64| f64::from(i8::from(number > 0.0) - i8::from(number < 0.0));
+    Ok(Arc::new(arguments[0].as_primitive::<Float64Type>().unary::<_, Float64Type>(sign)))
 }
 
 fn scale_of(data_type: &DataType) -> i8 {
