@@ -34,6 +34,7 @@ mod settings;
 mod staged_file;
 mod system_tables;
 mod transactions;
+mod views;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,8 +61,8 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
-    CATALOG, Names, ObjectKind, PUBLIC, Parameters, Statement, StatementClass, TableChange, TableSource,
-    inserts_values, lists_values,
+    CATALOG, ColumnChange, Names, ObjectKind, PUBLIC, Parameters, SchemaChange, Statement, StatementClass, TableChange,
+    TableSource, inserts_values, lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
@@ -397,6 +398,9 @@ impl QuerySession {
             Statement::AlterTable { name, if_exists, change, notices } => {
                 self.alter_relation(&self.name(name)?, *if_exists, change, notices).await
             }
+            Statement::AlterView { name, if_exists, change } => {
+                self.alter_view(&self.name(name)?, *if_exists, change).await
+            }
             Statement::CopyFrom { name, columns, file, options } => {
                 let table = self.table(&self.name(name)?)?;
                 let options = ReadOptions::from_pairs(options)?;
@@ -446,6 +450,13 @@ impl QuerySession {
                 Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
             }
             TableChange::Rename(new_name) if is_view => self.rename_view(name, new_name).await,
+            TableChange::Schema(changes)
+                if is_view
+                    && let [SchemaChange::Column(ColumnChange::Rename { column, name: new_name })] = changes.as_slice() =>
+            {
+                self.rename_view_column(name, column, new_name).await?;
+                Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
+            }
             _ if is_view => Err(QueryError::NotATable { name: name.to_owned() }),
             TableChange::Design(options) => self.alter_table(name, options).await,
             TableChange::Schema(changes) => {

@@ -90,8 +90,8 @@ pub use relations::relations_of;
 pub use replaced_columns::{ReplacedColumns, replaced_columns};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
-    CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, is_insert,
-    is_query,
+    CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, ViewChange,
+    is_insert, is_query,
 };
 pub use types::type_name;
 pub use with_queries::with_queries;

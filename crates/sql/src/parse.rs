@@ -16,6 +16,7 @@ mod settings;
 mod table_query;
 mod timeout;
 mod transaction;
+mod views;
 
 use std::sync::Arc;
 
@@ -90,8 +91,15 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
-    for parse in [backup::backup, maintenance::maintenance, schemas::schemas, sequences::sequences, settings::settings]
-    {
+    let parsers = [
+        backup::backup,
+        maintenance::maintenance,
+        schemas::schemas,
+        sequences::sequences,
+        views::views,
+        settings::settings,
+    ];
+    for parse in parsers {
         if let Some(statement) = parse(parser)? {
             return Ok(Some(statement));
         }

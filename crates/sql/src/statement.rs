@@ -138,6 +138,15 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `ALTER VIEW`.
+    AlterView {
+        /// Name of the view.
+        name: TableReference,
+        /// Whether a missing view is ignored.
+        if_exists: bool,
+        /// What is changed.
+        change: ViewChange,
+    },
     /// `COMMENT ON`.
     Comment {
         /// What the comment is about.
@@ -300,6 +309,7 @@ impl Statement {
             Self::SetSchema { kind: ObjectKind::Sequence, .. } => Definition("ALTER SEQUENCE"),
             Self::SetSchema { .. } => Definition("ALTER TABLE"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
+            Self::AlterView { .. } => Definition("ALTER VIEW"),
             Self::Comment { .. } => Definition("COMMENT"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
             Self::Vacuum { .. } => Maintenance("VACUUM"),
@@ -366,6 +376,20 @@ pub enum TableChange {
     Schema(Vec<SchemaChange>),
     /// `RENAME TO`: the new name, in the same schema.
     Rename(String),
+}
+
+/// A change of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewChange {
+    /// `RENAME TO`: the new name.
+    Rename(String),
+    /// `RENAME COLUMN`.
+    RenameColumn {
+        /// Name of the column.
+        column: String,
+        /// The new name.
+        name: String,
+    },
 }
 
 /// An object that can have a comment.

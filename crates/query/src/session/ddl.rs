@@ -9,7 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use taut_sql::{ObjectKind, Parameters, Statement, type_name};
+use taut_sql::{ObjectKind, Parameters, SqlError, Statement, type_name};
 use taut_store::{Catalog, Commented, View};
 use taut_types::{split_relation_name, unqualified_name};
 
@@ -67,20 +67,34 @@ impl QuerySession {
         columns: &[String],
         sql: &str,
     ) -> Result<Outcome> {
-        let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
-        let sql = match columns {
-            [] => sql.to_owned(),
-            columns => {
-                let names: Vec<_> = columns.iter().map(quote).collect();
-                format!(
-                    "SELECT * FROM ({sql}) AS {}({})",
-                    quote(&unqualified_name(name).into_owned()),
-                    names.join(", ")
-                )
-            }
-        };
-        self.in_transaction(async |target: Changes| self.define_view(&target, name, or_replace, sql).await).await?;
+        let created = self.in_transaction(async |target: Changes| {
+            let sql = match columns {
+                [] => sql.to_owned(),
+                columns => self.with_column_names(&target, name, columns, sql).await?,
+            };
+            self.define_view(&target, name, or_replace, sql).await
+        });
+        created.await?;
         Ok(Outcome::Done(Done::with_tag("CREATE VIEW")))
+    }
+
+    /// The text of a view whose first columns get names. The other columns keep theirs.
+    async fn with_column_names(&self, target: &Changes, view: &str, names: &[String], sql: &str) -> Result<String> {
+        let state = self.state_on(target.snapshot(), None);
+        let Some(Statement::Engine { statement, .. }) = taut_sql::parse(sql)?.pop() else { return Ok(sql.to_owned()) };
+        let plan = statement_to_plan(&state, &statement).await?;
+        withdraw_reads(&state);
+        let columns: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+        if names.len() > columns.len() {
+            let message = "CREATE VIEW specifies more column names than columns".to_owned();
+            return Err(SqlError::Syntax { message, expected: None, position: None }.into());
+        }
+        let names: Vec<&String> = names.iter().chain(&columns[names.len()..]).collect();
+        let mut distinct = HashSet::new();
+        if let Some(twice) = names.iter().find(|name| !distinct.insert(**name)) {
+            return Err(QueryError::Duplicate { name: (*twice).clone() });
+        }
+        Ok(named_columns(sql, view, &names))
     }
 
     async fn define_view(&self, target: &Changes, name: &str, or_replace: bool, sql: String) -> Result<()> {
@@ -198,6 +212,13 @@ impl QuerySession {
             ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
         ])
     }
+}
+
+/// The text of a query with other names for all of its columns.
+pub(super) fn named_columns(sql: &str, view: &str, columns: &[&String]) -> String {
+    let quote = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let names: Vec<_> = columns.iter().map(|name| quote(name)).collect();
+    format!("SELECT * FROM ({sql}) AS {}({})", quote(&unqualified_name(view)), names.join(", "))
 }
 
 /// Result of a statement whose columns are all text. Each column has a name and its values.
