@@ -15,6 +15,7 @@ mod dml;
 mod explain;
 mod indexes;
 mod information_schema;
+mod insert_by_name;
 mod insert_values;
 mod keys;
 mod load;

@@ -13,6 +13,7 @@ mod assign;
 mod delete;
 mod do_nothing;
 mod insert;
+mod insert_modifiers;
 mod merge;
 mod qualify;
 mod target;
@@ -36,6 +37,7 @@ use self::target::Target;
 
 pub(crate) use self::do_nothing::replace_do_nothing;
 pub use self::insert::{Conflict, ConflictTarget, ListedRows, column_count, values_error};
+pub(crate) use self::insert_modifiers::mark_insert_modifiers;
 pub use self::target::{GeneratedAlways, TargetColumn, assignment_function};
 
 /// Relation of the rows that a statement may change, with their ids.
@@ -240,6 +242,24 @@ impl Mutation {
             Parts::Insert(insert) => insert.listed_rows(),
             _ => None,
         }
+    }
+
+    /// The query whose columns an `INSERT ... BY NAME` inserts into the columns of the same names. `None` for other
+    /// statements, and after [`Mutation::with_columns`].
+    pub fn query_by_name(&self) -> Option<Box<Query>> {
+        let Parts::Insert(insert) = &self.parts else { return None };
+        let mut query = insert.query_by_name()?;
+        query.with = self.with.clone();
+        Some(query)
+    }
+
+    /// An `INSERT ... BY NAME` with the names of the columns of its query.
+    pub fn with_columns<'a>(&self, names: impl Iterator<Item = &'a str>) -> Self {
+        let mut mutation = self.clone();
+        if let Parts::Insert(insert) = &mut mutation.parts {
+            insert.set_columns(names);
+        }
+        mutation
     }
 
     /// Converts an `INSERT` of one row into the `UPDATE` that runs when a row with its key exists. For `DO NOTHING` it

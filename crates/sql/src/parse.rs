@@ -34,7 +34,7 @@ use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
-use crate::mutation::{Mutation, replace_do_nothing};
+use crate::mutation::{Mutation, mark_insert_modifiers, replace_do_nothing};
 use crate::names::Names;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
@@ -53,7 +53,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let sql = &*number_question_marks(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
-    let tokens = order_identity_options(sql, replace_do_nothing(sql));
+    let tokens = mark_insert_modifiers(sql, order_identity_options(sql, replace_do_nothing(sql)));
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }

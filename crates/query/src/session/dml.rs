@@ -94,6 +94,10 @@ impl QuerySession {
     /// has a transaction of its own, or if the isolation level is READ COMMITTED.
     pub(super) async fn mutate(&self, request: &MutationRequest<'_>) -> Result<Outcome> {
         self.check_may_write(request.mutation.kind.verb())?;
+        if let Some(mutation) = self.with_columns_by_name(request.mutation, request.names).await? {
+            let request = MutationRequest { mutation: &mutation, plan: request.plan.clone(), ..*request };
+            return Box::pin(self.mutate(&request)).await;
+        }
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -115,7 +119,8 @@ impl QuerySession {
         if let Statement::Mutation { mutation, names, .. } = statement {
             let changes = self.changes();
             let table = self.table(&self.name(&mutation.table)?)?;
-            let BoundMutation { query, .. } = bind_mutation(mutation, &table)?;
+            let by_name = self.with_columns_by_name(mutation, names.as_ref()).await?;
+            let BoundMutation { query, .. } = bind_mutation(by_name.as_ref().unwrap_or(mutation), &table)?;
             let state = self.target_state(&changes, &table, names.as_ref());
             statement_to_plan(&state, &engine_query(query.query)).await?;
             withdraw_reads(&state);
@@ -504,7 +509,9 @@ fn target_columns<'a>(table: &'a Table, values: &'a ColumnValues) -> Vec<TargetC
             None if table.constraints.is_always_generated(ColumnIndex::from(index)) => Some(GeneratedAlways::Identity),
             None => None,
         };
-        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type), generated }
+        let owned = table.constraints.sequences.get(&ColumnIndex::from(index));
+        let is_identity = owned.is_some_and(|owned| owned.identity.is_some());
+        TargetColumn { name: &column.name, default, logical_type: Some(column.logical_type), generated, is_identity }
     };
     (0..table.schema.len()).map(column).collect()
 }
@@ -528,7 +535,16 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
     let keys = &table.constraints.keys;
     let Some(conflict) = mutation.conflict() else { return Ok(Vec::new()) };
     let found = match &conflict.target {
-        None => return Ok(keys.iter().collect()),
+        None => match (conflict.insert_or(), keys.len()) {
+            (Some(_), 0) => None,
+            (Some(statement), 2..) if conflict.is_do_update() => {
+                return Err(QueryError::unsupported(
+                    format!("{statement} of a table with several keys"),
+                    "ON CONFLICT (columns) DO UPDATE is",
+                ));
+            }
+            _ => return Ok(keys.iter().collect()),
+        },
         Some(ConflictTarget::Columns(names)) => keys.iter().find(|key| {
             let column = |column: &ColumnIndex| names.contains(&table.schema.column(*column).name);
             let distinct: BTreeSet<&String> = names.iter().collect();

@@ -36,6 +36,8 @@ impl QuerySession {
         let changes = self.changes();
         let snapshot = changes.snapshot();
         let table = self.target_table(&snapshot, mutation)?;
+        let by_name = self.with_columns_by_name(mutation, *names).await?;
+        let mutation = by_name.as_ref().unwrap_or(mutation);
         let BoundMutation { query, .. } = bind_mutation(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
         let query = engine_query(query.query);

@@ -53,7 +53,9 @@ impl QuerySession {
 /// Whether a statement can run again after a conflict: it changes columns or views, or inserts listed values.
 fn can_rerun(statement: &Statement) -> bool {
     match statement {
-        Statement::AlterTable { change: TableChange::Schema(_), .. } | Statement::CreateView { .. } => true,
+        Statement::AlterTable { change: TableChange::Schema(_), .. }
+        | Statement::CreateView { .. }
+        | Statement::AlterView { .. } => true,
         Statement::Engine { statement, .. } => match statement.as_ref() {
             EngineStatement::Statement(ast) => match ast.as_ref() {
                 Ast::Insert(insert) => {

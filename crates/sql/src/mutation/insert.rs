@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Assignment, ConflictTarget as AstConflictTarget, Expr, Insert as Ast, JoinConstraint, JoinOperator, ObjectName,
-    OnConflict, OnConflictAction, OnInsert, Parens, Query, SelectItem, SetExpr, TableFactor, TableObject,
-    visit_expressions_mut,
+    Assignment, AssignmentTarget, ConflictTarget as AstConflictTarget, DoUpdate, Expr, Insert as Ast, JoinConstraint,
+    JoinOperator, ObjectName, OnConflict, OnConflictAction, OnInsert, Parens, Query, SelectItem, SetExpr,
+    SqliteOnConflict, TableFactor, TableObject, WildcardAdditionalOptions, visit_expressions_mut,
 };
 
 use super::assign::assigned_values;
+use super::insert_modifiers::{Modifiers, Overriding};
 use super::qualify::qualify_columns;
 use super::target::Target;
 use super::update::Update;
@@ -18,8 +19,8 @@ use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, single_name};
 use crate::parameters::{literal, parameter};
 use crate::syntax::{
-    self, aliased, all_of, any_of, case, column, derived_table, equal, is_default, is_null, parenthesized, select,
-    with_join, without_joins,
+    self, aliased, all_of, any_of, case, column, derived_table, equal, is_default, is_null, null, parenthesized,
+    select, with_join, without_joins,
 };
 
 /// Relation name of the rows to insert.
@@ -32,6 +33,7 @@ pub(super) struct Insert {
     /// `None` for `DEFAULT VALUES`.
     source: Option<Box<Query>>,
     pub conflict: Option<Conflict>,
+    modifiers: Modifiers,
 }
 
 /// Rows of an `INSERT ... VALUES`.
@@ -48,7 +50,17 @@ pub struct ListedRows<'a> {
 pub struct Conflict {
     /// Conflicts that the clause handles. `None` means all.
     pub target: Option<ConflictTarget>,
-    action: OnConflictAction,
+    action: ConflictAction,
+}
+
+#[derive(Clone, Debug)]
+enum ConflictAction {
+    DoNothing,
+    DoUpdate(Box<DoUpdate>),
+    /// `INSERT OR IGNORE`.
+    Ignore,
+    /// `INSERT OR REPLACE`: the columns of the statement get the new values.
+    Replace,
 }
 
 /// Key or constraint whose conflicts `ON CONFLICT` handles.
@@ -63,7 +75,16 @@ pub enum ConflictTarget {
 impl Conflict {
     /// Whether conflicts update the existing rows. Otherwise the new rows that conflict are skipped.
     pub fn is_do_update(&self) -> bool {
-        matches!(self.action, OnConflictAction::DoUpdate(_))
+        matches!(self.action, ConflictAction::DoUpdate(_) | ConflictAction::Replace)
+    }
+
+    /// The statement, if it is `INSERT OR REPLACE` or `INSERT OR IGNORE`, which need a key of the table.
+    pub fn insert_or(&self) -> Option<&'static str> {
+        match self.action {
+            ConflictAction::Ignore => Some("INSERT OR IGNORE"),
+            ConflictAction::Replace => Some("INSERT OR REPLACE"),
+            ConflictAction::DoNothing | ConflictAction::DoUpdate(_) => None,
+        }
     }
 
     fn from_ast(conflict: OnConflict) -> Result<Self> {
@@ -74,18 +95,24 @@ impl Conflict {
             }
             Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(single_name(&name)?)),
         };
-        if target.is_none() && matches!(conflict.action, OnConflictAction::DoUpdate(_)) {
+        let action = match conflict.action {
+            OnConflictAction::DoNothing => ConflictAction::DoNothing,
+            OnConflictAction::DoUpdate(update) => ConflictAction::DoUpdate(Box::new(update)),
+        };
+        if target.is_none() && matches!(action, ConflictAction::DoUpdate(_)) {
             let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name: \
                            ON CONFLICT (columns) DO UPDATE or ON CONFLICT ON CONSTRAINT name DO UPDATE";
             return Err(SqlError::syntax(message));
         }
-        Ok(Self { target, action: conflict.action })
+        Ok(Self { target, action })
     }
 }
 
 /// Whether an `INSERT` has a part that DataFusion does not plan, so that it becomes a mutation.
 pub(super) fn needs_mutation(insert: &Ast) -> bool {
     insert.on.is_some()
+        || insert.or.is_some()
+        || Modifiers::are_in(&insert.columns)
         || insert.returning.is_some()
         || insert.table_alias.is_some()
         || insert.source.as_deref().is_none_or(|source| match source.body.as_ref() {
@@ -94,10 +121,9 @@ pub(super) fn needs_mutation(insert: &Ast) -> bool {
         })
 }
 
-pub(super) fn split(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
+pub(super) fn split(mut insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem>>)> {
     reject_parts(
         &[
-            (insert.or.is_some(), "INSERT OR"),
             (insert.ignore, "INSERT IGNORE"),
             (insert.overwrite, "INSERT OVERWRITE"),
             (insert.replace_into, "REPLACE INTO"),
@@ -115,15 +141,46 @@ pub(super) fn split(insert: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
         return Err(SqlError::unsupported(format!("INSERT INTO {}", insert.table), "the name of a table is"));
     };
     let target = Target::new(name, insert.table_alias.as_ref().map(|alias| &alias.alias))?;
-    let conflict = match insert.on {
-        Some(OnInsert::OnConflict(conflict)) => Some(Conflict::from_ast(conflict)?),
-        _ => None,
+    let insert_or = insert.or.map(insert_or).transpose()?;
+    let conflict = match (insert.on, insert_or) {
+        (Some(_), Some(_)) => {
+            let message = "INSERT OR REPLACE and INSERT OR IGNORE have no ON CONFLICT clause";
+            return Err(SqlError::syntax(message));
+        }
+        (Some(OnInsert::OnConflict(conflict)), None) => Some(Conflict::from_ast(conflict)?),
+        (_, action) => action.map(|action| Conflict { target: None, action }),
     };
+    let modifiers = Modifiers::take(&mut insert.columns);
+    if modifiers.by_name {
+        check_by_name(&insert.columns, insert.source.as_deref())?;
+    }
     if conflict.is_some() && target.alias == EXCLUDED {
         return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: target.alias });
     }
-    let parts = Insert { columns: insert.columns, source: insert.source, conflict };
+    let parts = Insert { columns: insert.columns, source: insert.source, conflict, modifiers };
     Ok((target, Parts::Insert(parts), insert.returning))
+}
+
+/// What `INSERT OR ...` does with rows whose key exists.
+fn insert_or(or: SqliteOnConflict) -> Result<ConflictAction> {
+    match or {
+        SqliteOnConflict::Ignore => Ok(ConflictAction::Ignore),
+        SqliteOnConflict::Replace => Ok(ConflictAction::Replace),
+        other => Err(SqlError::unsupported(format!("INSERT {other}"), "INSERT OR REPLACE and INSERT OR IGNORE are")),
+    }
+}
+
+/// Checks the other parts of an `INSERT ... BY NAME`.
+fn check_by_name(columns: &[ObjectName], source: Option<&Query>) -> Result<()> {
+    if !columns.is_empty() {
+        return Err(SqlError::syntax("INSERT BY NAME cannot be combined with an explicit column list"));
+    }
+    match source.map(|source| source.body.as_ref()) {
+        None | Some(SetExpr::Values(_)) => {
+            Err(SqlError::syntax("INSERT BY NAME can only be used when inserting from a SELECT statement"))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 impl Insert {
@@ -145,7 +202,7 @@ impl Insert {
         let matches: Vec<Expr> = conflict_keys.iter().filter_map(matches).collect();
         let is_new = is_null(target.row_id());
         let (from, action, values, selection) = match (&conflict.action, matches.as_slice()) {
-            (OnConflictAction::DoNothing, keys) => {
+            (ConflictAction::DoNothing | ConflictAction::Ignore, keys) => {
                 // One `NOT EXISTS` per key: a join on the disjunction of the keys would compare every new row with
                 // every existing row.
                 let is_new = keys.iter().map(|matches| not_exists(target, matches.clone()));
@@ -153,11 +210,15 @@ impl Insert {
                 let query = insert_query(columns, rows, values);
                 return Ok(MutationQuery { query: with_condition(query.query, all_of(is_new)), ..query });
             }
-            (OnConflictAction::DoUpdate(_), []) => {
+            (ConflictAction::DoUpdate(_) | ConflictAction::Replace, []) => {
                 let allowed = "a key of the table, over columns that ON CONFLICT names, is";
                 return Err(SqlError::unsupported("ON CONFLICT DO UPDATE without a key", allowed));
             }
-            (OnConflictAction::DoUpdate(update), [matches, ..]) => {
+            (ConflictAction::DoUpdate(_) | ConflictAction::Replace, [matches, ..]) => {
+                let update = match &conflict.action {
+                    ConflictAction::DoUpdate(update) => update.as_ref(),
+                    _ => &self.replacement(target, columns, &conflict_keys[0])?,
+                };
                 let from = with_join(rows, JoinOperator::Left(JoinConstraint::On(matches.clone())), target.relation());
                 let action = case(vec![(is_new.clone(), Action::Insert.code())], Action::Update.code());
                 let set = assigned_values(&update.assignments, target, columns)?;
@@ -182,7 +243,7 @@ impl Insert {
 
     /// Named columns and rows of an `INSERT ... VALUES`. `None` if the source is anything else.
     pub fn listed_rows(&self) -> Option<ListedRows<'_>> {
-        let source = self.source.as_deref()?;
+        let source = self.source.as_deref().filter(|_| self.modifiers == Modifiers::default())?;
         let is_plain_values = source.with.is_none()
             && source.order_by.is_none()
             && source.limit_clause.is_none()
@@ -202,9 +263,14 @@ impl Insert {
             return Ok(None);
         };
         let assignments = match &conflict.action {
-            OnConflictAction::DoNothing => &Vec::new(),
-            OnConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
-            OnConflictAction::DoUpdate(_) => return Ok(None),
+            ConflictAction::DoNothing | ConflictAction::Ignore => &Vec::new(),
+            ConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
+            ConflictAction::DoUpdate(_) => return Ok(None),
+            ConflictAction::Replace => match self.replacement(target, columns, key)?.assignments {
+                // The statement counts the row that stays as it is, as one that it changes.
+                assignments if assignments.is_empty() => return Ok(None),
+                assignments => &{ assignments },
+            },
         };
         if columns.iter().any(|column| column.expression().is_some()) {
             return Ok(None);
@@ -248,8 +314,9 @@ impl Insert {
         };
         let indexes = self.columns_with_values(target, columns, column_count(source)?)?;
         let names: Vec<&str> = indexes.iter().map(|index| columns[*index].name).collect();
-        let source = derived_table(with_defaults(source, &indexes, columns)?, EXCLUDED, &names);
-        let value = |(index, column): (usize, &TargetColumn<'_>)| match indexes.contains(&index) {
+        let source = derived_table(self.with_defaults(source, &indexes, columns)?, EXCLUDED, &names);
+        let is_given = |index: usize| indexes.contains(&index) && !self.ignores_value(&columns[index]);
+        let value = |(index, column): (usize, &TargetColumn<'_>)| match is_given(index) {
             true => syntax::column(EXCLUDED, column.name),
             false => column.default(),
         };
@@ -281,6 +348,72 @@ impl Insert {
             indexes.extend(0..width.unwrap_or(expected));
         }
         Ok(indexes)
+    }
+
+    /// Replaces `DEFAULT` in the rows of `VALUES` with the default of its column, and casts parameters to the type of
+    /// their column.
+    ///
+    /// # Errors
+    /// If a column that is `GENERATED ALWAYS` gets another value than `DEFAULT`.
+    fn with_defaults(&self, source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Result<Box<Query>> {
+        let mut source = Box::new(source.clone());
+        let columns: Vec<TargetColumn<'_>> = columns.iter().map(|column| self.overridden(column)).collect();
+        if let SetExpr::Values(values) = source.body.as_mut() {
+            for row in &mut values.rows {
+                for (value, index) in row.content.iter_mut().zip(indexes) {
+                    *value = match self.ignores_value(&columns[*index]) {
+                        // The default is computed for the row, and must not be computed here too.
+                        true => null(),
+                        false => columns[*index].inserted_value(value)?,
+                    };
+                }
+            }
+        } else {
+            indexes.iter().try_for_each(|index| columns[*index].check_inserted(false))?;
+        }
+        rewrite_values_with_queries(&mut source.body);
+        Ok(source)
+    }
+
+    /// The column as it is under `OVERRIDING`, where an identity column takes a value.
+    fn overridden<'a>(&self, column: &TargetColumn<'a>) -> TargetColumn<'a> {
+        let is_overridden = column.is_identity && self.modifiers.overriding.is_some();
+        TargetColumn { generated: column.generated.filter(|_| !is_overridden), ..*column }
+    }
+
+    /// Whether a column gets its default, whatever value the statement gives.
+    fn ignores_value(&self, column: &TargetColumn<'_>) -> bool {
+        column.is_identity && self.modifiers.overriding == Some(Overriding::UserValue)
+    }
+
+    /// The update of `INSERT OR REPLACE`: the columns of the statement that are not in the key get the new values.
+    fn replacement(&self, target: &Target, columns: &[TargetColumn<'_>], key: &[String]) -> Result<DoUpdate> {
+        let width = self.source.as_deref().map(column_count).transpose()?.flatten();
+        let given = match self.source {
+            Some(_) => self.columns_with_values(target, columns, width)?,
+            None => (0..columns.len()).collect(),
+        };
+        let is_assigned =
+            |column: &&TargetColumn<'_>| column.generated.is_none() && !key.iter().any(|key| key == column.name);
+        let columns = given.into_iter().map(|index| &columns[index]).filter(is_assigned);
+        let assignments = columns.map(|column| Assignment {
+            target: AssignmentTarget::ColumnName(ObjectName::from(vec![syntax::quoted(column.name)])),
+            value: syntax::column(EXCLUDED, column.name),
+        });
+        Ok(DoUpdate { assignments: assignments.collect(), selection: None })
+    }
+
+    /// The query of an `INSERT ... BY NAME` whose columns are not known yet.
+    pub fn query_by_name(&self) -> Option<Box<Query>> {
+        let source = self.source.clone().filter(|_| self.modifiers.by_name)?;
+        let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
+        Some(select(vec![all], vec![without_joins(derived_table(source, EXCLUDED, &[]))], None))
+    }
+
+    /// Sets the columns of an `INSERT ... BY NAME`.
+    pub fn set_columns<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        self.columns = names.map(|name| ObjectName::from(vec![syntax::quoted(name)])).collect();
+        self.modifiers.by_name = false;
     }
 }
 
@@ -349,24 +482,4 @@ pub fn column_count(source: &Query) -> Result<Option<usize>> {
         }
         _ => Ok(None),
     }
-}
-
-/// Replaces `DEFAULT` in the rows of `VALUES` with the default of its column, and casts parameters to the type of their
-/// column.
-///
-/// # Errors
-/// If a column that is `GENERATED ALWAYS` gets another value than `DEFAULT`.
-fn with_defaults(source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Result<Box<Query>> {
-    let mut source = Box::new(source.clone());
-    if let SetExpr::Values(values) = source.body.as_mut() {
-        for row in &mut values.rows {
-            for (value, index) in row.content.iter_mut().zip(indexes) {
-                *value = columns[*index].inserted_value(value)?;
-            }
-        }
-    } else {
-        indexes.iter().try_for_each(|index| columns[*index].check_inserted(false))?;
-    }
-    rewrite_values_with_queries(&mut source.body);
-    Ok(source)
 }

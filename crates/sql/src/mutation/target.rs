@@ -23,6 +23,8 @@ pub struct TargetColumn<'a> {
     pub logical_type: Option<LogicalType>,
     /// Whether the column is `GENERATED ALWAYS`, so that it takes no other value than `DEFAULT`.
     pub generated: Option<GeneratedAlways<'a>>,
+    /// Whether the column is an identity column, `GENERATED ALWAYS` or `BY DEFAULT`.
+    pub is_identity: bool,
 }
 
 /// What the value of a column that is `GENERATED ALWAYS` is.

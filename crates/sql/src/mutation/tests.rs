@@ -19,9 +19,9 @@ fn mutation_query(sql: &str, types: [Option<LogicalType>; 3]) -> Result<Mutation
     let seven = syntax::integer(7);
     let [a, b, c] = types;
     let columns = [
-        TargetColumn { name: "a", default: None, logical_type: a, generated: None },
-        TargetColumn { name: "b", default: Some(&seven), logical_type: b, generated: None },
-        TargetColumn { name: "c", default: None, logical_type: c, generated: None },
+        TargetColumn { name: "a", default: None, logical_type: a, generated: None, is_identity: false },
+        TargetColumn { name: "b", default: Some(&seven), logical_type: b, generated: None, is_identity: false },
+        TargetColumn { name: "c", default: None, logical_type: c, generated: None, is_identity: false },
     ];
     mutation(sql)?.query(&columns, &[vec!["a".to_owned()]])
 }
@@ -149,7 +149,7 @@ fn insert_returns_rows_in_table_order_with_defaults() {
         ("INSERT INTO t VALUES (1), (2, 3) RETURNING a", "VALUES lists must all be the same length"),
         ("INSERT INTO t (a, A) VALUES (1, 2) RETURNING a", "column \"a\" specified more than once"),
         ("INSERT INTO t (z) VALUES (1) RETURNING a", "column \"z\" of relation \"t\" does not exist"),
-        ("INSERT OR REPLACE INTO t VALUES (1) RETURNING a", "ON CONFLICT (a) DO UPDATE"),
+        ("INSERT OR ABORT INTO t VALUES (1) RETURNING a", "INSERT OR REPLACE"),
     ]);
     assert!(matches!(parse("INSERT INTO t VALUES (1)").unwrap()[0], Statement::Engine { .. }));
 }
@@ -186,7 +186,7 @@ fn conflicts_are_found_by_a_join_with_the_key() {
     let named = ConflictTarget::Constraint("t_pkey".to_owned());
     assert_eq!(target("INSERT INTO t VALUES (1) ON CONFLICT ON CONSTRAINT T_pkey DO UPDATE SET b = 1"), Some(named));
     assert_eq!(target("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING"), None);
-    let column = |name| TargetColumn { name, default: None, logical_type: None, generated: None };
+    let column = |name| TargetColumn { name, default: None, logical_type: None, generated: None, is_identity: false };
     let columns = ["a", "b", "c"].map(column);
     let two = [vec!["a".to_owned()], vec!["b".to_owned(), "c".to_owned()]];
     let query = mutation("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING").unwrap().query(&columns, &two);

@@ -38,8 +38,13 @@ fn context() -> SessionContext {
 fn plan_mutation(sql: &str) -> MutationQuery {
     let Some(Statement::Mutation { mutation, .. }) = parse(sql).unwrap().pop() else { panic!("no mutation: {sql}") };
     let seven = parse_expression("7").unwrap();
-    let column =
-        |name, default, logical_type| TargetColumn { name, default, logical_type: Some(logical_type), generated: None };
+    let column = |name, default, logical_type| TargetColumn {
+        name,
+        default,
+        logical_type: Some(logical_type),
+        generated: None,
+        is_identity: false,
+    };
     let columns = [
         column("a", None, LogicalType::Integer),
         column("b", Some(&seven), LogicalType::Integer),
