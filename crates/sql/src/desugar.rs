@@ -1,9 +1,11 @@
 //! Rewrites syntax that the planner does not support into equivalent syntax.
 
+mod array_subqueries;
 mod clauses;
 mod date_patterns;
 mod expression_names;
 mod fetch;
+mod frames;
 mod function_macros;
 mod function_names;
 mod grouped_casts;
@@ -26,7 +28,7 @@ use std::ops::ControlFlow;
 use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, TableFactor, UnaryOperator, Value, VisitMut,
-    VisitorMut,
+    VisitorMut, WindowType,
 };
 
 use crate::error::SqlError;
@@ -119,7 +121,11 @@ impl VisitorMut for Desugar {
             if self.function_depth > 0 {
                 function_names::use_canonical_name(function);
             }
+            if let Some(WindowType::WindowSpec(window)) = &mut function.over {
+                frames::rewrite(window)?;
+            }
         }
+        array_subqueries::rewrite(expression)?;
         function_macros::expand(expression);
         cast_exponent_literal(expression);
         operators::rewrite(expression);

@@ -121,6 +121,12 @@ pub enum SqlError {
         /// The name.
         name: String,
     },
+    /// A frame of a window with an offset below zero.
+    #[error("frame {side} offset must not be negative")]
+    FrameOffset {
+        /// Whether the offset is that of the start or the end: `starting` or `ending`.
+        side: &'static str,
+    },
     /// A name that a statement specifies more than once.
     #[error("{kind} {name:?} specified more than once")]
     Duplicate {
@@ -248,6 +254,7 @@ impl SqlError {
             Self::NoWindow { .. } => "42704",
             Self::Window { .. } => "42P20",
             Self::ReservedSchema { .. } => "42939",
+            Self::FrameOffset { .. } => "22013",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",

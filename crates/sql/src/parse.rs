@@ -7,6 +7,7 @@ mod comment;
 mod constraints;
 mod copy;
 mod ddl;
+mod frame_exclusion;
 mod identity_order;
 mod maintenance;
 mod prepare;
@@ -39,6 +40,7 @@ use crate::names::Names;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 
+use self::frame_exclusion::remove_frame_exclusion;
 use self::identity_order::order_identity_options;
 use self::table_query::replace_table_queries;
 
@@ -54,6 +56,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, replace_do_nothing(sql)));
+    let tokens = remove_frame_exclusion(sql, tokens)?;
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }

@@ -7,6 +7,10 @@
 //! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
 //! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE the comparison is true)
 //! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE the comparison is true or null)
+//! (a, b) < ANY (query)               true if the comparison is true for some row, else null if it is null for some
+//!                                    row, else false
+//! (a, b) < ALL (query)               false if the comparison is false for some row, else null if it is null for some
+//!                                    row, else true
 //! (a, b) IN (query) as a value       true if the comparison is true for some row, else null if it is null for some
 //!                                    row, else false
 //! ```
@@ -27,6 +31,7 @@ const ROWS: &str = "taut rows";
 
 /// Rewrites a row comparison in any position.
 pub(super) fn rewrite_comparison(expression: &mut Expr) {
+    write_as_membership(expression);
     let rewritten = match expression {
         Expr::BinaryOp { left, op, right } => compare_rows(left, op, right),
         Expr::IsDistinctFrom(left, right) => rows_are_distinct(left, right),
@@ -50,6 +55,8 @@ pub(super) fn rewrite_comparison(expression: &mut Expr) {
         Expr::InSubquery { expr, subquery, negated } => {
             row_elements(expr).map(|row| membership_value(&row, subquery, *negated))
         }
+        Expr::AnyOp { left, compare_op, right, .. } => compare_with_query(left, compare_op, right, true),
+        Expr::AllOp { left, compare_op, right } => compare_with_query(left, compare_op, right, false),
         _ => None,
     };
     if let Some(rewritten) = rewritten {
@@ -71,7 +78,20 @@ pub(super) fn rewrite_in_statement(statement: &mut Statement) {
     }
 }
 
+/// Writes `= ANY (query)` and `<> ALL (query)` of a row as `IN` and `NOT IN`.
+fn write_as_membership(expression: &mut Expr) {
+    let (row, query, negated) = match expression {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return,
+    };
+    if let (Some(_), Expr::Subquery(query)) = (row_elements(row), query.as_ref()) {
+        *expression = Expr::InSubquery { expr: row.clone(), subquery: query.clone(), negated };
+    }
+}
+
 fn rewrite_condition(condition: &mut Expr) {
+    write_as_membership(condition);
     let rewritten = match condition {
         Expr::Nested(inner) => return rewrite_condition(inner),
         Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
@@ -179,6 +199,24 @@ fn exists(row: &[Expr], query: &Query, negated: bool, nulls: NullComparisons) ->
     let one = aliased(Expr::value(Value::Number("1".to_owned(), false)), "one");
     let rows = derived_table(Box::new(query.clone()), ROWS, &names);
     Expr::Exists { subquery: select(vec![one], vec![without_joins(rows)], condition), negated }
+}
+
+/// Compares a row with the rows of a query: with any of them, or with all. `None` for other operands.
+fn compare_with_query(left: &Expr, op: &BinaryOperator, right: &Expr, any: bool) -> Option<Expr> {
+    let (row, Expr::Subquery(query)) = (row_elements(left)?, right) else { return None };
+    let names: Vec<String> = (1..=row.len()).map(|index| format!("taut value {index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let other = Expr::Tuple(names.iter().map(|name| column(ROWS, name)).collect());
+    let comparison = Expr::Nested(Box::new(compare_rows(&Expr::Tuple(row), op, &other)?));
+    let exists = |condition: Expr| {
+        let one = aliased(Expr::value(Value::Number("1".to_owned(), false)), "one");
+        let rows = derived_table(query.clone(), ROWS, &names);
+        Expr::Exists { subquery: select(vec![one], vec![without_joins(rows)], Some(condition)), negated: false }
+    };
+    let boolean = |value: bool| Expr::value(Value::Boolean(value));
+    let decides = if any { comparison.clone() } else { not(comparison.clone()) };
+    let branches = vec![(exists(decides), boolean(any)), (exists(is_null(comparison)), null())];
+    Some(case(branches, boolean(!any)))
 }
 
 /// `row [NOT] IN (query)` as a value: true, false or null.

@@ -1,13 +1,15 @@
-//! Functions of arrays: sums in the type that `sum` of such values has, and removal of elements.
+//! Functions of arrays: sums in the type that `sum` of such values has, removal of elements, and the array of a query.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, PrimitiveArray, UInt64Array,
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, PrimitiveArray, Scalar,
+    UInt64Array, new_empty_array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::kernels::cmp::distinct;
-use datafusion::arrow::compute::{cast, filter, take};
+use datafusion::arrow::compute::kernels::zip::zip;
+use datafusion::arrow::compute::{cast, filter, is_not_null, take};
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float64Type, Int64Type,
 };
@@ -18,13 +20,24 @@ use super::super::arithmetic::overflow;
 use super::definition::ArgumentType::{Any, List};
 use super::definition::Definition;
 
-pub(super) const FUNCTIONS: [Definition; 2] = [
+pub(super) const FUNCTIONS: [Definition; 3] = [
+    // `ARRAY(SELECT ...)` of no rows is an empty array.
+    Definition { name: "taut_array_or_empty", arguments: &[&[List]], result: first_type, compute: or_empty },
     Definition { name: "array_sum", arguments: &[&[List]], result: sum_type, compute: sums },
     Definition { name: "array_remove", arguments: &[&[List, Any]], result: first_type, compute: removed },
 ];
 
 fn first_type(types: &[DataType]) -> DataType {
     types[0].clone()
+}
+
+/// Arrays, with empty ones for nulls.
+fn or_empty(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let lists = &arguments[0];
+    let DataType::List(item) = lists.data_type() else { return Ok(Arc::clone(lists)) };
+    let (offsets, no_values) = (OffsetBuffer::from_lengths([0]), new_empty_array(item.data_type()));
+    let empty = ListArray::try_new(Arc::clone(item), offsets, no_values, None)?;
+    Ok(zip(&is_not_null(lists)?, lists, &Scalar::new(empty))?)
 }
 
 /// Arrays without the elements that are equal to a value. Null is equal to null.

@@ -37,7 +37,7 @@ static INTERVALS: [Definition; 5] = intervals::FUNCTIONS;
 static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
 static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
 static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
-static LISTS: [Definition; 2] = lists::FUNCTIONS;
+static LISTS: [Definition; 3] = lists::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
     let topics: [&'static [Definition]; 11] =
