@@ -59,6 +59,7 @@ mod replaced_columns;
 mod settings;
 mod statement;
 mod syntax;
+mod tokens;
 mod types;
 mod with_queries;
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, Interval, Value, WindowFrame, WindowFrameBound as Bound, WindowFrameUnits, WindowSpec,
+    Expr, Interval, UnaryOperator, Value, WindowFrame, WindowFrameBound as Bound, WindowFrameUnits, WindowSpec,
 };
 
 use crate::error::SqlError;
@@ -86,7 +86,7 @@ fn number(expression: &Expr) -> Option<f64> {
 /// Whether an offset is a number or an interval with a minus sign.
 fn is_negative(expression: &Expr) -> bool {
     match expression {
-        Expr::UnaryOp { op: datafusion_sql::sqlparser::ast::UnaryOperator::Minus, .. } => true,
+        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => true,
         Expr::Interval(Interval { value, .. }) => is_negative(value),
         Expr::Value(value) => {
             matches!(&value.value, Value::SingleQuotedString(text) if text.trim_start().starts_with('-'))

@@ -9,9 +9,9 @@
 use std::ops::Range;
 
 use datafusion_sql::sqlparser::ast::ObjectName;
-use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::dialect::Grammar;
+use crate::tokens::{contains, is_word, without_spaces};
 
 /// Column that stands for `BY NAME`.
 const BY_NAME: &str = "taut by name";
@@ -65,16 +65,12 @@ impl Modifiers {
 /// Moves the clauses into the lists of columns, and returns the tokens of the new text. `tokens` are those of the text,
 /// if it has been changed before. Returns `tokens` for texts without such clauses.
 pub(crate) fn mark_insert_modifiers(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
-    let contains =
-        |word: &str| sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()));
-    if !contains("insert") || !(contains("overriding") || contains("name") || contains("position")) {
+    if !contains(sql, "insert") || !["overriding", "name", "position"].iter().any(|word| contains(sql, word)) {
         return tokens;
     }
-    // Invalid tokens are left to the parser, whose error is better.
-    let Some(mut read) = tokens.clone().or_else(|| Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()) else {
+    let Some(mut read) = without_spaces(sql, tokens.as_ref()) else {
         return tokens;
     };
-    read.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut is_changed = false;
     let mut at = 0;
     while at < read.len() {
@@ -166,13 +162,6 @@ impl Clauses {
         }
         *tokens = output;
     }
-}
-
-fn is_word(tokens: &[TokenWithSpan], at: usize, expected: &str) -> bool {
-    matches!(
-        tokens.get(at).map(|token| &token.token),
-        Some(Token::Word(word)) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected)
-    )
 }
 
 #[cfg(test)]
