@@ -133,7 +133,7 @@ impl Connection {
                 }
                 output = self.read(session.run(&statement)?)?;
                 // EXPLAIN ANALYZE of a change also changes rows, so it does not run again.
-                if !matches!(statement, Statement::Mutation { .. }) {
+                if !matches!(statement, Statement::Mutation { .. } | Statement::ModifyingWith { .. }) {
                     self.run_again(session, &statement, &output)?;
                 }
             }

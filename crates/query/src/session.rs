@@ -9,6 +9,7 @@ mod catalog;
 mod column_types;
 mod columns;
 mod comments;
+mod computed_changes;
 mod constraints;
 mod ddl;
 mod dml;
@@ -22,6 +23,7 @@ mod load;
 mod maintenance;
 mod merge_join;
 mod merged_stream;
+mod modifying_with;
 mod names;
 mod prepared;
 mod queries;
@@ -37,6 +39,7 @@ mod system_tables;
 mod transactions;
 mod views;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -135,6 +138,8 @@ struct RunningStatement {
     interrupt: Interrupt,
     /// Whether the statement runs a second time because its hash joins did not fit in memory.
     prefers_merge_joins: bool,
+    /// Rows that statements in `WITH` have returned, under the names by which the rest of the statement reads them.
+    relations: Vec<(Cow<'static, str>, Arc<dyn TableProvider>)>,
 }
 
 /// A session on a store.
@@ -206,7 +211,7 @@ impl QuerySession {
     /// changes may already be committed.
     pub fn interrupt_by(&self, token: CancellationToken, is_committing: Arc<AtomicBool>) {
         *self.running.lock() =
-            RunningStatement { interrupt: Interrupt::new(token, is_committing), prefers_merge_joins: false };
+            RunningStatement { interrupt: Interrupt::new(token, is_committing), ..RunningStatement::default() };
     }
 
     fn interrupt(&self) -> Interrupt {
@@ -299,7 +304,11 @@ impl QuerySession {
         let outcome = outcome?;
         fail_guard.0 = None;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
-        if has_changed || matches!(statement, Statement::Mutation { .. } | Statement::Execute { .. }) {
+        let may_have_changed = matches!(
+            statement,
+            Statement::Mutation { .. } | Statement::ModifyingWith { .. } | Statement::Execute { .. }
+        );
+        if has_changed || may_have_changed {
             self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
         }
         Ok(outcome)
@@ -336,11 +345,15 @@ impl QuerySession {
             Statement::Mutation { mutation, names, plan, explain, .. } => {
                 let analyze = explain.as_ref().filter(|options| options.analyze);
                 let plan = plan.get_or_default();
-                let request = MutationRequest { mutation, names: names.as_ref(), parameters, plan, analyze };
+                let request =
+                    MutationRequest { mutation, names: names.as_ref(), parameters, plan, analyze, is_part: false };
                 match explain {
                     Some(options) if !options.analyze => Box::pin(self.explain_mutation(&request, options)).await,
                     _ => self.mutate(&request).await,
                 }
+            }
+            Statement::ModifyingWith { statement, names } => {
+                Box::pin(self.run_modifying_with(statement, names.as_ref(), parameters)).await
             }
             // Boxed to keep this future small for the many short statements: it holds every unboxed future that is
             // awaited here.
@@ -423,6 +436,7 @@ impl QuerySession {
             Statement::ShowAll => self.show_all(),
             Statement::Engine { .. }
             | Statement::Mutation { .. }
+            | Statement::ModifyingWith { .. }
             | Statement::Begin { .. }
             | Statement::Commit
             | Statement::Rollback { .. }
@@ -503,6 +517,7 @@ impl QuerySession {
                 let is_other = |table: &&TableReference| table.table() != mutation.table.table();
                 mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
+            Statement::ModifyingWith { statement, .. } => statement.read_tables(),
             Statement::CreateTable { source: TableSource::Query(query), .. } => query_tables(query)?,
             _ => Vec::new(),
         };
@@ -535,6 +550,8 @@ impl QuerySession {
     }
 
     fn catalog(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> StatementCatalog {
+        // Copied first: the other fields lock the same state.
+        let relations = self.running.lock().relations.clone();
         StatementCatalog {
             store: Arc::clone(&self.store),
             snapshot,
@@ -543,7 +560,7 @@ impl QuerySession {
             visible: None,
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),
-            relations: Vec::new(),
+            relations,
             mover: Arc::clone(self.mover.shared()),
             settings: Arc::new(self.setting_values()),
             reads: self.statement_reads(),

@@ -103,6 +103,12 @@ pub enum SqlError {
         /// Name or alias of the relation.
         table: String,
     },
+    /// A read of the rows of a statement in `WITH` that returns none.
+    #[error("WITH query {name:?} does not have a RETURNING clause")]
+    NoReturning {
+        /// Name of the statement in `WITH`.
+        name: String,
+    },
     /// A window that no WINDOW clause defines.
     #[error("window {name:?} does not exist")]
     NoWindow {
@@ -247,7 +253,7 @@ impl SqlError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "42601",
-            Self::Unsupported { .. } => "0A000",
+            Self::Unsupported { .. } | Self::NoReturning { .. } => "0A000",
             Self::NoColumn { .. } => "42703",
             Self::GeneratedAlways { .. } => "428C9",
             Self::HiddenTable { .. } => "42P01",

@@ -80,8 +80,9 @@ pub use identifiers::{
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{
-    ACTION, Action, Conflict, ConflictTarget, GeneratedAlways, ListedRows, Mutation, MutationKind, MutationQuery,
-    Outputs, ROW, TARGET, TargetColumn, WRITTEN, assignment_function, column_count, values_error,
+    ACTION, Action, Conflict, ConflictTarget, GeneratedAlways, ListedRows, ModifyingWith, Mutation, MutationKind,
+    MutationQuery, Outputs, PartStatement, ROW, TARGET, TargetColumn, WRITTEN, WithPart, assignment_function,
+    column_count, values_error,
 };
 pub use names::Names;
 pub use order_names::order_by_columns;

@@ -15,6 +15,7 @@ mod do_nothing;
 mod insert;
 mod insert_modifiers;
 mod merge;
+mod modifying_with;
 mod qualify;
 mod target;
 #[cfg(test)]
@@ -38,6 +39,8 @@ use self::target::Target;
 pub(crate) use self::do_nothing::replace_do_nothing;
 pub use self::insert::{Conflict, ConflictTarget, ListedRows, column_count, values_error};
 pub(crate) use self::insert_modifiers::mark_insert_modifiers;
+pub(crate) use self::modifying_with::check_nested_with;
+pub use self::modifying_with::{ModifyingWith, PartStatement, WithPart};
 pub use self::target::{GeneratedAlways, TargetColumn, assignment_function};
 
 /// Relation of the rows that a statement may change, with their ids.

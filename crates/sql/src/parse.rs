@@ -35,7 +35,7 @@ use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
-use crate::mutation::{Mutation, mark_insert_modifiers, replace_do_nothing};
+use crate::mutation::{ModifyingWith, Mutation, check_nested_with, mark_insert_modifiers, replace_do_nothing};
 use crate::names::Names;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
@@ -151,7 +151,11 @@ fn check_identifiers<'a>(mut tokens: impl Iterator<Item = &'a TokenWithSpan>) ->
 }
 
 fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+    check_nested_with(&statement)?;
     let statement = match statement {
+        EngineStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
+            return Ok(Statement::ModifyingWith { statement: Arc::new(with), names });
+        }
         EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => return mutation(*ast, None, names, is_long),
         EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
             let (name, ast) = prepare::split(*ast)?;

@@ -12,7 +12,7 @@ use taut_types::{Column, IndexKind};
 use crate::attachment::Attachment;
 use crate::declared::{Declared, SchemaChange, SequenceOptions};
 use crate::error::ObjectKind;
-use crate::mutation::Mutation;
+use crate::mutation::{ModifyingWith, Mutation};
 use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::settings::{IsolationLevel, Setting, SettingValue};
@@ -199,6 +199,13 @@ pub enum Statement {
         /// The cached plan of the statement.
         plan: Attachment,
     },
+    /// A statement with statements in `WITH` that change rows.
+    ModifyingWith {
+        /// The statement.
+        statement: Arc<ModifyingWith>,
+        /// Names of the columns that the statement may refer to; `None` for all.
+        names: Option<Arc<Names>>,
+    },
     /// `PREPARE` of a [`Statement::Mutation`].
     Prepare {
         /// The name of the prepared statement.
@@ -325,6 +332,7 @@ impl Statement {
             Self::Engine { .. }
             | Self::Execute { .. }
             | Self::Mutation { .. }
+            | Self::ModifyingWith { .. }
             | Self::Prepare { .. }
             | Self::Truncate { .. }
             | Self::Backup { .. }
@@ -337,7 +345,10 @@ impl Statement {
     pub fn takes_parameters(&self) -> bool {
         matches!(
             self,
-            Self::Engine { .. } | Self::Mutation { .. } | Self::CreateTable { source: TableSource::Query(_), .. }
+            Self::Engine { .. }
+                | Self::Mutation { .. }
+                | Self::ModifyingWith { .. }
+                | Self::CreateTable { source: TableSource::Query(_), .. }
         )
     }
 

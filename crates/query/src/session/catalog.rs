@@ -54,7 +54,7 @@ pub struct StatementCatalog {
     /// Files, by path.
     pub files: Arc<dyn SchemaProvider>,
     /// Relations that exist only in this statement, by name. They hide tables and views of the same name.
-    pub relations: Vec<(&'static str, Arc<dyn TableProvider>)>,
+    pub relations: Vec<(Cow<'static, str>, Arc<dyn TableProvider>)>,
     /// State of the mover, for `taut.mover`.
     pub mover: Arc<MoverState>,
     /// Values of the settings, for `taut.settings`.

@@ -160,7 +160,7 @@ impl QuerySession {
     ) -> Result<()> {
         let mut catalog = self.catalog(target.snapshot(), None);
         let rows = TautTable::new(Arc::clone(self.store()), Arc::clone(table), None, None).without_keys();
-        catalog.relations.push((ROWS, Arc::new(rows) as Arc<dyn TableProvider>));
+        catalog.relations.push((ROWS.into(), Arc::new(rows) as Arc<dyn TableProvider>));
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(target.clone()));
         let rows = match taut_sql::parse(sql)?.as_slice() {

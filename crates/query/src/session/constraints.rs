@@ -277,7 +277,7 @@ impl QuerySession {
         let mut catalog = self.catalog(Arc::clone(snapshot), None);
         for (name, table) in relations {
             let table = TautTable::new(Arc::clone(self.store()), table, None, None).without_keys();
-            catalog.relations.push((name, Arc::new(table) as Arc<dyn TableProvider>));
+            catalog.relations.push((name.into(), Arc::new(table) as Arc<dyn TableProvider>));
         }
         let state = catalog.state(self.context.state());
         let plan = state.create_logical_plan(sql).await?;

@@ -20,9 +20,10 @@ use taut_sql::{
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
+use super::computed_changes::ReturnedBatches;
 use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
-use super::returned_rows::{ReturnedRows, check_returning};
+use super::returned_rows::check_returning;
 use super::sequences::restart_owned;
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
@@ -40,7 +41,7 @@ use crate::plan::statement_to_plan;
 use crate::write::changes::{Changes, WrittenRows};
 
 /// Maximum number of attempts to run a statement that meets write conflicts.
-const ATTEMPTS_MAX: usize = 1_000;
+pub(super) const ATTEMPTS_MAX: usize = 1_000;
 
 /// A mutation with its parameters and plan cache entry.
 pub(super) struct MutationRequest<'a> {
@@ -50,18 +51,20 @@ pub(super) struct MutationRequest<'a> {
     pub plan: CacheEntry<CachedDml>,
     /// Options of `EXPLAIN ANALYZE`, which returns the plan instead of the result.
     pub analyze: Option<&'a ExplainStatementOptions>,
+    /// Whether the mutation is a part of another statement, which has checked the parameters.
+    pub is_part: bool,
 }
 
 /// A planned mutation.
 pub(super) struct PlannedMutation {
-    changes: Changes,
+    pub changes: Changes,
     pub state: SessionState,
     /// Plan of the new rows; for a `DELETE`, of the deleted rows.
     pub rows: Arc<dyn ExecutionPlan>,
     /// Whether `rows` are in the sort order of the table.
     pub is_in_order: bool,
     /// Rows that the mutation removes. Complete once `rows` has been read to its end.
-    changed: ChangedRows,
+    pub changed: ChangedRows,
 }
 
 impl PlannedMutation {
@@ -131,7 +134,7 @@ impl QuerySession {
 
     /// Prepares a retry after a write conflict: refreshes the snapshot of a READ COMMITTED transaction. Returns whether
     /// a retry is allowed.
-    fn prepare_retry(&self) -> Result<bool> {
+    pub(super) fn prepare_retry(&self) -> Result<bool> {
         match self.transaction() {
             None => Ok(true),
             Some((transaction, IsolationLevel::ReadCommitted)) => {
@@ -198,7 +201,9 @@ impl QuerySession {
         }
         let changed = ChangedRows::default();
         let statement = engine_query(query.query);
-        check_parameters(&statement, mutation, parameters)?;
+        if !request.is_part {
+            check_parameters(&statement, mutation, parameters)?;
+        }
         let plan = match request.analyze {
             None => plan_part(&state, statement, parameters).await?,
             // Planned with its `EXPLAIN`, so that the planner checks the options.
@@ -222,7 +227,8 @@ impl QuerySession {
         let indexes = |key: &&UniqueKey| key.columns.iter().map(|column| column.index()).collect();
         let skipped = if skips { keys.iter().map(indexes).collect() } else { Vec::new() };
         let mut rows = ChangedRowsExec::try_new(physical, query.outputs, mutation.kind, skipped, Arc::clone(&changed))?;
-        if mutation.kind == MutationKind::Merge && mutation.returning.is_some() && request.analyze.is_none() {
+        let returns_rows = request.is_part || mutation.returning.is_some();
+        if mutation.kind == MutationKind::Merge && returns_rows && request.analyze.is_none() {
             rows = rows.returning_actions()?;
         }
         Ok(PlannedMutation { changes, state, rows: Arc::new(rows), is_in_order, changed })
@@ -235,40 +241,27 @@ impl QuerySession {
         request: &MutationRequest<'_>,
         table: &Arc<Table>,
     ) -> Result<Outcome> {
-        let MutationRequest { mutation, parameters, .. } = request;
-        let planned = self.plan_mutation(changes, request, table).await?;
-        let (state, rows, changes) = (&planned.state, Arc::clone(&planned.rows), &planned.changes);
-        let mut written = None;
-        let mut returned = None;
-        if let Some(returning) = mutation.returning_query() {
-            let batches: Vec<RecordBatch> = execute_stream(Arc::clone(&rows), state.task_ctx())?.try_collect().await?;
-            let rows = ReturnedRows::new(batches, &rows.schema(), table, mutation.kind)?;
-            // Subqueries of RETURNING read the tables as they were before the statement.
-            returned = Some(self.run_returning(changes, rows.returned, returning, parameters).await?);
-            written = Some(rows.inserted);
+        let kind = request.mutation.kind;
+        if request.mutation.returning.is_some() {
+            let mut computed = self.compute_changes(changes, request, table).await?;
+            let returned = computed.returned.take();
+            let count = self.apply_changes(&computed, table).await?;
+            let done = || Outcome::Done(Done::with_rows(kind.verb(), count));
+            return Ok(returned.map_or_else(done, ReturnedBatches::into_outcome));
         }
+        let planned = self.plan_mutation(changes, request, table).await?;
+        let (state, rows) = (&planned.state, Arc::clone(&planned.rows));
         let mut inserted = 0;
-        match (&written, mutation.kind) {
-            (Some(_), MutationKind::Delete) => {}
-            (None, MutationKind::Delete) => {
-                let mut deleted = execute_stream(rows, state.task_ctx())?;
-                while deleted.try_next().await?.is_some() {}
-            }
-            (written, _) => {
-                let (rows, is_in_order) = match written {
-                    Some(written) => (written.scan(state, None, &[], None).await?, false),
-                    None => (rows, planned.is_in_order),
-                };
-                let insert =
-                    InsertExec::from_physical_plan(Arc::clone(self.store()), Arc::clone(table), rows, is_in_order);
-                inserted = sum_counts(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
-            }
+        if kind == MutationKind::Delete {
+            let mut deleted = execute_stream(rows, state.task_ctx())?;
+            while deleted.try_next().await?.is_some() {}
+        } else {
+            let (store, table) = (Arc::clone(self.store()), Arc::clone(table));
+            let insert = InsertExec::from_physical_plan(store, table, rows, planned.is_in_order);
+            inserted = sum_counts(execute_stream(Arc::new(insert), state.task_ctx())?).await?;
         }
         let deleted_rows = planned.delete_rows(table).await?;
-        match returned {
-            Some(rows) => Ok(Outcome::Rows(rows)),
-            None => Ok(Outcome::Done(Done::with_rows(mutation.kind.verb(), inserted + deleted_rows))),
-        }
+        Ok(Outcome::Done(Done::with_rows(kind.verb(), inserted + deleted_rows)))
     }
 
     /// Runs a mutation from its cached plan, which looks up the rows to change. Returns their number and the result of
@@ -408,7 +401,7 @@ impl QuerySession {
     }
 
     /// Runs the query of a `RETURNING` over the written rows.
-    async fn run_returning(
+    pub(super) async fn run_returning(
         &self,
         changes: &Changes,
         written: MemTable,
@@ -427,7 +420,7 @@ impl QuerySession {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;
-        catalog.relations.push((WRITTEN, Arc::new(written)));
+        catalog.relations.push((WRITTEN.into(), Arc::new(written)));
         catalog.state(self.context.state())
     }
 
@@ -441,7 +434,7 @@ impl QuerySession {
         let mut catalog = self.catalog(changes.snapshot(), names);
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.are_keys_valid { target } else { target.without_keys() };
-        catalog.relations.push((TARGET, Arc::new(target) as Arc<dyn TableProvider>));
+        catalog.relations.push((TARGET.into(), Arc::new(target) as Arc<dyn TableProvider>));
         if let Some(reads) = &catalog.reads {
             reads.record_lookup(table.id);
         }

@@ -247,7 +247,14 @@ impl QuerySession {
         let prepared = self.prepared.get(name)?;
         if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
             let plan = plan.get_or_default();
-            let request = MutationRequest { mutation, names: names.as_ref(), parameters: values, plan, analyze: None };
+            let request = MutationRequest {
+                mutation,
+                names: names.as_ref(),
+                parameters: values,
+                plan,
+                analyze: None,
+                is_part: false,
+            };
             return self.mutate(&request).await;
         }
         let Some(prepared) = QueryRequest::from_statement(&prepared) else {
