@@ -1,6 +1,7 @@
 //! Rewrites syntax that the planner does not support into equivalent syntax.
 
 mod array_subqueries;
+mod asof_joins;
 mod clauses;
 mod date_patterns;
 mod expression_names;
@@ -13,6 +14,7 @@ mod merged_columns;
 mod operators;
 mod output_names;
 mod patterns;
+mod pivots;
 mod recursion;
 mod refused;
 mod row_values;
@@ -33,8 +35,10 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
+pub(crate) use self::asof_joins::mark_asof_joins;
 pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::output_names::make_names_distinct;
+pub(crate) use self::pivots::GROUPS;
 pub(crate) use self::values::rewrite_values_with_queries;
 
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
@@ -64,6 +68,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         recursion::rewrite(query)?;
+        asof_joins::rewrite_in_body(&mut query.body)?;
         clauses::order_by_positions(query);
         refused::check_order(query)?;
         expression_names::name_in_with(query);
@@ -84,6 +89,10 @@ impl VisitorMut for Desugar {
     }
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<SqlError> {
+        pivots::rewrite(table)?;
+        if let TableFactor::NestedJoin { table_with_joins, .. } = table {
+            asof_joins::rewrite(table_with_joins)?;
+        }
         expression_names::name_in_table(table);
         values::cast_literals_in_table(table);
         refused::check_nested_joins(table)?;

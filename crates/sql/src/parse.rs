@@ -10,6 +10,7 @@ mod ddl;
 mod frame_exclusion;
 mod identity_order;
 mod maintenance;
+mod pivot_statements;
 mod prepare;
 mod schemas;
 mod sequences;
@@ -30,7 +31,7 @@ use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::attachment::Attachment;
-use crate::desugar::desugar;
+use crate::desugar::{desugar, mark_asof_joins};
 use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
@@ -42,6 +43,7 @@ use crate::statement::Statement;
 
 use self::frame_exclusion::remove_frame_exclusion;
 use self::identity_order::order_identity_options;
+use self::pivot_statements::replace_pivots;
 use self::table_query::replace_table_queries;
 
 pub use self::copy::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, is_separated_by_tabs};
@@ -56,7 +58,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, replace_do_nothing(sql)));
-    let tokens = remove_frame_exclusion(sql, tokens)?;
+    let tokens = mark_asof_joins(sql, remove_frame_exclusion(sql, tokens)?);
+    let tokens = replace_pivots(sql, tokens)?;
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }

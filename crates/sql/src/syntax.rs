@@ -11,6 +11,8 @@ use datafusion_sql::sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 
+use crate::identifiers::normalize;
+
 /// An identifier in double quotes.
 pub fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
@@ -192,6 +194,20 @@ fn query(body: SetExpr) -> Box<Query> {
 pub fn is_default(expression: &Expr) -> bool {
     let Expr::Identifier(name) = expression else { return false };
     name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
+}
+
+/// Name that qualifies the columns of a relation.
+pub fn relation_name(factor: &TableFactor) -> Option<String> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::TableFunction { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(normalize(&alias.name)),
+        TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(normalize),
+        _ => None,
+    }
 }
 
 /// The options of an item that stands for all columns, such as `t.* EXCLUDE (a)`. `None` for other items.

@@ -8,12 +8,12 @@ use datafusion_sql::sqlparser::ast::{
 use super::assign::assigned_values;
 use super::do_nothing::is_do_nothing;
 use super::qualify::{qualify_columns, refers_to};
-use super::target::{Target, relation_name};
+use super::target::Target;
 use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::syntax::{
     aliased, all_of, any_of, case, column, derived_table, false_literal, integer, is_not_null, is_null, parenthesized,
-    select, with_join, without_joins,
+    relation_name, select, with_join, without_joins,
 };
 
 /// Marker column of the source. It is null in rows of the join that have no source row.

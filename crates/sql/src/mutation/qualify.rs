@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 use datafusion_sql::sqlparser::ast::{Expr, Query, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::TargetColumn;
-use super::target::relation_name;
 use crate::identifiers::normalize;
-use crate::syntax::column;
+use crate::syntax::{column, relation_name};
 
 /// Qualifies unqualified columns of the target in an expression with the name of `relation`.
 ///

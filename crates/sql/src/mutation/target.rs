@@ -7,7 +7,7 @@ use taut_types::LogicalType;
 use super::{ROW, TARGET};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference};
-use crate::syntax::{call, column, is_default, null, table};
+use crate::syntax::{call, column, is_default, null, relation_name, table};
 use crate::types::sql_type;
 
 /// A column of the table that a statement changes.
@@ -202,20 +202,6 @@ impl Target {
             return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: self.alias.clone() });
         }
         Ok(())
-    }
-}
-
-/// Name that qualifies the columns of a relation.
-pub(super) fn relation_name(factor: &TableFactor) -> Option<String> {
-    match factor {
-        TableFactor::Table { alias: Some(alias), .. }
-        | TableFactor::Derived { alias: Some(alias), .. }
-        | TableFactor::TableFunction { alias: Some(alias), .. }
-        | TableFactor::Function { alias: Some(alias), .. }
-        | TableFactor::UNNEST { alias: Some(alias), .. }
-        | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(normalize(&alias.name)),
-        TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(normalize),
-        _ => None,
     }
 }
 

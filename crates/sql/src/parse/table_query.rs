@@ -34,7 +34,7 @@ pub(super) fn replace_table_queries(sql: &str, tokens: Option<Vec<TokenWithSpan>
 }
 
 /// Whether a query can begin after a token.
-fn begins_query(before: Option<&TokenWithSpan>) -> bool {
+pub(super) fn begins_query(before: Option<&TokenWithSpan>) -> bool {
     let Some(before) = before else { return true };
     match before.token {
         Token::SemiColon | Token::LParen | Token::RParen => true,

@@ -1,0 +1,135 @@
+//! `PIVOT` and `UNPIVOT` of DuckDB as queries. They become the clauses of `FROM` that the parser knows:
+//!
+//! ```text
+//!   UNPIVOT t ON a, b INTO NAME n VALUE v         SELECT * FROM t UNPIVOT (v FOR n IN (a, b))
+//!   PIVOT t ON k IN (1, 2) USING sum(p)           SELECT * FROM t PIVOT (sum(p) FOR k IN (1, 2))
+//!   PIVOT t ON k IN (1, 2) USING sum(p) GROUP BY s
+//!       SELECT * FROM t PIVOT (sum(p) FOR ("taut groups", s, k) IN (1, 2))
+//! ```
+
+use std::ops::Range;
+
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::table_query::begins_query;
+use crate::desugar::GROUPS;
+use crate::error::{Result, SqlError};
+use crate::tokens::{contains, is_word, without_spaces};
+
+/// Replaces `PIVOT` and `UNPIVOT` where a query begins, and returns the tokens of the new text. `tokens` are those of
+/// the text, if it has been changed before. Returns `tokens` for texts without such queries.
+///
+/// # Errors
+/// If a `PIVOT` does not list its values.
+pub(super) fn replace_pivots(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Result<Option<Vec<TokenWithSpan>>> {
+    if !contains(sql, "pivot") {
+        return Ok(tokens);
+    }
+    let Some(mut read) = without_spaces(sql, tokens.as_ref()) else { return Ok(tokens) };
+    let mut is_changed = false;
+    // From the end, so that the sources of outer queries are complete.
+    for at in (0..read.len()).rev() {
+        let before = at.checked_sub(1).and_then(|before| read.get(before));
+        let is_name =
+            |at: usize| matches!(read.get(at).map(|token| &token.token), Some(Token::Word(_) | Token::LParen));
+        if !begins_query(before) || !is_name(at + 1) {
+            continue;
+        }
+        let replacement = if is_word(&read, at, "unpivot") {
+            unpivot(&read, at)
+        } else if is_word(&read, at, "pivot") {
+            pivot(&read, at)?
+        } else {
+            None
+        };
+        if let Some((range, tokens)) = replacement {
+            let span = read[at].span;
+            read.splice(range, tokens.into_iter().map(|token| TokenWithSpan { token, span }));
+            is_changed = true;
+        }
+    }
+    Ok(if is_changed { Some(read) } else { tokens })
+}
+
+type Replacement = (Range<usize>, Vec<Token>);
+
+fn unpivot(tokens: &[TokenWithSpan], at: usize) -> Option<Replacement> {
+    let on = find(tokens, at + 1, &["on"])?;
+    let end = end_of(tokens, on + 1, &["into", "order", "limit", "offset", "union", "except", "intersect"]);
+    let (mut name, mut value, mut rest) = (Token::make_word("name", None), Token::make_word("value", None), end);
+    if is_word(tokens, end, "into") && is_word(tokens, end + 1, "name") && is_word(tokens, end + 3, "value") {
+        name = tokens.get(end + 2)?.token.clone();
+        value = tokens.get(end + 4)?.token.clone();
+        rest = end + 5;
+    }
+    let mut output = source(tokens, at + 1..on, "unpivot");
+    output.extend([value, Token::make_keyword("FOR"), name, Token::make_keyword("IN"), Token::LParen]);
+    output.extend(copied(tokens, on + 1..end));
+    output.extend([Token::RParen, Token::RParen]);
+    Some((at..rest, output))
+}
+
+fn pivot(tokens: &[TokenWithSpan], at: usize) -> Result<Option<Replacement>> {
+    let (Some(on), allowed) = (find(tokens, at + 1, &["on"]), "PIVOT t ON a IN (1, 2) USING sum(b) GROUP BY c is")
+    else {
+        return Ok(None);
+    };
+    let Some(using) = find(tokens, on + 1, &["using"]) else {
+        return Err(SqlError::unsupported("PIVOT without USING", allowed));
+    };
+    let list = find(tokens, on + 1, &["in"]).filter(|list| *list < using);
+    let Some(list) = list else {
+        return Err(SqlError::unsupported("PIVOT without a list of the values", allowed));
+    };
+    let end = end_of(tokens, using + 1, &["group", "order", "limit", "offset", "union", "except", "intersect"]);
+    let mut output = source(tokens, at + 1..on, "pivot");
+    output.extend(copied(tokens, using + 1..end));
+    output.push(Token::make_keyword("FOR"));
+    let mut rest = end;
+    if is_word(tokens, end, "group") && is_word(tokens, end + 1, "by") {
+        rest = end_of(tokens, end + 2, &["order", "limit", "offset", "union", "except", "intersect"]);
+        output.extend([Token::LParen, Token::make_word(GROUPS, Some('"')), Token::Comma]);
+        output.extend(copied(tokens, end + 2..rest));
+        output.push(Token::Comma);
+        output.extend(copied(tokens, on + 1..list));
+        output.push(Token::RParen);
+    } else {
+        output.extend(copied(tokens, on + 1..list));
+    }
+    output.extend(copied(tokens, list..using));
+    output.push(Token::RParen);
+    Ok(Some((at..rest, output)))
+}
+
+/// `SELECT * FROM source PIVOT (`.
+fn source(tokens: &[TokenWithSpan], range: Range<usize>, clause: &str) -> Vec<Token> {
+    let mut output = vec![Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+    output.extend(copied(tokens, range));
+    output.extend([Token::make_keyword(clause), Token::LParen]);
+    output
+}
+
+fn copied(tokens: &[TokenWithSpan], range: Range<usize>) -> impl Iterator<Item = Token> {
+    tokens[range].iter().map(|token| token.token.clone())
+}
+
+/// Position of the first of some words outside of parentheses, before the query ends.
+fn find(tokens: &[TokenWithSpan], start: usize, words: &[&str]) -> Option<usize> {
+    let end = end_of(tokens, start, words);
+    words.iter().any(|word| is_word(tokens, end, word)).then_some(end)
+}
+
+/// Position of the first of some words outside of parentheses, or the end of the query.
+fn end_of(tokens: &[TokenWithSpan], start: usize, words: &[&str]) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen | Token::SemiColon | Token::EOF if depth == 0 => return at,
+            Token::RParen => depth -= 1,
+            _ if depth == 0 && words.iter().any(|word| is_word(tokens, at, word)) => return at,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
