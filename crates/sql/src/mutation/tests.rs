@@ -94,7 +94,6 @@ fn update_selects_all_columns_of_the_rows_to_change() {
         ("UPDATE t SET b = 1 FROM u, (v CROSS JOIN t)", "table name \"t\" specified more than once"),
         ("UPDATE t SET b = 1 FROM u LIMIT 1", "LIMIT in UPDATE with FROM"),
         ("UPDATE t JOIN u ON true SET b = 1", "UPDATE t SET ... FROM"),
-        ("WITH q AS (DELETE FROM u RETURNING a) UPDATE t SET b = 1", "as WITH q"),
     ]);
 }
 
