@@ -14,6 +14,7 @@ mod constraints;
 mod ddl;
 mod dml;
 mod explain;
+mod index_columns;
 mod indexes;
 mod information_schema;
 mod insert_by_name;
@@ -642,7 +643,8 @@ impl Drop for AutocommitGuard<'_> {
 /// Whether a check or default of the constraints has a long text.
 fn has_long_text(constraints: &Constraints) -> bool {
     let conditions = constraints.checks.iter().map(|check| &check.condition);
-    conditions.chain(constraints.defaults.values()).any(|sql| taut_sql::is_long(sql))
+    let values = constraints.defaults.values().chain(constraints.generated.values());
+    conditions.chain(values).any(|sql| taut_sql::is_long(sql))
 }
 
 /// Plans and starts an insert or a `COPY ... TO`.

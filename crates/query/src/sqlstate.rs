@@ -36,6 +36,7 @@ impl QueryError {
             Self::NotATable { .. } | Self::NotAView { .. } => "42809",
             Self::Sequence(error) => error.sqlstate(),
             Self::Generated(error) => error.sqlstate(),
+            Self::Index(error) => error.sqlstate(),
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),
             Self::Duplicate { .. } => "42701",

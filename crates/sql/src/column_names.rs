@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::sqlparser::ast::{Expr, Ident, visit_expressions_mut};
+use datafusion_sql::sqlparser::ast::{Expr, Ident, ObjectNamePart, visit_expressions_mut};
 
 use crate::dialect::parse_expression;
 use crate::error::Result;
@@ -45,6 +45,33 @@ pub fn without_table(expression: &Expr, table: &str) -> Expr {
         ControlFlow::Continue(())
     });
     expression
+}
+
+/// The text of an expression over the columns of one table, as the catalog stores it: without the name of the table,
+/// and with names in lower case unless they are quoted.
+pub fn stored_text(expression: &Expr, table: &str) -> String {
+    let mut expression = without_table(expression, table);
+    let fold = |name: &mut Ident| {
+        if name.quote_style.is_none() {
+            name.value = normalize(name);
+        }
+    };
+    let _: ControlFlow<()> = visit_expressions_mut(&mut expression, |part| {
+        match part {
+            Expr::Identifier(name) => fold(name),
+            Expr::CompoundIdentifier(names) => names.iter_mut().for_each(fold),
+            Expr::Function(function) => {
+                for part in &mut function.name.0 {
+                    if let ObjectNamePart::Identifier(name) = part {
+                        fold(name);
+                    }
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    expression.to_string()
 }
 
 /// Calls `visit` with the name of each column, without the name of its table.

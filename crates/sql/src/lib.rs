@@ -47,6 +47,7 @@ mod desugar;
 mod dialect;
 mod error;
 mod identifiers;
+mod index_part;
 mod limits;
 mod listed_values;
 mod mutation;
@@ -65,7 +66,7 @@ mod with_queries;
 
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
-pub use column_names::{names_column, rename_column, without_table};
+pub use column_names::{names_column, rename_column, stored_text, without_table};
 pub use declared::{
     ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
@@ -77,6 +78,7 @@ pub use identifiers::{
     CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, UNQUALIFIED, name_of_reference, normalize, relation_reference,
     single_name,
 };
+pub use index_part::{IndexPart, is_index_part};
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{
@@ -95,5 +97,6 @@ pub use statement::{
     CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, ViewChange,
     is_insert, is_query,
 };
+pub use syntax::has_query as has_subquery;
 pub use types::type_name;
 pub use with_queries::with_queries;

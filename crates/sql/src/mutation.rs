@@ -10,6 +10,7 @@
 //! both.
 
 mod assign;
+mod conflict_target;
 mod delete;
 mod do_nothing;
 mod insert;
@@ -36,6 +37,7 @@ use crate::syntax;
 
 use self::target::Target;
 
+pub(crate) use self::conflict_target::replace_conflict_targets;
 pub(crate) use self::do_nothing::replace_do_nothing;
 pub use self::insert::{Conflict, ConflictTarget, ListedRows, column_count, values_error};
 pub(crate) use self::insert_modifiers::mark_insert_modifiers;

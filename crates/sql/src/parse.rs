@@ -36,7 +36,9 @@ use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
-use crate::mutation::{ModifyingWith, Mutation, check_nested_with, mark_insert_modifiers, replace_do_nothing};
+use crate::mutation::{
+    ModifyingWith, Mutation, check_nested_with, mark_insert_modifiers, replace_conflict_targets, replace_do_nothing,
+};
 use crate::names::Names;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
@@ -57,7 +59,8 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let sql = &*number_question_marks(sql);
     chain::check(sql)?;
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
-    let tokens = mark_insert_modifiers(sql, order_identity_options(sql, replace_do_nothing(sql)));
+    let tokens = replace_conflict_targets(sql, replace_do_nothing(sql));
+    let tokens = mark_insert_modifiers(sql, order_identity_options(sql, tokens));
     let tokens = mark_asof_joins(sql, remove_frame_exclusion(sql, tokens)?);
     let tokens = replace_pivots(sql, tokens)?;
     if let Some(tokens) = replace_table_queries(sql, tokens) {
@@ -304,6 +307,7 @@ mod tests {
     use taut_types::IndexKind;
 
     use super::*;
+    use crate::index_part::IndexPart;
     use crate::statement::{NewIndex, TableSource};
 
     fn one(sql: &str) -> Statement {
@@ -326,9 +330,9 @@ mod tests {
             Statement::CreateTable { source: TableSource::Query(_), .. }
         ));
         let index = |name: Option<&str>, kind, columns: &[&str]| {
-            let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+            let parts = columns.iter().map(|column| IndexPart::Column((*column).to_owned())).collect();
             let (name, table) = (name.map(str::to_owned), TableReference::bare("t"));
-            NewIndex { name, table, kind, columns, is_unique: false, if_not_exists: false }
+            NewIndex { name, table, kind, parts, predicate: None, is_unique: false, if_not_exists: false }
         };
         for (sql, expected) in [
             ("create index I on T using CSB (a, \"B\")", index(Some("i"), IndexKind::CsbTree, &["a", "B"])),
@@ -345,6 +349,14 @@ mod tests {
         ] {
             assert!(matches!(one(sql), Statement::CreateIndex(found) if found == expected), "{sql}");
         }
+        let Statement::CreateIndex(NewIndex { parts, predicate, .. }) =
+            one("create index on t (Lower(a), (\"B\"), (a + b), (c::text)) where d > 1")
+        else {
+            panic!("no CREATE INDEX")
+        };
+        let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+        assert_eq!(parts, ["Lower(a)", "B", "a + b", "c::TEXT"]);
+        assert_eq!(predicate.map(|predicate| predicate.to_string()).as_deref(), Some("d > 1"));
         assert!(matches!(
             one("drop index if exists i, j"),
             Statement::Drop { kind: ObjectKind::Index, if_exists: true, .. }
@@ -395,8 +407,9 @@ mod tests {
             ("create unique index i on t using bloom (a)", "unique index using bloom"),
             ("create index i on t using gin (a)", "USING csb"),
             ("drop index i on t", "DROP INDEX name"),
-            ("create index i on t (lower(a))", "lower(a)"),
-            ("create index i on t (a) where a > 1", "part of the rows"),
+            ("create index i on t (a + b)", "a + b in an index needs parentheses"),
+            ("create index i on t (a collate \"C\")", "COLLATE"),
+            ("create index i on t (a) include (b)", "INCLUDE"),
             ("alter table t enable row level security", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
             ("create table taut.t (a int)", "read-only"),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use datafusion_common::TableReference;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::Statement as EngineStatement;
-use datafusion_sql::sqlparser::ast::{Query, Statement as Ast};
+use datafusion_sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
 
 use crate::attachment::Attachment;
 use crate::declared::{Declared, SchemaChange, SequenceOptions};
 use crate::error::ObjectKind;
+use crate::index_part::IndexPart;
 use crate::mutation::{ModifyingWith, Mutation};
 use crate::names::Names;
 use crate::parameters::Parameters;
@@ -440,12 +441,37 @@ pub struct NewIndex {
     pub table: TableReference,
     /// Kind of index.
     pub kind: IndexKind,
-    /// Names of the columns, in order.
-    pub columns: Vec<String>,
-    /// Whether no two rows may have the same values in these columns.
+    /// What is indexed, in order.
+    pub parts: Vec<IndexPart>,
+    /// Condition of a partial index, which has only rows for which it is true.
+    pub predicate: Option<Box<Expr>>,
+    /// Whether no two rows may have the same values in these parts.
     pub is_unique: bool,
     /// Whether an existing index is kept without an error.
     pub if_not_exists: bool,
+}
+
+impl NewIndex {
+    /// Names of the columns of an index that has neither expressions nor a predicate.
+    pub fn column_names(&self) -> Option<Vec<String>> {
+        let column = |part: &IndexPart| match part {
+            IndexPart::Column(name) => Some(name.clone()),
+            IndexPart::Expression(_) => None,
+        };
+        self.parts.iter().map(column).collect::<Option<_>>().filter(|_| self.predicate.is_none())
+    }
+
+    /// Names of the parts, of which PostgreSQL composes the name of an index that is given none.
+    pub fn part_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for part in &self.parts {
+            let name = part.name();
+            let numbered = (1..).map(|number| format!("{name}{number}"));
+            let mut candidates = std::iter::once(name.clone()).chain(numbered);
+            names.extend(candidates.find(|candidate| !names.contains(candidate)));
+        }
+        names
+    }
 }
 
 /// Source of the columns of a new table.

@@ -27,7 +27,7 @@ use roaring::RoaringBitmap;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 use serde::{Deserialize, Serialize, Serializer};
 use taut_block::SegmentReader;
-use taut_types::{ColumnPredicate, ColumnStatistics, Partitioning, Schema, TableDesign};
+use taut_types::{ColumnIndex, ColumnPredicate, ColumnStatistics, Partitioning, Schema, TableDesign};
 
 use crate::delta::{ContainerId, Delta, DeltaPage};
 use crate::relocations::RelocationsSince;
@@ -36,7 +36,7 @@ use crate::{BlockFile, OpenBlock};
 pub use change::OldRows;
 pub use comments::Commented;
 pub(crate) use comments::Comments;
-pub use constraints::{Check, Constraints, ForeignKey, ReferentialAction, UniqueKey};
+pub use constraints::{Check, Constraints, ForeignKey, IndexColumn, ReferentialAction, UniqueKey};
 pub(crate) use edit::{AppliedEdit, split_at};
 pub use edit::{CatalogEdit, RowOrder};
 pub use sequence::{Identity, OwnedSequence, Sequence, SequenceId};
@@ -366,6 +366,16 @@ impl Table {
         self.delta.page(container).is_some()
             || self.delta.deleted(container).is_some()
             || self.blocks.iter().any(|block| block.id().0 == u64::from(container.0))
+    }
+
+    /// The columns that statements see, in order: all but those that belong to indexes.
+    pub fn visible_columns(&self) -> impl Iterator<Item = ColumnIndex> {
+        (0..self.schema.len()).map(ColumnIndex::from).filter(|column| !self.constraints.is_hidden(*column))
+    }
+
+    /// The column of this name that statements see.
+    pub fn visible_column(&self, name: &str) -> Option<ColumnIndex> {
+        self.schema.index_of(name).filter(|column| !self.constraints.is_hidden(*column))
     }
 
     /// Live rows of the table, in blocks and pages.

@@ -52,9 +52,9 @@ pub(crate) use block_file::WeakBlockFile;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{
-    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Commented, Constraints, ForeignKey, Identity, OldRows,
-    OwnedSequence, ReferentialAction, RowOrder, Sequence, SequenceId, SortBounds, Table, TableId, TablePartitions,
-    UniqueKey, View,
+    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Commented, Constraints, ForeignKey, Identity, IndexColumn,
+    OldRows, OwnedSequence, ReferentialAction, RowOrder, Sequence, SequenceId, SortBounds, Table, TableId,
+    TablePartitions, UniqueKey, View,
 };
 pub use delta::{ContainerId, DeletedRows, Delta, DeltaPage, RowId, RowSet};
 pub use error::{CommitError, FileError, LogFailed, OpenError, ReadError, TransactionError, WriteError};

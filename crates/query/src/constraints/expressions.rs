@@ -20,7 +20,7 @@ use datafusion::prelude::SessionConfig;
 use taut_types::{ColumnIndex, LogicalType, Schema};
 
 use super::sequence_names::qualified_default;
-use crate::error::{GeneratedColumnError, QueryError, Result};
+use crate::error::{GeneratedColumnError, IndexClause, IndexError, QueryError, Result};
 use crate::expressions::{
     coerce_operands, guarded, session_state, set_parser_options, statement_cast, with_checked_arithmetic,
     with_statement_casts,
@@ -89,8 +89,43 @@ pub fn compile_generated(
     compile(statement_cast(expression, &from, arrow), &planned)
 }
 
+/// Plans an expression or the predicate of an index over the columns of its table. The result is simplified as the
+/// conditions of queries are.
+///
+/// # Errors
+/// If the text is not an expression over single rows, or its result does not depend on the row alone.
+pub fn plan_index_clause(sql: &str, schema: &DFSchema, clause: IndexClause) -> Result<Expr> {
+    // Subqueries are found before they are planned, because the planner needs tables for them.
+    if taut_sql::has_subquery(&parse_expression(sql)?) {
+        return Err(IndexError::Subquery { clause }.into());
+    }
+    let expression = plan_expression(sql, schema)?;
+    match unsuitable_part(&expression)? {
+        Some(Unsuitable::Subquery) => return Err(IndexError::Subquery { clause }.into()),
+        Some(Unsuitable::Aggregate) => return Err(IndexError::Aggregate { clause }.into()),
+        Some(Unsuitable::Window) => return Err(IndexError::Window { clause }.into()),
+        Some(Unsuitable::Parameter) => return Err(IndexError::Parameter { clause }.into()),
+        None => {}
+    }
+    if !is_immutable(&expression)? {
+        return Err(IndexError::NotImmutable { clause }.into());
+    }
+    let expression = with_statement_casts(expression, schema)?;
+    let found = expression.get_type(schema)?;
+    if clause == IndexClause::Predicate && found != DataType::Boolean {
+        let found = LogicalType::from_arrow(&found).map_or_else(|| found.to_string(), |found| found.sql_name());
+        return Err(IndexError::NotBoolean { found: found.to_lowercase() }.into());
+    }
+    simplified(expression, schema)
+}
+
 /// Compiles an expression over the columns of a table.
 fn compile(expression: Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(STATE.create_physical_expr(simplified(expression, schema)?, schema)?)
+}
+
+/// Simplifies an expression over the columns of a table.
+fn simplified(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let coerced = expression.transform_up(|expression| coerce_operands(expression, schema))?.data;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
@@ -98,8 +133,7 @@ fn compile(expression: Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>>
         .build();
     let simplifier = ExprSimplifier::new(context);
     let checked = with_checked_arithmetic(simplifier.coerce(coerced, schema)?, schema)?;
-    let simple = simplifier.simplify(guarded(checked, schema)?)?;
-    Ok(STATE.create_physical_expr(simple, schema)?)
+    Ok(simplifier.simplify(guarded(checked, schema)?)?)
 }
 
 /// Whether the functions of an expression always return the same results for the same arguments.
@@ -169,25 +203,40 @@ fn plan_expression(sql: &str, schema: &DFSchema) -> Result<Expr> {
     Ok(STATE.create_logical_expr(sql, schema)?)
 }
 
-/// Refuses parts that cannot be computed from one row, and parameters, which would never get values.
-fn check_single_row(expression: &Expr, what: &str, sql: &str) -> Result<()> {
-    let mut refused = None;
+/// A part of an expression that the catalog does not store.
+enum Unsuitable {
+    Subquery,
+    Aggregate,
+    Window,
+    Parameter,
+}
+
+/// Finds a part that cannot be computed from one row, or a parameter, which would never get a value.
+fn unsuitable_part(expression: &Expr) -> Result<Option<Unsuitable>> {
+    let mut found = None;
     expression.apply(|part| {
-        refused = match part {
+        found = match part {
             Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => {
-                Some("a subquery")
+                Some(Unsuitable::Subquery)
             }
-            Expr::AggregateFunction(_) => Some("an aggregation"),
-            Expr::WindowFunction(_) => Some("a window function"),
-            Expr::Placeholder(_) => Some("a parameter"),
+            Expr::AggregateFunction(_) => Some(Unsuitable::Aggregate),
+            Expr::WindowFunction(_) => Some(Unsuitable::Window),
+            Expr::Placeholder(_) => Some(Unsuitable::Parameter),
             _ => None,
         };
-        Ok(if refused.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    match refused {
-        Some(refused) => {
-            Err(QueryError::unsupported(format!("{refused} in {what} {sql}"), "operators and functions of one row are"))
-        }
-        None => Ok(()),
-    }
+    Ok(found)
+}
+
+/// Refuses parts that cannot be computed from one row, and parameters.
+fn check_single_row(expression: &Expr, what: &str, sql: &str) -> Result<()> {
+    let refused = match unsuitable_part(expression)? {
+        None => return Ok(()),
+        Some(Unsuitable::Subquery) => "a subquery",
+        Some(Unsuitable::Aggregate) => "an aggregation",
+        Some(Unsuitable::Window) => "a window function",
+        Some(Unsuitable::Parameter) => "a parameter",
+    };
+    Err(QueryError::unsupported(format!("{refused} in {what} {sql}"), "operators and functions of one row are"))
 }

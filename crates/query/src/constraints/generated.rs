@@ -1,4 +1,5 @@
-//! Generated columns, whose values are computed from the other columns of their row.
+//! Generated columns, whose values are computed from the other columns of their row. Index columns are computed last,
+//! because an index may be on a generated column.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as EngineResult;
 use datafusion::physical_expr::PhysicalExpr;
 use taut_store::Table;
+use taut_types::ColumnIndex;
 
 use super::expressions::compile_generated;
 use crate::error::Result;
@@ -17,6 +19,8 @@ use crate::error::Result;
 pub struct GeneratedColumns {
     /// Index of each generated column, with the expression over the row.
     expressions: Vec<(usize, Arc<dyn PhysicalExpr>)>,
+    /// The same for index columns.
+    index_expressions: Vec<(usize, Arc<dyn PhysicalExpr>)>,
     /// Schema of the table in which all columns may hold nulls.
     nullable: Option<SchemaRef>,
 }
@@ -31,20 +35,25 @@ impl GeneratedColumns {
         if generated.is_empty() {
             return Ok(Self::default());
         }
-        let compiled = generated.iter().map(|(column, sql)| {
-            Ok((
-                column.index(),
-                compile_generated(sql, *column, &table.schema, |other| generated.contains_key(&other))?,
-            ))
-        });
+        let is_hidden = |column: &ColumnIndex| table.constraints.is_hidden(*column);
+        let compile = |(column, sql): (&ColumnIndex, &String)| {
+            let is_unusable = |other| generated.contains_key(&other) && (is_hidden(&other) || !is_hidden(column));
+            Ok((column.index(), compile_generated(sql, *column, &table.schema, is_unusable)?))
+        };
+        let (hidden, others): (Vec<_>, Vec<_>) = generated.iter().partition(|(column, _)| is_hidden(column));
         let fields = table.schema.arrow().fields().clone();
         let nullable: Vec<Field> = fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-        Ok(Self { expressions: compiled.collect::<Result<_>>()?, nullable: Some(Arc::new(ArrowSchema::new(nullable))) })
+        Ok(Self {
+            expressions: others.into_iter().map(compile).collect::<Result<_>>()?,
+            index_expressions: hidden.into_iter().map(compile).collect::<Result<_>>()?,
+            nullable: Some(Arc::new(ArrowSchema::new(nullable))),
+        })
     }
 
     /// Whether the column at an index is generated.
     pub fn contains(&self, index: usize) -> bool {
-        self.expressions.iter().any(|(generated, _)| *generated == index)
+        let mut all = self.expressions.iter().chain(&self.index_expressions);
+        all.any(|(generated, _)| *generated == index)
     }
 
     /// Overwrites the generated columns with values that are computed from the others. `columns` has the columns of the
@@ -55,10 +64,13 @@ impl GeneratedColumns {
     pub fn compute(&self, columns: &mut [ArrayRef], rows: usize) -> EngineResult<()> {
         let Some(schema) = &self.nullable else { return Ok(()) };
         let nulls = |index: usize| new_null_array(schema.field(index).data_type(), rows);
-        self.expressions.iter().for_each(|(index, _)| columns[*index] = nulls(*index));
-        let batch = RecordBatch::try_new(Arc::clone(schema), columns.to_vec())?;
-        for (index, expression) in &self.expressions {
-            columns[*index] = expression.evaluate(&batch)?.into_array(rows)?;
+        let all = self.expressions.iter().chain(&self.index_expressions);
+        all.for_each(|(index, _)| columns[*index] = nulls(*index));
+        for expressions in [&self.expressions, &self.index_expressions].into_iter().filter(|list| !list.is_empty()) {
+            let batch = RecordBatch::try_new(Arc::clone(schema), columns.to_vec())?;
+            for (index, expression) in expressions {
+                columns[*index] = expression.evaluate(&batch)?.into_array(rows)?;
+            }
         }
         Ok(())
     }

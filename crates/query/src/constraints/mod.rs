@@ -10,13 +10,17 @@ mod checks;
 mod declare;
 mod expressions;
 mod generated;
+mod index_columns;
 mod indexes;
 mod sequence_names;
 
 pub use checks::Checks;
 pub use declare::{AlteredTable, apply_changes, declare_constraints};
-pub use expressions::{DefaultValues, compile_generated, default_expression};
+pub use expressions::{DefaultValues, compile_generated, default_expression, plan_index_clause};
 pub use generated::GeneratedColumns;
+pub use index_columns::{
+    PlannedIndexColumn, index_column_of, plan_index_columns, plan_index_predicate, shown_name, type_of_index_column,
+};
 pub use indexes::add_key_indexes;
 pub use sequence_names::{
     default_of_sequence, qualified_default, renamed_sequence, sequences_of_default, with_named_sequences,

@@ -2,6 +2,7 @@
 
 mod engine;
 mod generated;
+mod index;
 mod sequence;
 mod violation;
 
@@ -15,6 +16,7 @@ use taut_store::{CommitError, TransactionError};
 use taut_types::{DesignError, SchemaError};
 
 pub use generated::GeneratedColumnError;
+pub use index::{IndexClause, IndexError};
 pub use sequence::SequenceError;
 pub use violation::Violation;
 
@@ -104,6 +106,9 @@ pub enum QueryError {
     /// A generated column that is not possible, or a change of one.
     #[error(transparent)]
     Generated(#[from] GeneratedColumnError),
+    /// An expression or a predicate that no index can have.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// A parameter that is an array of values without a common type.
     #[error("ARRAY types {first} and {second} cannot be matched")]
     ArrayTypes {

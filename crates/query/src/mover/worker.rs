@@ -141,7 +141,7 @@ impl Worker<'_> {
         };
         let rows = match part.rows() <= RELOCATED_ROWS_MAX {
             true => TautTable::with_row_ids(Arc::clone(&store), Arc::clone(&part)),
-            false => TautTable::new(Arc::clone(&store), Arc::clone(&part), None, None),
+            false => TautTable::whole(Arc::clone(&store), Arc::clone(&part)),
         };
         let target = TargetTable { store, target: Target::Moved { table: part, order: compaction.order } };
         let rows = LogicalPlanBuilder::scan(name.as_str(), provider_as_source(Arc::new(rows)), None)?.build()?;

@@ -74,8 +74,9 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
         return Ok(());
     };
     let table = table.stored();
-    let generated = (0..table.schema.len()).map(ColumnIndex::from);
-    let mut generated = generated.filter(|column| table.constraints.is_always_generated(*column)).peekable();
+    // Each with its position among the columns that the statement sees.
+    let visible = table.visible_columns().enumerate();
+    let mut generated = visible.filter(|(_, column)| table.constraints.is_always_generated(*column)).peekable();
     if generated.peek().is_none() {
         return Ok(());
     }
@@ -88,9 +89,11 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
         }
     };
     let named: Vec<String> = columns.iter().filter_map(|column| single_name(column).ok()).collect();
-    let given = generated.find(|column| column.index() < width || named.contains(&table.schema.column(*column).name));
-    match given {
-        Some(column) => {
+    let is_given = |(position, column): &(usize, ColumnIndex)| {
+        *position < width || named.contains(&table.schema.column(*column).name)
+    };
+    match generated.find(is_given) {
+        Some((_, column)) => {
             let is_identity = !table.constraints.generated.contains_key(&column);
             let column = table.schema.column(column).name.clone();
             Err(SqlError::GeneratedAlways { column, is_update: false, is_identity }.into())

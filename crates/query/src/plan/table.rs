@@ -6,21 +6,24 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, Constraints, DFSchema, Result, not_impl_err};
+use datafusion::common::{Column, Constraints, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::create_physical_expr;
-use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::expressions::{Column as PhysicalColumn, lit};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
 use taut_sql::ROW;
+use taut_types::ColumnIndex;
 
 use crate::constraints::default_expression;
 use crate::exec::insert::{InsertExec, Target};
 use crate::exec::reads::StatementReads;
-use crate::exec::scan::{ScanSource, TautTable, map_columns, translate};
+use crate::exec::scan::{IndexedConditions, ScanSource, TautTable, translate};
 use crate::plan::rules::selectivity;
 
 impl TautTable {
@@ -45,21 +48,40 @@ impl TautTable {
         if let Some(reads) = state.config().get_extension::<StatementReads>() {
             reads.record_scan(self.stored.id);
         }
-        let table = Arc::new(Self::new(Arc::clone(&self.store), Arc::clone(&self.stored), None, None));
-        let share = (!filters.is_empty()).then(|| self.selectivity(filters));
+        let table = Arc::new(Self::whole(Arc::clone(&self.store), Arc::clone(&self.stored)));
+        let IndexedConditions { conditions: filters, implied } = IndexedConditions::new(filters, &self.stored)?;
+        let share = (!filters.is_empty()).then(|| self.selectivity(&filters));
         let mut conditions = Vec::with_capacity(filters.len());
         if !filters.is_empty() {
-            let schema = DFSchema::try_from(Arc::clone(&self.visible_arrow))?;
-            for filter in filters {
-                let condition = state.create_physical_expr(filter.clone(), &schema)?;
-                let stored = |column: &PhysicalColumn| {
-                    Some(PhysicalColumn::new(column.name(), *self.visible.get(column.index())?))
-                };
-                conditions.push(map_columns(&condition, stored)?);
+            let schema = DFSchema::try_from(self.arrow())?;
+            for filter in filters.into_iter().chain(implied) {
+                conditions.push(state.create_physical_expr(filter, &schema)?);
             }
         }
         let partitions = state.config().target_partitions();
         ScanSource::try_new(table, columns, conditions, share, limit, partitions)
+    }
+
+    /// Adds nulls for the hidden columns to rows of the visible columns. The values are computed when the rows are
+    /// written.
+    fn with_hidden_columns(&self, rows: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.stored.constraints.index_columns.is_empty() {
+            return Ok(rows);
+        }
+        let (schema, arrow) = (rows.schema(), self.arrow());
+        let mut given = schema.fields().iter().enumerate();
+        let value = |index: usize| -> Result<(Arc<dyn PhysicalExpr>, String)> {
+            let name = arrow.field(index).name().clone();
+            if self.stored.constraints.is_hidden(ColumnIndex::from(index)) {
+                return Ok((lit(ScalarValue::try_from(arrow.field(index).data_type())?), name));
+            }
+            match given.next() {
+                Some((position, field)) => Ok((Arc::new(PhysicalColumn::new(field.name(), position)), name)),
+                None => internal_err!("too few columns for table {}", self.stored.name),
+            }
+        };
+        let values = (0..arrow.fields().len()).map(value).collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(ProjectionExec::try_new(values, rows)?))
     }
 
     /// Share of rows that a condition on the partition column admits: rows in admitted partitions, in unpartitioned
@@ -153,6 +175,7 @@ impl TableProvider for TautTable {
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
         }
+        let input = self.with_hidden_columns(input)?;
         let target = Target::Table(Arc::clone(&self.stored));
         Ok(Arc::new(InsertExec::plan(Arc::clone(&self.store), target, input, state)?))
     }

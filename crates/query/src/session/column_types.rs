@@ -9,7 +9,7 @@ use taut_types::{ColumnIndex, LogicalType, Schema, unqualified_name};
 
 use super::columns::{TypeChange, column_text, generated_from};
 use super::constraints::{ROWS, quote_name};
-use super::keys::format_key;
+use super::keys::format_row;
 use super::{QuerySession, start_write, sum_counts};
 use crate::constraints::{DefaultValues, default_expression};
 use crate::error::{Dependency, GeneratedColumnError, QueryError, Result, SequenceError};
@@ -83,8 +83,7 @@ impl QuerySession {
                     // This fails if the value itself cannot be computed. The cause is then reported without a row.
                     let found = self.first_row(&snapshot, vec![(ROWS, Arc::clone(table))], &failing).await;
                     if let Ok(Some(row)) = found {
-                        let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
-                        let row = format_key(table, &all, row.columns(), 0)?;
+                        let row = format_row(table, &row)?;
                         return Err(QueryError::Retype { row, cause: Box::new(cause) });
                     }
                 }
@@ -159,7 +158,7 @@ impl QuerySession {
         sql: &str,
     ) -> Result<()> {
         let mut catalog = self.catalog(target.snapshot(), None);
-        let rows = TautTable::new(Arc::clone(self.store()), Arc::clone(table), None, None).without_keys();
+        let rows = TautTable::whole(Arc::clone(self.store()), Arc::clone(table)).without_keys();
         catalog.relations.push((ROWS.into(), Arc::new(rows) as Arc<dyn TableProvider>));
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(target.clone()));

@@ -18,6 +18,7 @@ use taut_types::{
 
 use super::QuerySession;
 use super::constraints::{quote_name, set_constraints};
+use super::index_columns::{drop_unused_index_columns, index_columns_from, rename_in_index_columns};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
 use super::sequences::{DefaultUse, create_owned_sequence, drop_defaults, skip_numbers, uses_of_column};
 use crate::constraints::{DefaultValues, compile_generated, default_expression};
@@ -205,7 +206,7 @@ impl QuerySession {
     ) -> Result<Vec<String>> {
         let snapshot = target.snapshot();
         let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
-        let Some(index) = table.schema.index_of(column) else {
+        let Some(index) = table.visible_column(column) else {
             return match if_exists {
                 true => Ok(vec![format!("column {column:?} of relation {name:?} does not exist, skipping")]),
                 false => Err(QueryError::no_column(name, column)),
@@ -251,6 +252,7 @@ impl QuerySession {
             if design != *table.design {
                 edit.set_design(table.id, design)?;
             }
+            drop_unused_index_columns(edit, table.id)?;
             drop_defaults(edit, &uses_of_column(edit.catalog(), table, index))?;
             Ok::<_, QueryError>(edit.drop_column(table.id, index)?)
         })?;
@@ -260,7 +262,7 @@ impl QuerySession {
     async fn rename_column(&self, target: &Changes, name: &str, column: &str, new_name: &str) -> Result<()> {
         let snapshot = target.snapshot();
         let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
-        let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+        let index = table.visible_column(column).ok_or_else(|| QueryError::no_column(name, column))?;
         if table.schema.index_of(new_name).is_some() {
             return Err(column_exists(name, new_name));
         }
@@ -285,6 +287,7 @@ impl QuerySession {
                 *expression = rename_column(expression, column, new_name)?;
             }
         }
+        rename_in_index_columns(&mut constraints, column, new_name)?;
         target.commit(|edit| {
             edit.rename_column(table.id, index, new_name)?;
             if constraints == *table.constraints { Ok(()) } else { edit.set_constraints(table.id, constraints) }
@@ -308,7 +311,8 @@ impl QuerySession {
         };
         let constraint_text = |constraint: &str| format!("constraint {constraint:?} on table {:?}", table.name);
         let mut constraints = table.constraints.as_ref().clone();
-        let uses = |columns: &[ColumnIndex]| columns.contains(&column);
+        let computed = index_columns_from(table, column)?;
+        let uses = |columns: &[ColumnIndex]| columns.iter().any(|used| *used == column || computed.contains(used));
         let keys = constraints.keys.iter().filter(|key| uses(&key.columns));
         for key in keys {
             depends(if key.is_index { format!("index {:?}", key.name) } else { constraint_text(&key.name) });
@@ -406,7 +410,8 @@ impl QuerySession {
 pub(super) fn generated_from(table: &Table, column: ColumnIndex) -> Result<Vec<String>> {
     let name = &table.schema.column(column).name;
     let mut found = Vec::new();
-    for (generated, expression) in &table.constraints.generated {
+    let generated = table.constraints.generated.iter().filter(|(column, _)| !table.constraints.is_hidden(**column));
+    for (generated, expression) in generated {
         if names_column(expression, name)? {
             found.push(table.schema.column(*generated).name.clone());
         }

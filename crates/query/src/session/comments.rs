@@ -32,7 +32,7 @@ impl QuerySession {
 
     async fn column(&self, snapshot: &Arc<Catalog>, relation: &str, column: &str) -> Result<Commented> {
         if let Some(table) = snapshot.table(relation) {
-            let index = table.schema.index_of(column).ok_or_else(|| QueryError::no_column(relation, column))?;
+            let index = table.visible_column(column).ok_or_else(|| QueryError::no_column(relation, column))?;
             return Ok(Commented::Column(table.id, index));
         }
         if snapshot.view(relation).is_none() {

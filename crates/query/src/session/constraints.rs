@@ -15,7 +15,8 @@ use taut_store::{
 use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
 
 use super::columns::TypeChange;
-use super::keys::{format_key, not_referenced};
+use super::index_columns::refuse_hidden_columns;
+use super::keys::{format_key, format_row, not_referenced};
 use super::sequences::create_owned_sequence;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
@@ -58,6 +59,7 @@ impl QuerySession {
     /// Changes the columns and constraints of a table, after checking that its rows obey new constraints.
     pub(super) async fn alter_schema(&self, name: &str, changes: &[SchemaChange]) -> Result<Outcome> {
         let table = self.table(name)?;
+        refuse_hidden_columns(&table, changes)?;
         let without_nulls = |change: &SchemaChange| match change {
             SchemaChange::Constraint(ConstraintChange::Nullable { nullable, .. }) => !nullable,
             SchemaChange::Constraint(ConstraintChange::Add(constraint)) => {
@@ -156,11 +158,10 @@ impl QuerySession {
         for check in constraints.checks.iter().filter(|check| !table.constraints.checks.contains(check)) {
             let sql = format!("SELECT * FROM \"{ROWS}\" WHERE NOT ({}) LIMIT 1", check.condition);
             if let Some(row) = self.first_row(snapshot, vec![rows.clone()], &sql).await? {
-                let all: Vec<ColumnIndex> = (0..table.schema.len()).map(ColumnIndex::from).collect();
                 return Err(Violation::CheckOfTable {
                     table: table.name.clone(),
                     constraint: check.name.clone(),
-                    row: format_key(table, &all, row.columns(), 0)?,
+                    row: format_row(table, &row)?,
                 }
                 .into());
             }
@@ -276,7 +277,7 @@ impl QuerySession {
     ) -> Result<Option<RecordBatch>> {
         let mut catalog = self.catalog(Arc::clone(snapshot), None);
         for (name, table) in relations {
-            let table = TautTable::new(Arc::clone(self.store()), table, None, None).without_keys();
+            let table = TautTable::whole(Arc::clone(self.store()), table).without_keys();
             catalog.relations.push((name.into(), Arc::new(table) as Arc<dyn TableProvider>));
         }
         let state = catalog.state(self.context.state());

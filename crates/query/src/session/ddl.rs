@@ -6,19 +6,23 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::TableReference;
+use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, Parameters, SqlError, Statement, type_name};
 use taut_store::{Catalog, Commented, View};
 use taut_types::{split_relation_name, unqualified_name};
 
+use super::index_columns::with_hidden_groups;
 use super::names::{dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
 use crate::constraints::add_key_indexes;
 use crate::error::{Dependency, QueryError, Result};
 use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
+use crate::exec::scan::TautTable;
 use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
 use crate::write::changes::Changes;
@@ -30,6 +34,7 @@ impl QuerySession {
     pub(super) async fn alter_table(&self, name: &str, options: &[(String, String)]) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let table = self.table(name)?;
+        let options = &with_hidden_groups(options, &table);
         let mut design = table.design.with_options(option_pairs(options), &table.schema)?;
         add_key_indexes((name, &mut design), &table.constraints, &self.snapshot())?;
         let design = Arc::new(design);
@@ -45,9 +50,8 @@ impl QuerySession {
         let operation = format!("rewrite {name}");
         let progress = || self.progress_counter(&operation, Some(table.rows()));
         let rows = if is_resorted {
-            let scan = SessionContext::new_with_state(self.state(None));
-            let (schema, unqualified) = split_relation_name(name);
-            let scan = scan.table(TableReference::partial(schema, unqualified)).await?.into_unoptimized_plan();
+            let whole = TautTable::whole(Arc::clone(self.store()), Arc::clone(&table));
+            let scan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(whole)), None)?.build()?;
             let rows_total = Some(table.rows());
             self.fill(name, Target::Sorted { table, design, partitioning }, scan, rows_total).await?
         } else if is_repartitioned {

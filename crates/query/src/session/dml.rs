@@ -21,13 +21,14 @@ use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
 use taut_types::ColumnIndex;
 
 use super::computed_changes::ReturnedBatches;
+use super::index_columns::{inferred_key, visible_schema, with_generated};
 use super::insert_values::{InsertTarget, is_small_list};
 use super::queries::positional;
 use super::returned_rows::check_returning;
 use super::sequences::restart_owned;
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession, collect_as_stream, stream_of_batches, sum_counts};
-use crate::constraints::qualified_default;
+use crate::constraints::{qualified_default, shown_name};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::insert::{InsertExec, fits_in_delta, with_table_order};
 use crate::exec::mutation::{ChangedRows, ChangedRowsExec, RemovedRows};
@@ -369,7 +370,8 @@ impl QuerySession {
         let returning = match mutation.returning_query() {
             None => None,
             Some(query) => {
-                let state = self.written_state(changes, MemTable::try_new(table.schema.arrow(), vec![vec![]])?);
+                let written = MemTable::try_new(visible_schema(table)?.arrow(), vec![vec![]])?;
+                let state = self.written_state(changes, written);
                 let plan = statement_to_plan(&state, &engine_query(query)).await?;
                 let returning =
                     TypedPlan::infer(plan, values).and_then(|query| Returning::compile(query, table, &state));
@@ -498,6 +500,9 @@ fn target_columns<'a>(table: &'a Table, values: &'a ColumnValues) -> Vec<TargetC
         let column = table.schema.column(ColumnIndex::from(index));
         let default = values.defaults.get(&ColumnIndex::from(index));
         let generated = match values.generated.get(&ColumnIndex::from(index)) {
+            Some(expression) if table.constraints.is_hidden(ColumnIndex::from(index)) => {
+                Some(GeneratedAlways::IndexExpression(expression))
+            }
             Some(expression) => Some(GeneratedAlways::Expression(expression)),
             None if table.constraints.is_always_generated(ColumnIndex::from(index)) => Some(GeneratedAlways::Identity),
             None => None,
@@ -543,11 +548,14 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
             let distinct: BTreeSet<&String> = names.iter().collect();
             key.columns.len() == distinct.len() && key.columns.iter().all(column)
         }),
+        Some(ConflictTarget::Parts { parts, predicate }) => inferred_key(table, parts, predicate.as_deref())?,
         Some(ConflictTarget::Constraint(name)) => keys.iter().find(|key| key.name == *name),
     };
-    let key_descriptions = || {
-        keys.iter().map(|key| format!("{:?} on ({})", key.name, key_column_names(table, &[key]).concat().join(", ")))
+    let shown_columns = |key: &UniqueKey| {
+        let names = key.columns.iter().map(|column| shown_name(table, *column));
+        names.collect::<Vec<_>>().join(", ")
     };
+    let key_descriptions = || keys.iter().map(|key| format!("{:?} on ({})", key.name, shown_columns(key)));
     let keys_of_table = match keys.as_slice() {
         [] => format!("Table {:?} has no PRIMARY KEY or UNIQUE constraint.", table.name),
         _ => {
@@ -616,9 +624,6 @@ pub(super) fn bind_mutation<'a>(mutation: &Mutation, table: &'a Table) -> Result
     let keys = conflict_keys(mutation, table)?;
     let query = mutation.query(&columns, &key_column_names(table, &keys))?;
     let assigned = mutation.assigned_columns(&columns)?;
-    // Generated columns may get other values too.
-    let generated = || table.constraints.generated.keys().copied();
-    let assigned =
-        assigned.map(|assigned| Arc::new(assigned.into_iter().map(ColumnIndex::from).chain(generated()).collect()));
-    Ok(BoundMutation { query, keys, assigned })
+    let assigned = assigned.map(|assigned| with_generated(assigned, table)).transpose()?;
+    Ok(BoundMutation { query, keys, assigned: assigned.map(Arc::new) })
 }

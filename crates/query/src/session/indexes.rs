@@ -7,10 +7,12 @@ use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, Obj
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, sibling_name, split_relation_name, unqualified_name};
 
+use super::index_columns::drop_unused_index_columns;
 use super::names::{drop_dependents, drop_foreign_keys, foreign_key_text};
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::add_key_indexes;
 use crate::error::{Dependency, QueryError, Result};
+use crate::write::changes::Changes;
 use crate::write::rewrite::rebuild_indexes;
 
 impl QuerySession {
@@ -19,16 +21,12 @@ impl QuerySession {
         let table = self.table(&table_name)?;
         let name = new.name.clone().unwrap_or_else(|| index_name(&self.snapshot(), &table, new));
         let relation = sibling_name(&table.name, &name);
-        let index = index_design(name, new, &table)?;
+        let Some(column_names) = new.column_names() else {
+            return self.create_computed_index(name, new, &table).await;
+        };
+        let index = index_design(name, new, &column_names, &table)?;
         let mut notices = Vec::new();
-        if index.columns.len() < new.columns.len() {
-            notices.push(format!(
-                "index {:?} is searched by the first {} of its {} columns only",
-                index.name,
-                index.columns.len(),
-                new.columns.len()
-            ));
-        }
+        notices.extend(searched_columns_notice(new, &index.name));
         let snapshot = self.snapshot();
         let is_index = self.index(&relation).is_some();
         if !is_index && !snapshot.is_name_free(&relation) {
@@ -36,7 +34,7 @@ impl QuerySession {
         }
         match self.index(&relation) {
             None if new.is_unique => {
-                let rule = DeclaredRule::UniqueIndex { columns: new.columns.clone() };
+                let rule = DeclaredRule::UniqueIndex { columns: column_names };
                 let change = ConstraintChange::Add(DeclaredConstraint { name: Some(index.name), rule });
                 self.alter_schema(&table_name, &[SchemaChange::Constraint(change)]).await?;
                 return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));
@@ -66,6 +64,31 @@ impl QuerySession {
             Some(_) => return Err(QueryError::relation_exists(relation)),
         }
         let _lock = self.lock_for_maintenance(table.id).await;
+        self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
+        self.mover.wake();
+        Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))
+    }
+
+    /// Creates an index on expressions, or a partial one.
+    async fn create_computed_index(&self, name: String, new: &NewIndex, table: &Arc<Table>) -> Result<Outcome> {
+        if new.kind == IndexKind::Bloom && new.parts.len() > new.kind.columns_max() {
+            return Err(unsupported_columns(new));
+        }
+        let mut notices: Vec<String> = searched_columns_notice(new, &name).into_iter().collect();
+        let relation = sibling_name(&table.name, &name);
+        match self.index(&relation) {
+            Some((owner, _)) if new.if_not_exists => {
+                // Blocks that lack the index are given it.
+                let _lock = self.lock_for_maintenance(owner.id).await;
+                self.rebuild(owner.id, &format!("index {}", owner.name), &[]).await?;
+                notices = vec![format!("relation {name:?} already exists on table {:?}, skipping", owner.name)];
+                return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));
+            }
+            None if self.snapshot().is_name_free(&relation) => {}
+            _ => return Err(QueryError::relation_exists(relation)),
+        }
+        let _lock = self.lock_for_maintenance(table.id).await;
+        self.in_transaction(async |target: Changes| self.add_computed_index(&target, (&table.name, &name), new).await).await?;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         self.mover.wake();
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))
@@ -126,7 +149,8 @@ impl QuerySession {
                 if constraints != *table.constraints {
                     edit.set_constraints(id, constraints)?;
                 }
-                edit.set_design(id, design)
+                edit.set_design(id, design)?;
+                drop_unused_index_columns(edit, id)
             })
         })?;
         // Blocks that were added meanwhile have the dropped indexes, and other blocks lack the new indexes of keys.
@@ -166,29 +190,40 @@ impl QuerySession {
 
 /// Generates an unused name for an index that is created without a name, as PostgreSQL does.
 fn index_name(catalog: &Catalog, table: &Table, new: &NewIndex) -> String {
-    let name = format!("{}_{}_idx", unqualified_name(&table.name), new.columns.join("_"));
+    let name = format!("{}_{}_idx", unqualified_name(&table.name), new.part_names().join("_"));
     let numbered = (1..).map(|number| format!("{name}{number}"));
     let is_free = |name: &String| catalog.is_name_free(&sibling_name(&table.name, name));
     std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
 /// Design of a new index. A CSB+-tree has only the first two of its columns.
-fn index_design(name: String, new: &NewIndex, table: &Table) -> Result<IndexDesign> {
-    let columns: Vec<ColumnIndex> = new
-        .columns
+fn index_design(name: String, new: &NewIndex, column_names: &[String], table: &Table) -> Result<IndexDesign> {
+    let columns: Vec<ColumnIndex> = column_names
         .iter()
         .map(|column| {
             let not_found = || QueryError::no_column(&table.name, column);
-            table.schema.index_of(column).ok_or_else(not_found)
+            table.visible_column(column).ok_or_else(not_found)
         })
         .collect::<Result<_>>()?;
     let is_twice = (1..columns.len()).any(|at| columns[..at].contains(&columns[at]));
     if is_twice || (new.kind == IndexKind::Bloom && columns.len() > IndexKind::Bloom.columns_max()) {
-        let what = format!("an index USING {} on ({})", new.kind.name(), new.columns.join(", "));
-        return Err(QueryError::unsupported(what, "csb takes different columns, bloom takes one column"));
+        return Err(unsupported_columns(new));
     }
     let columns = columns.into_iter().take(new.kind.columns_max()).collect();
     Ok(IndexDesign { name, kind: new.kind, columns })
+}
+
+fn unsupported_columns(new: &NewIndex) -> QueryError {
+    let parts = new.parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let what = format!("an index USING {} on ({parts})", new.kind.name());
+    QueryError::unsupported(what, "csb takes different columns, bloom takes one column")
+}
+
+/// Notice about an index with more columns than it is searched by.
+fn searched_columns_notice(new: &NewIndex, name: &str) -> Option<String> {
+    let (searched, all) = (new.kind.columns_max(), new.parts.len());
+    let notice = || format!("index {name:?} is searched by the first {searched} of its {all} columns only");
+    (searched < all).then(notice)
 }
 
 /// The foreign keys that reference the columns of a dropped unique index, and no other key. Each comes with its table

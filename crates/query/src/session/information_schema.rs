@@ -386,8 +386,8 @@ fn columns_of_query(relation: &[Cell], arrow: &ArrowSchema) -> Vec<Row> {
 
 fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
     let constraints = &table.constraints;
-    let row = |(index, column): (usize, &taut_types::Column)| {
-        let position = ColumnIndex::from(index);
+    let row = |(index, position): (usize, ColumnIndex)| {
+        let column = table.schema.column(position);
         let owned = constraints.sequences.get(&position);
         let identity = owned.and_then(|owned| Some((owned.identity?, catalog.sequence_of(owned.sequence)?)));
         let default = constraints.defaults.get(&position).filter(|_| identity.is_none()).cloned();
@@ -400,7 +400,7 @@ fn columns_of_table(table: &Table, catalog: &Catalog) -> Vec<Row> {
         let values = ColumnSource { default, identity, generated: constraints.generated.get(&position) };
         shown.row(of_relation(&table.name), index, values, true)
     };
-    table.schema.columns().iter().enumerate().map(row).collect()
+    table.visible_columns().enumerate().map(row).collect()
 }
 
 fn table_constraints(table: &Table) -> Vec<Row> {

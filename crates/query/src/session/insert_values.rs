@@ -179,7 +179,7 @@ impl InsertTarget {
         };
         let indexes: Vec<usize> = match named {
             // If a row has fewer values than the table has columns, they are for the first columns.
-            [] => (0..rows.first()?.content.len().min(table.schema.len())).collect(),
+            [] => table.visible_columns().map(ColumnIndex::index).take(rows.first()?.content.len()).collect(),
             named => named.iter().map(index).collect::<Option<_>>()?,
         };
         if indexes.iter().collect::<HashSet<_>>().len() != indexes.len() {

@@ -24,6 +24,7 @@ use taut_store::{
 use taut_types::ColumnIndex;
 
 use super::QuerySession;
+use crate::constraints::shown_name;
 use crate::error::{QueryError, Result, Violation};
 use crate::expressions::write_value;
 use crate::write::changes::{ChangedTable, Changes, WrittenRows};
@@ -320,9 +321,15 @@ fn chunks(keys: &[ArrayRef]) -> impl Iterator<Item = Vec<ArrayRef>> {
 
 /// Formats a key for a message: `(a, b)=(1, x)`.
 pub(super) fn format_key(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRef], ordinal: u32) -> Result<String> {
-    let names: Vec<&str> = columns.iter().map(|column| table.schema.column(*column).name.as_str()).collect();
+    let names: Vec<String> = columns.iter().map(|column| shown_name(table, *column)).collect();
     let row = UInt32Array::from(vec![ordinal]);
     let value = |column: &ArrayRef| write_value(&take(column, &row, None)?, 0);
     let values = keys.iter().map(value).collect::<datafusion::arrow::error::Result<Vec<_>>>();
     Ok(format!("({})=({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
+}
+
+/// Formats the visible columns of the first of some whole rows for a message.
+pub(super) fn format_row(table: &Table, rows: &RecordBatch) -> Result<String> {
+    let visible: Vec<ColumnIndex> = table.visible_columns().collect();
+    format_key(table, &visible, &key_columns(rows, &visible), 0)
 }

@@ -15,6 +15,7 @@ use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, name_of_
 use taut_store::{Catalog, Table};
 use taut_types::{ColumnIndex, Schema, TableDesign, TableOption};
 
+use super::index_columns::visible_schema;
 use super::{Done, QuerySession, option_pairs, start_write, sum_counts};
 use crate::constraints::default_expression;
 use crate::error::{GeneratedColumnError, QueryError, Result};
@@ -179,7 +180,7 @@ impl QuerySession {
                     let name = like.schema.column(*column).name.clone();
                     declared.defaults.push((name, parse_expression(default)?));
                 }
-                (like.schema.columns().to_vec(), declared)
+                (visible_schema(like)?.columns().to_vec(), declared)
             }
             TableSource::Query(_) => (Vec::new(), Declared::default()),
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::Result as ArrowResult;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, plan_err};
@@ -10,6 +11,7 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::LogicalPlan;
 use taut_sql::MutationKind;
 use taut_store::Table;
+use taut_types::ColumnIndex;
 
 use crate::error::{QueryError, Result};
 use crate::exec::mutation::split_by_action;
@@ -47,6 +49,12 @@ impl ReturnedRows {
     /// If a row does not meet the constraints of the table.
     pub fn new(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
         let mem_table = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
+        let visible: Vec<usize> = table.visible_columns().map(ColumnIndex::index).collect();
+        let visible_table = |batches: Vec<RecordBatch>| {
+            let batches = batches.iter().map(|batch| batch.project(&visible)).collect::<ArrowResult<Vec<_>>>();
+            let schema = table.schema.arrow().project(&visible).map_err(DataFusionError::from)?;
+            Ok::<_, QueryError>(MemTable::try_new(Arc::new(schema), vec![batches.map_err(DataFusionError::from)?])?)
+        };
         let coerce_all = |coercion: Coercion, batches: &[RecordBatch]| {
             batches.iter().map(|batch| coercion.coerce(batch)).collect::<datafusion::common::Result<Vec<_>>>()
         };
@@ -58,13 +66,13 @@ impl ReturnedRows {
             // Deleted rows may not meet the current checks, which may be newer than the rows.
             let returned = coerce_all(Coercion::without_checks(&columns, table)?, &rows)?;
             let inserted = coerce_all(Coercion::for_table(&columns, table)?, &inserted)?;
-            return Ok(Self { returned: mem_table(returned)?, inserted: mem_table(inserted)? });
+            return Ok(Self { returned: visible_table(returned)?, inserted: mem_table(inserted)? });
         }
         let coercion = match kind {
             MutationKind::Delete => Coercion::new(schema, &table.schema, &table.name)?,
             _ => Coercion::for_table(schema, table)?,
         };
         let batches = coerce_all(coercion, &batches)?;
-        Ok(Self { returned: mem_table(batches.clone())?, inserted: mem_table(batches)? })
+        Ok(Self { returned: visible_table(batches.clone())?, inserted: mem_table(batches)? })
     }
 }

@@ -468,7 +468,7 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
     clear_owner(edit, sequence)?;
     let Some((table_name, column_name)) = owner else { return Ok(()) };
     let table = edit.catalog().table(table_name).ok_or_else(|| QueryError::no_relation(table_name))?;
-    let column = table.schema.index_of(column_name).ok_or_else(|| QueryError::no_column(table_name, column_name))?;
+    let column = table.visible_column(column_name).ok_or_else(|| QueryError::no_column(table_name, column_name))?;
     if table.constraints.sequences.contains_key(&column) {
         let what = format!("a second sequence of column {column_name:?} of table {table_name:?}");
         return Err(QueryError::unsupported(what, "a column owns one sequence"));

@@ -9,6 +9,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 
 use super::assign::assigned_values;
+use super::conflict_target::inferred_target;
 use super::insert_modifiers::{Modifiers, Overriding};
 use super::qualify::qualify_columns;
 use super::target::Target;
@@ -17,6 +18,7 @@ use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, T
 use crate::desugar::rewrite_values_with_queries;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, single_name};
+use crate::index_part::IndexPart;
 use crate::parameters::{literal, parameter};
 use crate::syntax::{
     self, aliased, all_of, any_of, case, column, derived_table, equal, is_default, is_null, null, parenthesized,
@@ -68,6 +70,13 @@ enum ConflictAction {
 pub enum ConflictTarget {
     /// A key over these columns.
     Columns(Vec<String>),
+    /// A unique index on these parts. If it is partial, its predicate is true in all rows for which `predicate` is.
+    Parts {
+        /// Columns and expressions, in any order.
+        parts: Vec<IndexPart>,
+        /// Condition after `WHERE`.
+        predicate: Option<Box<Expr>>,
+    },
     /// The constraint of this name.
     Constraint(String),
 }
@@ -90,9 +99,10 @@ impl Conflict {
     fn from_ast(conflict: OnConflict) -> Result<Self> {
         let target = match conflict.conflict_target {
             None => None,
-            Some(AstConflictTarget::Columns(columns)) => {
-                Some(ConflictTarget::Columns(columns.iter().map(normalize).collect()))
-            }
+            Some(AstConflictTarget::Columns(columns)) => Some(match columns.as_slice() {
+                [name] if let Some(target) = inferred_target(name)? => target,
+                columns => ConflictTarget::Columns(columns.iter().map(normalize).collect()),
+            }),
             Some(AstConflictTarget::OnConstraint(name)) => Some(ConflictTarget::Constraint(single_name(&name)?)),
         };
         let action = match conflict.action {
@@ -339,13 +349,14 @@ impl Insert {
             }
             indexes.push(index);
         }
-        let expected = if indexes.is_empty() { columns.len() } else { indexes.len() };
+        let visible = || columns.iter().enumerate().filter(|(_, column)| !column.is_hidden()).map(|(index, _)| index);
+        let expected = if indexes.is_empty() { visible().count() } else { indexes.len() };
         if width.is_some_and(|width| width > expected || (width < expected && !indexes.is_empty())) {
             return Err(values_error(target.table.table(), expected, width.unwrap_or_default()));
         }
         if indexes.is_empty() {
             // As in PostgreSQL, fewer values than columns are assigned to the first columns.
-            indexes.extend(0..width.unwrap_or(expected));
+            indexes.extend(visible().take(width.unwrap_or(expected)));
         }
         Ok(indexes)
     }
@@ -417,17 +428,21 @@ impl Insert {
     }
 }
 
-/// Computes the generated columns of proposed rows.
+/// Computes the generated columns of proposed rows. Hidden ones come last, because they may read the others.
 fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFactor {
-    if columns.iter().all(|column| column.expression().is_none()) {
-        return rows;
-    }
-    let value = |column: &TargetColumn<'_>| match column.expression() {
-        Some(expression) => column.cast(parenthesized(expression.clone())),
-        None => syntax::column(EXCLUDED, column.name),
-    };
-    let values = columns.iter().map(|column| aliased(value(column), column.name));
-    derived_table(select(values.collect(), vec![without_joins(rows)], None), EXCLUDED, &[])
+    [false, true].into_iter().fold(rows, |rows, is_hidden| {
+        let computed =
+            |column: &TargetColumn<'_>| column.expression().cloned().filter(|_| column.is_hidden() == is_hidden);
+        if columns.iter().all(|column| computed(column).is_none()) {
+            return rows;
+        }
+        let value = |column: &TargetColumn<'_>| match computed(column) {
+            Some(expression) => column.cast(parenthesized(expression)),
+            None => syntax::column(EXCLUDED, column.name),
+        };
+        let values = columns.iter().map(|column| aliased(value(column), column.name));
+        derived_table(select(values.collect(), vec![without_joins(rows)], None), EXCLUDED, &[])
+    })
 }
 
 /// Error about an `INSERT` with another number of values than it has columns to fill.

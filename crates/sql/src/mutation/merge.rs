@@ -263,7 +263,7 @@ impl Merge {
             ClauseAction::Insert { columns: names, values } => {
                 let indexes = match names.as_slice() {
                     // As in PostgreSQL, fewer values than columns are assigned to the first columns.
-                    [] => (0..values.len().min(columns.len())).collect(),
+                    [] => (0..columns.len()).filter(|index| !columns[*index].is_hidden()).take(values.len()).collect(),
                     names => names.iter().map(|name| target.index(name, columns)).collect::<Result<Vec<_>>>()?,
                 };
                 if indexes.len() != values.len() {

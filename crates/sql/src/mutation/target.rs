@@ -35,6 +35,8 @@ pub enum GeneratedAlways<'a> {
     /// The value of an expression over the other columns. Only rows that a statement compares or reads before it writes
     /// them need it; the value is computed again when the row is written.
     Expression(&'a Expr),
+    /// As `Expression`, for a hidden column that belongs to an index. Statements do not name it.
+    IndexExpression(&'a Expr),
 }
 
 impl TargetColumn<'_> {
@@ -84,9 +86,16 @@ impl TargetColumn<'_> {
     /// The expression of a generated column. `None` for other columns.
     pub(super) fn expression(&self) -> Option<&Expr> {
         match self.generated {
-            Some(GeneratedAlways::Expression(expression)) => Some(expression),
+            Some(GeneratedAlways::Expression(expression) | GeneratedAlways::IndexExpression(expression)) => {
+                Some(expression)
+            }
             _ => None,
         }
+    }
+
+    /// Whether statements neither see nor name the column.
+    pub(super) fn is_hidden(&self) -> bool {
+        matches!(self.generated, Some(GeneratedAlways::IndexExpression(_)))
     }
 
     /// Converts a value that `SET` gives.
@@ -179,7 +188,8 @@ impl Target {
             }
         };
         let last = normalize(last);
-        columns.iter().position(|column| column.name == last).ok_or_else(|| not_found(last))
+        let is_named = |column: &TargetColumn<'_>| column.name == last && !column.is_hidden();
+        columns.iter().position(is_named).ok_or_else(|| not_found(last))
     }
 
     /// Returns an error if a relation has the same name as the target.

@@ -15,6 +15,7 @@ use super::sequences::identity_change;
 use crate::declared::SchemaChange;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
+use crate::index_part::{IndexPart, is_index_part};
 use crate::statement::{NewIndex, Statement, TableChange, TableSource};
 
 /// Forms of `ALTER TABLE`, for errors.
@@ -74,12 +75,12 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
 }
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
-    let allowed = "CREATE INDEX name ON t USING csb (a, b) and CREATE INDEX name ON t USING bloom (a) are";
+    let allowed = "CREATE INDEX name ON t USING csb (a, lower(b)) WHERE c > 0 and CREATE INDEX name ON t USING bloom (a) \
+                   are";
     let unsupported = [
         (create.unique && create.using == Some(IndexType::Bloom), "a unique index USING bloom"),
         (!create.include.is_empty(), "INCLUDE"),
         (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
-        (create.predicate.is_some(), "an index on a part of the rows"),
         (!create.with.is_empty() || !create.index_options.is_empty(), "an option of an index"),
         (!create.alter_options.is_empty(), "ALGORITHM or LOCK"),
     ];
@@ -94,17 +95,22 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         Some(other) => return Err(SqlError::unsupported(format!("an index USING {other}"), allowed)),
     };
     // ASC, DESC and NULLS FIRST make no difference: an index finds rows, and does not return them in its order.
-    let column = |index: &IndexColumn| match &index.column {
-        OrderByExpr { expr: Expr::Identifier(name), with_fill: None, .. } if index.operator_class.is_none() => {
-            Ok(normalize(name))
+    let part = |index: &IndexColumn| match &index.column {
+        OrderByExpr { expr: Expr::Collate { .. }, .. } => {
+            Err(SqlError::unsupported(format!("{index} in an index"), allowed))
         }
+        OrderByExpr { expr, with_fill: None, .. } if index.operator_class.is_none() => match is_index_part(expr) {
+            true => Ok(IndexPart::from_expression(expr.clone())),
+            false => Err(SqlError::syntax(format!("syntax error: {expr} in an index needs parentheses around it"))),
+        },
         _ => Err(SqlError::unsupported(format!("{index} in an index"), allowed)),
     };
     Ok(Statement::CreateIndex(NewIndex {
         name: create.name.as_ref().map(single_name).transpose()?,
         table: relation_reference(&create.table_name)?,
         kind,
-        columns: create.columns.iter().map(column).collect::<Result<_>>()?,
+        parts: create.columns.iter().map(part).collect::<Result<_>>()?,
+        predicate: create.predicate.map(Box::new),
         is_unique: create.unique,
         if_not_exists: create.if_not_exists,
     }))

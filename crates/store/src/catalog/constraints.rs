@@ -30,6 +30,9 @@ pub struct Constraints {
     /// Generated columns: SQL expressions over the other columns, from which the value of each row is computed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub generated: BTreeMap<ColumnIndex, String>,
+    /// The generated columns that are hidden, because they hold the computed parts of indexes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub index_columns: BTreeMap<ColumnIndex, IndexColumn>,
     /// Sequences that belong to columns. The default of a `SERIAL` or identity column takes numbers of its sequence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sequences: BTreeMap<ColumnIndex, OwnedSequence>,
@@ -38,6 +41,18 @@ pub struct Constraints {
     /// concurrent transaction that changes rows of this table and does not know of the new foreign key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
+}
+
+/// A hidden generated column that holds a part of an index which is no column of the table: the values of an
+/// expression, or the values of a column or an expression in those rows that a partial index has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexColumn {
+    /// The indexed expression in SQL, over columns of the table.
+    pub expression: String,
+    /// The predicate of a partial index in SQL. The column is null in rows for which it is not true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<String>,
 }
 
 /// A set of columns whose values are distinct in all rows without a null in these columns.
@@ -114,6 +129,12 @@ impl Constraints {
             && self.foreign_keys.iter().all(|key| other.foreign_keys.contains(key))
             && self.referenced_by.is_subset(&other.referenced_by)
             && self.generated == other.generated
+            && self.index_columns == other.index_columns
+    }
+
+    /// Whether a column is hidden: statements neither see nor name it.
+    pub fn is_hidden(&self, column: ColumnIndex) -> bool {
+        self.index_columns.contains_key(&column)
     }
 
     /// The primary key.
@@ -163,6 +184,9 @@ impl Constraints {
         let generated = self.generated.iter();
         constraints.generated =
             generated.filter_map(|(column, sql)| Some((column.after_drop(dropped)?, sql.clone()))).collect();
+        let index_columns = self.index_columns.iter();
+        constraints.index_columns =
+            index_columns.filter_map(|(column, part)| Some((column.after_drop(dropped)?, part.clone()))).collect();
         let sequences = self.sequences.iter();
         constraints.sequences =
             sequences.filter_map(|(column, owned)| Some((column.after_drop(dropped)?, *owned))).collect();
@@ -246,6 +270,9 @@ impl Constraints {
         if !self.generated.keys().all(inside) || self.generated.keys().any(has_other_value) {
             return Err("generated columns that exist and have no default or sequence".to_owned());
         }
+        if !self.index_columns.keys().all(|column| self.generated.contains_key(column)) {
+            return Err("columns of indexes that are generated".to_owned());
+        }
         match self.defaults.keys().all(inside) {
             true => Ok(()),
             false => Err("defaults of its own columns".to_owned()),
@@ -263,6 +290,16 @@ impl Constraints {
             key.columns.len() == columns.len() && key.columns.iter().collect::<BTreeSet<_>>() == wanted
         };
         self.keys.iter().find(has_these_columns)
+    }
+}
+
+impl IndexColumn {
+    /// The SQL expression that computes the column.
+    pub fn generation_expression(&self) -> String {
+        match &self.predicate {
+            Some(predicate) => format!("CASE WHEN {predicate} THEN {} END", self.expression),
+            None => self.expression.clone(),
+        }
     }
 }
 

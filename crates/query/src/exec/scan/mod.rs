@@ -13,6 +13,7 @@
 
 mod aggregate;
 mod driver;
+mod index_columns;
 mod metrics;
 mod morsels;
 mod order;
@@ -30,8 +31,9 @@ pub mod tests;
 
 pub use aggregate::TautAggregateExec;
 pub use driver::{TimeSlice, block_error, open_block_that_may_match};
+pub use index_columns::{IndexedConditions, implies_all};
 pub use page::PageReader;
-pub use predicate::{add_predicate, comparison, list_predicate, literal_datum, map_columns, translate};
+pub use predicate::{add_predicate, comparison, list_predicate, literal_datum, translate};
 pub use reader::{Output, Reader};
 pub use runs::ScanRuns;
 pub use size::{scanned_rows, suitable_batch_rows};

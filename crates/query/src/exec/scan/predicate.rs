@@ -39,6 +39,7 @@ use taut_types::{
     Schema, datum_at, equal_numbers,
 };
 
+pub(super) use self::implied::implies;
 use self::implied::{implied_predicates, intersection, non_null_predicate};
 use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
 

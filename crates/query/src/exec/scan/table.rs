@@ -35,13 +35,14 @@ impl TautTable {
     /// these names, or the first column if the table has none of them.
     pub fn new(store: Arc<Store>, stored: Arc<Table>, names: Option<&Names>, columns: Option<&[String]>) -> Self {
         let (rows, arrow) = (stored.rows(), stored.schema.arrow());
-        let is_visible = |index: &usize| {
+        let is_named = |index: &usize| {
             let name = arrow.field(*index).name();
             names.is_none_or(|names| names.contains(name)) && columns.is_none_or(|columns| columns.contains(name))
         };
-        let mut visible: Vec<_> = (0..arrow.fields().len()).filter(is_visible).collect();
+        let not_hidden = || stored.visible_columns().map(ColumnIndex::index);
+        let mut visible: Vec<_> = not_hidden().filter(is_named).collect();
         if visible.is_empty() {
-            visible.push(0);
+            visible.extend(not_hidden().next());
         }
         let visible_arrow = match visible.len() == arrow.fields().len() {
             true => arrow,
@@ -52,6 +53,12 @@ impl TautTable {
         };
         let (keys, defaults) = (OnceLock::new(), OnceLock::new());
         Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
+    }
+
+    /// Creates a provider with all columns of the table, those that belong to indexes included.
+    pub fn whole(store: Arc<Store>, stored: Arc<Table>) -> Self {
+        let (visible, arrow) = ((0..stored.schema.len()).collect(), stored.schema.arrow());
+        Self::with_visible(store, stored, visible, arrow)
     }
 
     /// Creates a provider with all columns of the table, followed by a column of row ids named [`ROW`].

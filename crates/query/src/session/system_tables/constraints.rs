@@ -85,7 +85,8 @@ fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
         };
         ConstraintRow { name: None, kind, columns: names(&table.schema, &[*column]), definition }
     });
-    let generated = constraints.generated.iter().map(|(column, expression)| ConstraintRow {
+    let generated = constraints.generated.iter().filter(|(column, _)| !constraints.is_hidden(**column));
+    let generated = generated.map(|(column, expression)| ConstraintRow {
         name: None,
         kind: "GENERATED",
         columns: names(&table.schema, &[*column]),

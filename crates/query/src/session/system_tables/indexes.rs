@@ -7,6 +7,8 @@ use datafusion::common::{DataFusionError, Result};
 use taut_store::{ReadCounters, Table};
 use taut_types::IndexDesign;
 
+use crate::constraints::shown_name;
+
 use super::{SystemColumn, SystemTable, each_table, numbers, texts};
 
 pub(super) const TABLE: SystemTable = SystemTable {
@@ -18,8 +20,9 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("method", "Kind of index: `csb` or `bloom`."),
         SystemColumn::text(
             "columns",
-            "Columns of the index, separated by commas. Rows are searched by the first two at most.",
+            "Columns and expressions of the index, separated by commas. Rows are searched by the first two at most.",
         ),
+        SystemColumn::text("predicate", "Condition of a partial index, which has only rows for which it is true."),
         SystemColumn::boolean(
             "is_unique",
             "Whether `CREATE UNIQUE INDEX` made it: no two rows are equal in its columns.",
@@ -50,14 +53,18 @@ fn index_rows(table: &Table) -> Result<Vec<ArrayRef>> {
         |index: &IndexDesign| table.constraints.keys.iter().find(|key| key.is_index && key.name == index.name);
     let columns = |index: &IndexDesign| {
         let columns = unique_key(index).map_or(&index.columns, |key| &key.columns);
-        let names = columns.iter().map(|column| table.schema.column(*column).name.as_str());
-        names.collect::<Vec<_>>().join(", ")
+        columns.iter().map(|column| shown_name(table, *column)).collect::<Vec<_>>().join(", ")
+    };
+    let predicate = |index: &IndexDesign| {
+        let parts = index.columns.iter().filter_map(|column| table.constraints.index_columns.get(column));
+        parts.filter_map(|part| part.predicate.clone()).next()
     };
     Ok(vec![
         texts(indexes.iter().map(|_| Some(table.name.clone()))),
         texts(indexes.iter().map(|index| Some(index.name.clone()))),
         texts(indexes.iter().map(|index| Some(index.kind.name().to_owned()))),
         texts(indexes.iter().map(|index| Some(columns(index)))),
+        texts(indexes.iter().map(predicate)),
         Arc::new(indexes.iter().map(|index| Some(unique_key(index).is_some())).collect::<BooleanArray>()),
         numbers(indexes.iter().map(|_| table.blocks.len() as u64)),
         numbers(built.iter().map(|(blocks, _)| *blocks)),

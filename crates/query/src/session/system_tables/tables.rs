@@ -1,7 +1,10 @@
 //! `taut.tables`: one row for each table, with its design and size.
 
 use datafusion::arrow::array::ArrayRef;
+use datafusion::common::{DataFusionError, Result};
 use taut_store::Table;
+
+use crate::session::index_columns::visible_design;
 
 use super::{SystemColumn, SystemTable, each_table, numbers, texts};
 
@@ -20,14 +23,15 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::number("bytes", "Bytes of its block files."),
         SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
     ],
-    rows: |state| each_table(state, |table| Ok(table_row(table))),
+    rows: |state| each_table(state, table_row),
 };
 
-fn table_row(table: &Table) -> Vec<ArrayRef> {
-    let options = table.design.to_options(&table.schema);
+fn table_row(table: &Table) -> Result<Vec<ArrayRef>> {
+    let (design, schema) = visible_design(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    let options = design.to_options(&schema);
     let option = |name: &str| options.iter().find(|(option, _)| *option == name).map(|(_, value)| value.clone());
     let all = options.iter().map(|(name, value)| format!("{name}='{}'", value.replace('\'', "''")));
-    vec![
+    Ok(vec![
         texts([Some(table.name.clone())]),
         texts([option("layout")]),
         texts([option("groups")]),
@@ -38,5 +42,5 @@ fn table_row(table: &Table) -> Vec<ArrayRef> {
         numbers([table.blocks.len() as u64]),
         numbers([table.file_bytes()]),
         numbers([table.plain_bytes()]),
-    ]
+    ])
 }

@@ -68,6 +68,24 @@ pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Sc
     }
 }
 
+/// Whether every row passes `conclusion` that passes all `conditions`. May return false although it is so. Only
+/// comparisons of one column with values, and `IS NOT NULL`, are understood.
+pub fn implies(conditions: &[Arc<dyn PhysicalExpr>], conclusion: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    let Some(wanted) = column_predicate(conclusion, schema) else { return false };
+    let implied =
+        conditions.iter().filter_map(|condition| implied_predicates(condition, schema).remove(&wanted.column));
+    let Some(implied) = implied.reduce(|one, other| intersection(&one, &other).unwrap_or(one)) else { return false };
+    match (&wanted.condition, wanted.negated) {
+        // Nulls pass none of the implied predicates.
+        (DatumPredicate::Null, is_not_null) => is_not_null,
+        (condition, false) => {
+            let implied = as_list(&implied).unwrap_or(implied);
+            intersection(&implied, condition).is_some_and(|both| both == implied)
+        }
+        (_, true) => false,
+    }
+}
+
 /// Equivalent or implied predicate of a disjunction `c IS NULL OR ...` for rows in which `c` is not null.
 pub(super) fn non_null_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<NonNullPredicate> {
     let mut arms = vec![];
