@@ -91,6 +91,9 @@ COMMENT ON TABLE computed IS 'it''s computed';
 CREATE SCHEMA shop;
 CREATE TABLE shop.articles (id serial PRIMARY KEY, name text);
 INSERT INTO shop.articles (name) VALUES ('pen'), ('ink');
+CREATE TABLE indexed (id bigint NOT NULL, name text, state text);
+INSERT INTO indexed VALUES (1, 'One', NULL), (2, 'Two', NULL), (3, 'TWO', 'old');
+CREATE UNIQUE INDEX indexed_name ON indexed (lower(name)) WHERE state IS NULL;
 CHECKPOINT;
 
 -- Commits in the log.
@@ -126,6 +129,8 @@ SET search_path = shop;
 INSERT INTO articles (name) VALUES ('paper');
 CREATE VIEW names AS SELECT name FROM articles;
 RESET search_path;
+CREATE INDEX indexed_sum ON indexed ((id * 2), state);
+INSERT INTO indexed VALUES (4, 'Four', NULL), (5, 'FOUR', 'old');
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

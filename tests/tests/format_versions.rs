@@ -21,6 +21,8 @@ const ALTERED: u64 = 12;
 const GENERATED: u64 = 14;
 /// First version with schemas.
 const SCHEMAS: u64 = 17;
+/// First version with indexes on expressions and partial indexes.
+const INDEX_COLUMNS: u64 = 17;
 
 /// Tables with all columns and the same rows, and the first version that has the table.
 const TABLES: [(u64, &str); 5] = [(2, "slotted"), (2, "packed"), (2, "columns"), (2, "grouped"), (4, "ranged")];
@@ -54,7 +56,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 29] = [
+const OTHERS: [(u64, &str, &str, &str); 31] = [
     // Through the csb index of columns, in a block without it, a block with it, and the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -143,6 +145,20 @@ const OTHERS: [(u64, &str, &str, &str); 29] = [
         "SELECT string_agg(schema_name, ' ' ORDER BY schema_name) FROM information_schema.schemata",
         "",
         "empty_schema information_schema public shop taut",
+    ),
+    (
+        INDEX_COLUMNS,
+        "SELECT concat_ws(' ', i.name, i.id) FROM indexed AS i \
+         WHERE lower(name) = 'four' AND state IS NULL OR id * 2 = 6 ORDER BY id",
+        "",
+        "TWO 3\nFour 4",
+    ),
+    (
+        INDEX_COLUMNS,
+        "SELECT concat_ws(' ', index_name, columns, predicate, is_unique) FROM taut.indexes WHERE table_name = 'indexed' \
+         ORDER BY index_name",
+        "",
+        "indexed_name lower(name) state IS NULL true\nindexed_sum (id * 2), state false",
     ),
 ];
 

@@ -52,6 +52,7 @@ fn expected(version: u64) -> Contents {
         (12, "altered", all),
         (14, "computed", (1..=4).collect()),
         (17, "shop.articles", (1..=3).collect()),
+        (17, "indexed", (1..=5).collect()),
     ];
     tables
         .iter()

@@ -112,7 +112,7 @@ impl ModifyingWith {
 
     /// Tables that the statement reads. The changed ones are not among them.
     pub fn read_tables(&self) -> Vec<TableReference> {
-        let changed: Vec<&str> = self.mutations().map(|mutation| mutation.table.as_str()).collect();
+        let changed: Vec<&str> = self.mutations().map(|mutation| mutation.table.table()).collect();
         let (tables, _) = resolve_table_references(&self.statement, true).unwrap_or_default();
         tables.into_iter().filter(|table| !changed.contains(&table.table())).collect()
     }
