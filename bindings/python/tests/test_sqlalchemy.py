@@ -463,3 +463,35 @@ def test_keys_are_generated(engine):
     copy.create_all(engine)
     with engine.begin() as connection:
         assert connection.execute(copy.tables["note"].insert().values(text="x")).inserted_primary_key == (1,)
+
+
+def test_indexes_on_expressions_and_partial_indexes_are_created_and_reflected(engine):
+    metadata = sqlalchemy.MetaData()
+    table = sqlalchemy.Table("users", metadata, Column("id", Integer), Column("email", sqlalchemy.String), Column("b, c", Integer))
+    sqlalchemy.Index("users_email", sqlalchemy.func.lower(table.c.email), unique=True, postgresql_where=table.c.id > 0)
+    sqlalchemy.Index("users_sum", (table.c.id + table.c["b, c"]).desc(), table.c["b, c"], unique=True)
+    sqlalchemy.Index("users_first", sqlalchemy.func.coalesce(table.c.email, "a, (b"), postgresql_where="id > 5")
+    metadata.create_all(engine)
+    found = {index["name"]: index for index in sqlalchemy.inspect(engine).get_indexes("users")}
+    assert found["users_email"] == {
+        "name": "users_email", "unique": True, "column_names": [None], "expressions": ["lower(email)"],
+        "dialect_options": {"postgresql_where": "id > 0"},
+    }  # fmt: skip
+    assert found["users_sum"] == {
+        "name": "users_sum", "unique": True, "column_names": [None, "b, c"],
+        "expressions": ['(id + "b, c")', "b, c"],
+    }  # fmt: skip
+    assert found["users_first"]["expressions"] == ["coalesce(email, 'a, (b')"]
+    assert found["users_first"]["dialect_options"] == {"postgresql_where": "id > 5"}
+    assert [column["name"] for column in sqlalchemy.inspect(engine).get_columns("users")] == ["id", "email", "b, c"]
+    rows = sqlalchemy.insert(table).values([{"id": 1, "email": "Ann"}, {"id": 0, "email": "Ann"}])
+    with engine.begin() as connection:
+        connection.execute(rows)
+    with pytest.raises(exc.IntegrityError), engine.begin() as connection:
+        connection.execute(sqlalchemy.insert(table).values(id=2, email="ANN"))
+    # Tables are copied by reflection, as migration tools do.
+    copy = sqlalchemy.MetaData()
+    copy.reflect(engine)
+    copy.drop_all(engine)
+    copy.create_all(engine)
+    assert {index["name"]: index for index in sqlalchemy.inspect(engine).get_indexes("users")} == found

@@ -21,6 +21,7 @@ class ComponentReflectionTest(_ComponentReflectionTest):
 
 
 class ComponentReflectionTestExtra(_ComponentReflectionTestExtra):
+    test_reflect_expression_based_indexes = _skipped("an index that is not unique keeps its first two columns only")
     test_string_length_reflection = _skipped("columns of text have no maximum length")
 
     @fixture()

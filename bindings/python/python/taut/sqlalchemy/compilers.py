@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import exc, schema, types, util
+from sqlalchemy import exc, types
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDDLCompiler, PGTypeCompiler
-from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BindParameter, UnaryExpression
+from sqlalchemy.sql import coercions, operators, roles
+from sqlalchemy.sql.elements import BindParameter, ColumnClause, UnaryExpression
 
 from taut._taut import TABLE_OPTIONS
 
@@ -70,28 +70,26 @@ class DdlCompiler(PGDDLCompiler):
         return f"GENERATED ALWAYS AS ({expression}) STORED"
 
     def visit_create_index(self, create: Any, **options: Any) -> str:
-        """Compiles CREATE INDEX.
-
-        An index that Taut does not support is skipped with a warning, because tools create indexes without being asked.
-        A unique one is an error instead: without it, rows that violate it would be accepted.
-        """
+        """Compiles CREATE INDEX of columns and expressions, with the option `postgresql_where` of a partial index."""
         index = create.element
-        expressions = [_without_direction(expression) for expression in index.expressions]
-        columns = [column for column in expressions if isinstance(column, schema.Column)]
-        names = ", ".join(self.preparer.quote(column.name) for column in columns)
+        parts = ", ".join(self._index_part(_without_direction(part)) for part in index.expressions)
         table, name = self.preparer.format_table(index.table), self._prepared_index_name(index)
-        is_partial = index.dialect_options["postgresql"]["where"] is not None
-        if len(columns) != len(index.expressions) or is_partial:
-            if index.unique:
-                raise exc.CompileError(f"unique index {index.name}: Taut has unique indexes of columns, for all rows, only")
-            util.warn(f"index {index.name} is not created: Taut has indexes of columns, for all rows")
-            return "SELECT 1"
+        where = index.dialect_options["postgresql"]["where"]
+        predicate = "" if where is None else f" WHERE {self._inline(coercions.expect(roles.DDLExpressionRole, where))}"
         unique = "UNIQUE " if index.unique else ""
         exists = "IF NOT EXISTS " if create.if_not_exists else ""
-        return f"CREATE {unique}INDEX {exists}{name} ON {table} ({names})"
+        return f"CREATE {unique}INDEX {exists}{name} ON {table} ({parts}){predicate}"
+
+    def _index_part(self, part: Any) -> str:
+        """Compiles a column, or an expression with the parentheses that it needs in an index."""
+        return self._inline(part if isinstance(part, ColumnClause) else part.self_group())
+
+    def _inline(self, expression: Any) -> str:
+        """Compiles an expression over the columns of one table, without parameters."""
+        return str(self.sql_compiler.process(expression, include_table=False, literal_binds=True))
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
-        """Compiles DROP INDEX, with IF EXISTS because the index may have been skipped when it was created."""
+        """Compiles DROP INDEX, with IF EXISTS because earlier versions skipped indexes that they did not support."""
         return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element)}"
 
     def post_create_table(self, table: Any) -> str:

@@ -242,14 +242,14 @@ class Reflection(default.DefaultDialect):
     ) -> list[dict[str, Any]]:
         primary = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
         unique = self._keys(connection, table_name, schema, "UNIQUE", options)
-        query = "SELECT index_name, columns, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
+        query = "SELECT index_name, columns, predicate, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"
         rows = connection.exec_driver_sql(query, (self._relation(table_name, schema),)).fetchall()
         known = [column["name"] for column in self.get_columns(connection, table_name, schema, **options)]
         return [
-            {"name": name, "column_names": _split(columns, known), "unique": is_unique}
+            _index(name, columns, predicate, is_unique, known)
             if name not in unique
             else {"name": name, "column_names": unique[name], "unique": True, "duplicates_constraint": name}
-            for name, columns, is_unique in rows
+            for name, columns, predicate, is_unique in rows
             if name not in primary
         ]
 
@@ -258,8 +258,26 @@ def _relation_name(schema: str, name: str) -> str:
     """Returns the text that identifies a relation in the system tables."""
     if schema == SCHEMA and "." not in name:
         return name
-    parts = [f'"{part.replace(chr(34), chr(34) * 2)}"' if "." in part or part[:1] == '"' else part for part in (schema, name)]
-    return ".".join(parts)
+    return f"{_quoted(schema)}.{_quoted(name)}"
+
+
+def _quoted(part: str) -> str:
+    """Returns a part of the name of a relation, in quotes if it could be read otherwise."""
+    if "." not in part and not part.startswith('"'):
+        return part
+    return '"' + part.replace('"', '""') + '"'
+
+
+def _index(name: str, columns: str, predicate: str | None, is_unique: bool, known: list[str]) -> dict[str, Any]:
+    """Describes an index whose parts are separated by commas. Parts that are no columns are expressions."""
+    parts = _split(columns, known)
+    index: dict[str, Any] = {"name": name, "unique": is_unique}
+    index["column_names"] = [part if part in known else None for part in parts]
+    if None in index["column_names"]:
+        index["expressions"] = parts
+    if predicate is not None:
+        index["dialect_options"] = {"postgresql_where": predicate}
+    return index
 
 
 def _names_of(text: str) -> list[str]:
@@ -268,13 +286,32 @@ def _names_of(text: str) -> list[str]:
 
 
 def _split(text: str, known: list[str]) -> list[str]:
-    """Splits names that are separated by commas. A name may hold a comma too, so `known` has the names that exist."""
-    for name in known:
-        if text == name:
-            return [name]
-        if text.startswith(f"{name}, ") and (rest := _split(text[len(name) + 2 :], known)):
-            return [name, *rest]
+    """Splits names and expressions that are separated by commas.
+
+    Either may hold a comma too, so `known` has the names that exist. An expression ends at the first comma outside of
+    parentheses and quotes.
+    """
+    for part in [*known, _first_expression(text)]:
+        if text == part:
+            return [part]
+        if part and text.startswith(f"{part}, ") and (rest := _split(text[len(part) + 2 :], known)):
+            return [part, *rest]
     return []
+
+
+def _first_expression(text: str) -> str:
+    """Returns the text before the first comma outside of parentheses and quotes."""
+    depth, quote = 0, ""
+    for position, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character == "," and depth == 0:
+            return text[:position]
+        else:
+            depth += (character == "(") - (character == ")")
+    return text
 
 
 def _type_of(kind: str) -> types.TypeEngine[Any]:
