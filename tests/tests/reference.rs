@@ -98,8 +98,9 @@ fn every_setting_is_shown_and_reset() {
         session.query(&format!("SHOW {name}")).unwrap_or_else(|error| panic!("{name}: {error}"));
         let reset = session.execute(&format!("RESET {name}"));
         assert_eq!(reset.is_ok(), setting.info().default.is_some(), "{name}");
-        // Any text is the name of a directory, which may exist.
-        let wrong = if setting == Setting::TempDirectory { "1" } else { "'no such value'" };
+        // Any text is the name of a directory or schema, which may exist.
+        let takes_text = [Setting::TempDirectory, Setting::SearchPath].contains(&setting);
+        let wrong = if takes_text { "1" } else { "'no such value'" };
         let error = session.execute(&format!("SET {name} = {wrong}")).unwrap_err();
         assert_eq!((error.sqlstate(), error.hint().is_some()), ("22023", true), "{name}: {error}");
     }

@@ -468,7 +468,8 @@ impl QuerySession {
             TableChange::Rename(new_name) if is_view => self.rename_view(name, new_name).await,
             TableChange::Schema(changes)
                 if is_view
-                    && let [SchemaChange::Column(ColumnChange::Rename { column, name: new_name })] = changes.as_slice() =>
+                    && let [SchemaChange::Column(ColumnChange::Rename { column, name: new_name })] =
+                        changes.as_slice() =>
             {
                 self.rename_view_column(name, column, new_name).await?;
                 Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use taut_store::Synchronous;
-
-use crate::identifiers::PUBLIC;
+use taut_types::PUBLIC_SCHEMA;
 
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +103,7 @@ impl Setting {
             Self::SearchPath => (
                 "search_path",
                 "names of schemas, separated by commas",
-                Some(PUBLIC),
+                Some(PUBLIC_SCHEMA),
                 "session",
                 "Schemas in which names without a schema are looked up, in order. New tables are created in the first one.",
             ),

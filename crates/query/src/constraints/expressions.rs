@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::prelude::SessionConfig;
+use taut_sql::{has_subquery, parse_expression};
 use taut_types::{ColumnIndex, LogicalType, Schema};
 
 use super::sequence_names::qualified_default;
@@ -96,7 +97,7 @@ pub fn compile_generated(
 /// If the text is not an expression over single rows, or its result does not depend on the row alone.
 pub fn plan_index_clause(sql: &str, schema: &DFSchema, clause: IndexClause) -> Result<Expr> {
     // Subqueries are found before they are planned, because the planner needs tables for them.
-    if taut_sql::has_subquery(&parse_expression(sql)?) {
+    if has_subquery(&parse_expression(sql)?) {
         return Err(IndexError::Subquery { clause }.into());
     }
     let expression = plan_expression(sql, schema)?;

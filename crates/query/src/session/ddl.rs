@@ -13,7 +13,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, Parameters, SqlError, Statement, type_name};
 use taut_store::{Catalog, Commented, View};
-use taut_types::{split_relation_name, unqualified_name};
+use taut_types::unqualified_name;
 
 use super::index_columns::with_hidden_groups;
 use super::names::{dependent_views, view_text};

@@ -217,12 +217,15 @@ pub(super) fn inferred_key<'a>(
     let part = |part: &IndexPart| match part {
         IndexPart::Column(name) if table.visible_column(name).is_some() => Ok(column(name)),
         IndexPart::Column(name) => Err(QueryError::no_column(&table.name, name)),
-        IndexPart::Expression(expression) => {
-            plan_index_clause(&stored_text(expression, &unqualified_name(&table.name)), &schema, IndexClause::Expression)
-        }
+        IndexPart::Expression(expression) => plan_index_clause(
+            &stored_text(expression, &unqualified_name(&table.name)),
+            &schema,
+            IndexClause::Expression,
+        ),
     };
     let wanted = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
-    let conditions = predicate.map(|predicate| plan_index_predicate(&stored_text(predicate, &unqualified_name(&table.name)), &schema));
+    let conditions = predicate
+        .map(|predicate| plan_index_predicate(&stored_text(predicate, &unqualified_name(&table.name)), &schema));
     let conditions = conditions.transpose()?.unwrap_or_default();
     let planned = plan_index_columns(table)?;
     let is_inferred = |key: &&UniqueKey| {

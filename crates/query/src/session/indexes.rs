@@ -88,7 +88,8 @@ impl QuerySession {
             _ => return Err(QueryError::relation_exists(relation)),
         }
         let _lock = self.lock_for_maintenance(table.id).await;
-        self.in_transaction(async |target: Changes| self.add_computed_index(&target, (&table.name, &name), new).await).await?;
+        self.in_transaction(async |target: Changes| self.add_computed_index(&target, (&table.name, &name), new).await)
+            .await?;
         self.rebuild(table.id, &format!("index {}", table.name), &[]).await?;
         self.mover.wake();
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))

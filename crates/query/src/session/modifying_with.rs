@@ -22,7 +22,7 @@ use taut_sql::{ModifyingWith, Mutation, Names, Parameters, PartStatement};
 use taut_store::{RowSet, Table, TableId};
 
 use super::computed_changes::{ComputedChanges, ReturnedBatches};
-use super::dml::{ATTEMPTS_MAX, MutationRequest, plan_part, target_table};
+use super::dml::{ATTEMPTS_MAX, MutationRequest, plan_part};
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result};
@@ -116,7 +116,7 @@ impl QuerySession {
         names: Option<&Arc<Names>>,
         parameters: &Parameters,
     ) -> Result<ComputedPart<'a>> {
-        let table = Arc::clone(target_table(&changes.snapshot(), mutation)?);
+        let table = Arc::clone(self.target_table(&changes.snapshot(), mutation)?);
         let by_name = self.with_columns_by_name(mutation, names).await?;
         let (plan, bound) = (CacheEntry::default(), by_name.as_ref().unwrap_or(mutation));
         let request = MutationRequest { mutation: bound, names, parameters, plan, analyze: None, is_part: true };

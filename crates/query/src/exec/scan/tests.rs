@@ -12,7 +12,7 @@ use datafusion::catalog::{
 };
 use datafusion::prelude::SessionContext;
 use taut_block::BlockBuilder;
-use taut_sql::{CATALOG, PUBLIC};
+use taut_sql::{CATALOG, UNQUALIFIED};
 use taut_store::{CommitError, RowId, Store, Synchronous, Table};
 use taut_types::{Column, LogicalType, Schema, TableDesign};
 
@@ -106,7 +106,7 @@ pub fn session(store: &Arc<Store>) -> SessionContext {
         public.register_table(name, provider).unwrap();
     }
     let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(PUBLIC, Arc::new(public)).unwrap();
+    catalog.register_schema(UNQUALIFIED, Arc::new(public)).unwrap();
     context.register_catalog(CATALOG, Arc::new(catalog));
     context
 }
