@@ -89,7 +89,7 @@ CREATE TABLE computed (id bigint NOT NULL, name text, twice bigint GENERATED ALW
 INSERT INTO computed VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
 COMMENT ON TABLE computed IS 'it''s computed';
 CREATE SCHEMA shop;
-CREATE TABLE shop.articles (id serial PRIMARY KEY, name text);
+CREATE TABLE shop.articles (id bigserial PRIMARY KEY, name text);
 INSERT INTO shop.articles (name) VALUES ('pen'), ('ink');
 CREATE TABLE indexed (id bigint NOT NULL, name text, state text);
 INSERT INTO indexed VALUES (1, 'One', NULL), (2, 'Two', NULL), (3, 'TWO', 'old');
