@@ -37,7 +37,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
     (
         "SELECT concat_ws(' ', count(price), min(price), max(price), sum(price), sum(wide), sum(x), sum(r)) FROM {table}",
         "185 -99.63 -26.00 -11640.20 1333300000000000000000008.3125 -14236.25 9636",
-        "191 -99.63 -18.60 -11194.58 1567500000000000000000008.6875 -14130.0 11049.5",
+        "191 -99.63 -18.60 -11194.58 1567500000000000000000008.6875 -14130 11049.5",
     ),
     (
         "SELECT concat_ws(' ', count(name), min(name), max(name), min(day), max(day), count(raw), min(raw), max(raw)) \
