@@ -36,8 +36,7 @@ pub(crate) fn mark_asof_joins(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> 
     };
     let mut is_changed = false;
     for at in (0..read.len()).rev() {
-        let begins_join = (1..=3).any(|next| is_word(&read, at + next, "join"));
-        if !is_word(&read, at, "asof") || !begins_join {
+        if !is_word(&read, at, "asof") || !begins_join(&read, at) {
             continue;
         }
         let Some(constraint) = constraint_after(&read, at) else { continue };
@@ -52,6 +51,14 @@ pub(crate) fn mark_asof_joins(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> 
         is_changed = true;
     }
     if is_changed { Some(read) } else { tokens }
+}
+
+/// Whether the word `asof` is followed by `JOIN`, `INNER JOIN`, `LEFT JOIN` or `LEFT OUTER JOIN`, and is no alias.
+fn begins_join(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let follows = |words: &[&str]| words.iter().enumerate().all(|(index, word)| is_word(tokens, at + 1 + index, word));
+    let forms: [&[&str]; 4] = [&["join"], &["inner", "join"], &["left", "join"], &["left", "outer", "join"]];
+    let is_alias = at.checked_sub(1).is_some_and(|before| is_word(tokens, before, "as"));
+    !is_alias && forms.iter().any(|form| follows(form))
 }
 
 /// Position of the `ON` or `USING` of a join. `None` if another clause comes first.
@@ -98,6 +105,10 @@ fn rewrite_join(join: &mut Join, left: Option<&str>) -> ControlFlow<SqlError> {
         return refused("ASOF JOIN of a relation without a name");
     };
     let (conditions, merged) = match constraint {
+        Constraint::Unsupported(what) => return refused(what),
+        Constraint::On(conditions) if has_unqualified_column(&conditions) => {
+            return refused("a condition of ASOF JOIN with a column without the name of its relation");
+        }
         Constraint::On(conditions) => (conditions, Vec::new()),
         Constraint::Using(columns) => {
             let Some(left) = left else { return refused("ASOF JOIN ... USING after another join") };
@@ -135,10 +146,20 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
+/// Whether a condition names a column without its relation. Inside of the lateral subquery it could be of another one.
+fn has_unqualified_column(conditions: &[Expr]) -> bool {
+    let is_unqualified = |part: &Expr| match part {
+        Expr::Identifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    conditions.iter().any(|condition| visit_expressions(condition, is_unqualified).is_break())
+}
+
 /// What an `ASOF JOIN` compares.
 enum Constraint {
     On(Vec<Expr>),
     Using(Vec<Ident>),
+    Unsupported(&'static str),
 }
 
 /// Whether a marked join keeps all rows of the left side, and what it compares. `None` for other joins.
@@ -148,15 +169,28 @@ fn marked(operator: &JoinOperator) -> Option<(bool, Constraint)> {
         JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (true, constraint),
         JoinOperator::AsOf { match_condition, constraint } => {
             let mut conditions = conjuncts(match_condition);
-            if let JoinConstraint::On(condition) = constraint {
-                conditions.extend(conjuncts(condition));
-            }
-            return Some((false, Constraint::On(conditions)));
+            let constraint = match constraint {
+                JoinConstraint::On(condition) => {
+                    conditions.extend(conjuncts(condition));
+                    Constraint::On(conditions)
+                }
+                JoinConstraint::None => Constraint::On(conditions),
+                JoinConstraint::Using(_) => Constraint::Unsupported("ASOF JOIN with MATCH_CONDITION and USING"),
+                JoinConstraint::Natural => Constraint::Unsupported("NATURAL ASOF JOIN"),
+            };
+            return Some((false, constraint));
         }
         _ => return None,
     };
     let is_mark = |expression: &Expr| matches!(expression, Expr::Identifier(name) if name.value == MARK);
     match constraint {
+        JoinConstraint::On(condition @ Expr::BinaryOp { op: BinaryOperator::Or, .. }) => {
+            let mut first = condition;
+            while let Expr::BinaryOp { left, .. } = first {
+                first = left;
+            }
+            is_mark(first).then_some((is_outer, Constraint::Unsupported("ASOF JOIN with OR outside of parentheses")))
+        }
         JoinConstraint::On(condition) => {
             let conditions = conjuncts(condition);
             let (mark, conditions) = conditions.split_first()?;
