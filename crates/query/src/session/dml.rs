@@ -148,7 +148,7 @@ impl QuerySession {
 
     /// Handles a violated key of an `INSERT ... ON CONFLICT`. Returns `Ok` if the statement must be retried, because
     /// the other row was not visible when it began.
-    fn handle_key_violation(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
+    pub(super) fn handle_key_violation(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
         let table = self.table(&self.name(&mutation.table)?)?;
         let keys = conflict_keys(mutation, &table)?;
         match violation {

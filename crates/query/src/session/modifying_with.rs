@@ -25,7 +25,7 @@ use super::computed_changes::{ComputedChanges, ReturnedBatches};
 use super::dml::{ATTEMPTS_MAX, MutationRequest, plan_part};
 use super::transactions::is_row_conflict;
 use super::{Done, Outcome, QuerySession};
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, Violation};
 use crate::exec::reads::create_physical_plan;
 use crate::plan::cache::CacheEntry;
 use crate::write::changes::Changes;
@@ -57,9 +57,23 @@ impl QuerySession {
                 done if attempts == ATTEMPTS_MAX => return done,
                 Err(error) if is_row_conflict(&error) && self.prepare_retry()? => {}
                 Err(QueryError::Deadlock) if self.transaction().is_none() => {}
+                Err(QueryError::Constraint(violation)) => match self.violating_part(statement, &violation)? {
+                    Some(mutation) => self.handle_key_violation(mutation, *violation)?,
+                    None => return Err(QueryError::Constraint(violation)),
+                },
                 done => return done,
             }
         }
+    }
+
+    /// The part with `ON CONFLICT` that changes a table whose constraint is violated.
+    fn violating_part<'a>(&self, statement: &'a ModifyingWith, violation: &Violation) -> Result<Option<&'a Mutation>> {
+        for mutation in statement.mutations().filter(|mutation| mutation.conflict().is_some()) {
+            if violation.tables().contains(&self.name(&mutation.table)?.as_str()) {
+                return Ok(Some(mutation));
+            }
+        }
+        Ok(None)
     }
 
     async fn run_parts(

@@ -14,8 +14,8 @@ use datafusion_common::TableReference;
 use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::resolve::resolve_table_references;
 use datafusion_sql::sqlparser::ast::{
-    Cte, Expr, Query, SelectItem, Statement as Ast, TableFactor, Visit, Visitor, WildcardAdditionalOptions, With,
-    visit_expressions,
+    Cte, Expr, Ident, Query, SelectItem, Statement as Ast, TableFactor, Visit, Visitor, WildcardAdditionalOptions,
+    With, visit_expressions,
 };
 
 use super::{Mutation, mutation_after_with};
@@ -85,7 +85,7 @@ impl ModifyingWith {
             } else if is_volatile(&cte.query) && !with.recursive {
                 let relation = format!("taut with {}", parts.len());
                 let query = std::mem::replace(&mut cte.query, all_rows(&relation));
-                parts.push(WithPart { relation, statement: query_part(*query, &visible) });
+                parts.push(WithPart { relation, statement: query_part(*query, &visible)? });
             }
             visible.cte_tables.push(cte);
         }
@@ -95,7 +95,7 @@ impl ModifyingWith {
         let main = if mutation_after_with(&main).is_some() {
             PartStatement::Mutation(Arc::new(mutation(main, &visible)?))
         } else {
-            query_part(main, &visible)
+            query_part(main, &visible)?
         };
         let statement = Arc::new(EngineStatement::Statement(Box::new(ast.clone())));
         Ok(Some(Self { statement, parts, main }))
@@ -178,14 +178,14 @@ fn is_volatile(query: &Query) -> bool {
 }
 
 /// A query with the queries of `WITH` before it.
-fn query_part(query: Query, visible: &With) -> PartStatement {
-    let query = with_visible(query, visible);
-    PartStatement::Query(Arc::new(EngineStatement::Statement(Box::new(Ast::Query(Box::new(query))))))
+fn query_part(query: Query, visible: &With) -> Result<PartStatement> {
+    let query = with_visible(query, visible)?;
+    Ok(PartStatement::Query(Arc::new(EngineStatement::Statement(Box::new(Ast::Query(Box::new(query)))))))
 }
 
 /// The mutation of a statement, with the queries of `WITH` before it and its own ones.
 fn mutation(query: Query, visible: &With) -> Result<Mutation> {
-    let query = with_visible(query, visible);
+    let query = with_visible(query, visible)?;
     match query.with {
         Some(_) => Mutation::from_ast(Ast::Query(Box::new(query))),
         None => match mutation_after_with(&query) {
@@ -196,17 +196,24 @@ fn mutation(query: Query, visible: &With) -> Result<Mutation> {
 }
 
 /// A query with the queries of `WITH` before it and its own ones.
-fn with_visible(mut query: Query, visible: &With) -> Query {
+///
+/// # Errors
+/// If one of its own has the name of one before it, which the others before it may read.
+fn with_visible(mut query: Query, visible: &With) -> Result<Query> {
     let mut with = visible.clone();
     if let Some(own) = query.with.take() {
         with.recursive |= own.recursive;
-        let is_hidden =
-            |cte: &Cte| own.cte_tables.iter().any(|other| normalize(&other.alias.name) == normalize(&cte.alias.name));
-        with.cte_tables.retain(|cte| !is_hidden(cte));
+        let is_known = |name: &Ident| with.cte_tables.iter().any(|cte| normalize(&cte.alias.name) == normalize(name));
+        if let Some(twice) = own.cte_tables.iter().find(|cte| is_known(&cte.alias.name)) {
+            return Err(SqlError::unsupported(
+                format!("WITH {} inside of a statement whose WITH has the name too", twice.alias.name),
+                "another name is",
+            ));
+        }
         with.cte_tables.extend(own.cte_tables);
     }
     query.with = Some(with).filter(|with| !with.cte_tables.is_empty());
-    query
+    Ok(query)
 }
 
 /// `SELECT * FROM relation`.
