@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::table_query::begins_query;
@@ -32,7 +33,7 @@ pub(super) fn replace_pivots(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> R
         let before = at.checked_sub(1).and_then(|before| read.get(before));
         let is_name =
             |at: usize| matches!(read.get(at).map(|token| &token.token), Some(Token::Word(_) | Token::LParen));
-        if !begins_query(before) || !is_name(at + 1) {
+        if !begins_query(before) || is_first_column(&read, at) || !is_name(at + 1) {
             continue;
         }
         let replacement = if is_word(&read, at, "unpivot") {
@@ -49,6 +50,13 @@ pub(super) fn replace_pivots(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> R
         }
     }
     Ok(if is_changed { Some(read) } else { tokens })
+}
+
+/// Whether a word is the first in the parentheses after a name, as in `CREATE TABLE t (pivot int)`.
+fn is_first_column(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let before = |count| at.checked_sub(count).and_then(|before| tokens.get(before)).map(|token| &token.token);
+    let follows_name = matches!(before(2), Some(Token::Word(word)) if word.keyword == Keyword::NoKeyword);
+    follows_name && matches!(before(1), Some(Token::LParen))
 }
 
 type Replacement = (Range<usize>, Vec<Token>);
