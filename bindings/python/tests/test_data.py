@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import taut
+from taut.names import quoted, relation_name
 
 UTC = datetime.timezone.utc
 
@@ -650,3 +651,20 @@ def test_a_missing_table_is_reported_in_a_transaction():
             connection.sql("SELECT * FROM nosuch")
         assert raised.value.sqlstate == "42P01"
         connection.sql("ROLLBACK")
+
+
+def test_tables_of_other_schemas(con):
+    con.execute("CREATE SCHEMA sales")
+    con.insert("sales.orders", pyarrow.table({"id": [1, 2]}), sort_by="id")
+    con.insert("sales.orders", pyarrow.table({"id": [3]}))
+    table = con.table("sales.orders")
+    assert (table.columns, table.rows, table.sort_by) == ({"id": "bigint"}, 3, "id")
+    table.set(layout="row")
+    assert table.layout == "row" and con.execute("SELECT sum(id) FROM sales.orders").fetchone() == (6,)
+    assert "blocks" in str(table.inspect()) and con.tables() == ["sales.orders"]
+    for schema, name in [("public", "a.b"), ("sales", "a.b"), ('"', "T t"), ("s.x", '"')]:
+        con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        con.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} AS SELECT 1 AS x")
+        relation = relation_name(schema, name)
+        assert relation in con.tables() and con.table(relation).columns == {"x": "bigint"}
+        assert con.insert(relation, pyarrow.table({"x": [2]})) == 1 and con.table(relation).rows == 2

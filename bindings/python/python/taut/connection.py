@@ -186,11 +186,11 @@ class Connection:
     def insert(self, table: str, data: Any, **design: Any) -> int:
         """Inserts the rows of a DataFrame or other Arrow data, all or none, and returns their number.
 
-        A table that does not exist is created with the columns of the data. `design` holds its options, such as
-        ``layout="packed_row"`` and ``sort_by="a, b desc"``. Columns of an existing table are matched by name. A
-        column that the data lacks gets its default, or null. A column of nulls alone fits every column, and becomes
-        text in a new table. If `data` is a reader of batches in Python, another thread reads it. The reader cannot use
-        this connection, but it can use a duplicate.
+        The name of the table may have a schema, as in ``"sales.orders"``. A table that does not exist is created with
+        the columns of the data. `design` holds its options, such as ``layout="packed_row"`` and ``sort_by="a, b
+        desc"``. Columns of an existing table are matched by name. A column that the data lacks gets its default, or
+        null. A column of nulls alone fits every column, and becomes text in a new table. If `data` is a reader of
+        batches in Python, another thread reads it. The reader cannot use this connection, but it can use a duplicate.
 
         Raises TypeError when `data` is no table, ProgrammingError when it has a column that the table lacks, or lacks a
         NOT NULL column without a default, NotSupportedError when `design` is given for an existing table, DataError or
@@ -260,14 +260,14 @@ class Connection:
         return backup_of(self._native.backup(os.path.expanduser(directory), log, keep))
 
     def table(self, name: str) -> Table:
-        """Returns a table of the database.
+        """Returns a table of the database. The name has its schema if that is not public, as in ``"sales.orders"``.
 
         Raises ProgrammingError when no table has that name.
         """
         return Table(self, name)
 
     def tables(self) -> list[str]:
-        """Returns the names of all tables, sorted."""
+        """Returns the names of all tables, sorted, each with its schema if that is not public."""
         return [name for (name,) in self._run("SELECT table_name FROM taut.tables ORDER BY 1").fetchall()]
 
     def inspect(self, table: str) -> Inspection:

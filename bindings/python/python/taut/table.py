@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut import _taut
 from taut.inspection import Inspection
+from taut.names import sql_name
 
 if TYPE_CHECKING:
     from taut.connection import Connection
@@ -61,7 +62,7 @@ class Table:
     @property
     def columns(self) -> dict[str, str]:
         """Columns of the table in order, with their SQL types."""
-        empty = self._connection._run(f"SELECT * FROM {_quoted(self.name)} LIMIT 0")
+        empty = self._connection._run(f"SELECT * FROM {sql_name(self.name)} LIMIT 0")
         return dict(zip(empty.columns, empty.types))
 
     @property
@@ -92,7 +93,7 @@ class Table:
         options = ", ".join(f"{name} = {_literal(value)}" for name, value in options_of(design))
         if not options:
             raise TypeError("no option to change; write one such as layout='column'")
-        self._connection._run(f"ALTER TABLE {_quoted(self.name)} SET ({options})")
+        self._connection._run(f"ALTER TABLE {sql_name(self.name)} SET ({options})")
 
     def inspect(self) -> Inspection:
         """Shows how the table is stored: its blocks, as a picture in a notebook and as text elsewhere."""
@@ -128,11 +129,6 @@ def options_of(design: Mapping[str, Any]) -> list[tuple[str, str]]:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     return [(name, text(value)) for name, value in design.items() if value is not None]
-
-
-def _quoted(name: str) -> str:
-    """Quotes a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:

@@ -90,7 +90,7 @@ class DdlCompiler(PGDDLCompiler):
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
         """Compiles DROP INDEX, with IF EXISTS because earlier versions skipped indexes that they did not support."""
-        return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element)}"
+        return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element, include_schema=True)}"
 
     def post_create_table(self, table: Any) -> str:
         design = table.dialect_options["taut"]

@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default, reflection
 
+from taut.names import PUBLIC, relation_name
+
 #: The schema of relations that are created without one.
-SCHEMA = "public"
+SCHEMA = PUBLIC
 
 _IDENTIFIER = r"\"(?:[^\"]|\"\")*\"|\w+"
 _FOREIGN_KEY = re.compile(
@@ -41,7 +43,7 @@ class Reflection(default.DefaultDialect):
 
     def _relation(self, name: str, in_schema: str | None) -> str:
         """Returns the name of a relation in the system tables: with its schema if that is not public."""
-        return _relation_name(in_schema or self.default_schema_name or SCHEMA, name)
+        return relation_name(in_schema or self.default_schema_name or SCHEMA, name)
 
     @reflection.cache
     def get_schema_names(self, connection: Any, **options: Any) -> list[str]:
@@ -252,20 +254,6 @@ class Reflection(default.DefaultDialect):
             for name, columns, predicate, is_unique in rows
             if name not in primary
         ]
-
-
-def _relation_name(schema: str, name: str) -> str:
-    """Returns the text that identifies a relation in the system tables."""
-    if schema == SCHEMA and "." not in name:
-        return name
-    return f"{_quoted(schema)}.{_quoted(name)}"
-
-
-def _quoted(part: str) -> str:
-    """Returns a part of the name of a relation, in quotes if it could be read otherwise."""
-    if "." not in part and not part.startswith('"'):
-        return part
-    return '"' + part.replace('"', '""') + '"'
 
 
 def _index(name: str, columns: str, predicate: str | None, is_unique: bool, known: list[str]) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Names of tables, views and sequences with their schemas.
+
+One text identifies them in the system tables and in methods such as `Connection.insert`: the name alone for schema
+public, otherwise the schema and the name with a dot between them, such as ``sales.orders``. A part that has a dot in it
+or begins with a quote is in double quotes, and then a name in public has its schema too: ``public."a.b"``.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: The schema that always exists.
+PUBLIC = "public"
+
+_PART = r"\"(?:[^\"]|\"\")*\"|[^\".][^.]*"
+_QUALIFIED = re.compile(rf"({_PART})\.({_PART})", re.DOTALL)
+
+
+def relation_name(schema: str, name: str) -> str:
+    """Returns the text that identifies a relation of a schema."""
+    if schema == PUBLIC and "." not in name:
+        return name
+    return f"{_part(schema)}.{_part(name)}"
+
+
+def sql_name(relation: str) -> str:
+    """Returns the name of a relation as SQL reads it, with its schema."""
+    match = _QUALIFIED.fullmatch(relation)
+    schema, name = map(_text, match.groups()) if match else (PUBLIC, relation)
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def quoted(identifier: str) -> str:
+    """Returns an identifier in double quotes."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _part(text: str) -> str:
+    return quoted(text) if "." in text or text.startswith('"') else text
+
+
+def _text(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
