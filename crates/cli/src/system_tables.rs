@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::ArrayFormatter;
-use taut::Session;
+use taut::{Session, relation_name, split_relation_name};
 
 use crate::failure::Failure;
 use crate::output::format_options;
@@ -124,7 +124,11 @@ pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnInfo>, Failur
 
 fn select_sql(from: &str, table: Option<&str>) -> String {
     match table {
-        Some(name) => format!("select * from {from} where table_name = {}", literal(name)),
+        Some(name) => {
+            // The system tables leave out schema public.
+            let (schema, name) = split_relation_name(name);
+            format!("select * from {from} where table_name = {}", literal(&relation_name(&schema, &name)))
+        }
         None => format!("select * from {from}"),
     }
 }

@@ -246,7 +246,7 @@ impl QuerySession {
     /// # Errors
     /// If no table has this name.
     pub fn table_provider(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
-        let table = self.table(&self.name(&self.reference(name))?)?;
+        let table = self.table(&self.name(&Self::reference(name))?)?;
         Ok(Arc::new(TautTable::new(Arc::clone(&self.store), table, None, None)))
     }
 
@@ -461,7 +461,7 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let is_view = snapshot.view(name).is_some();
         match change {
-            _ if if_exists && snapshot.table(name).is_none() => {
+            _ if if_exists && !is_view && snapshot.table(name).is_none() => {
                 let notice = format!("relation {name:?} does not exist, skipping");
                 Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER TABLE") }))
             }

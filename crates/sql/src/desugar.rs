@@ -18,6 +18,7 @@ mod pivots;
 mod recursion;
 mod refused;
 mod row_values;
+mod same_names;
 mod table_functions;
 mod tables;
 mod unions;
@@ -48,10 +49,13 @@ pub(crate) use self::values::rewrite_values_with_queries;
 /// that does not exist or cannot be refined.
 pub(crate) fn desugar(statement: &mut EngineStatement) -> Result<(), SqlError> {
     match statement {
-        EngineStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(error) => Err(error),
-        },
+        EngineStatement::Statement(ast) => {
+            same_names::check(ast)?;
+            match ast.as_mut().visit(&mut Desugar::default()) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(error) => Err(error),
+            }
+        }
         EngineStatement::Explain(explain) => desugar(&mut explain.statement),
         _ => Ok(()),
     }
@@ -106,6 +110,7 @@ impl VisitorMut for Desugar {
         clauses::group_all(select);
         refused::check_joins(select)?;
         wildcards::normalize_names(select)?;
+        same_names::qualify_wildcards(select);
         table_functions::rewrite(select)?;
         tables::name_sides(select);
         row_values::rewrite_in_select(select);

@@ -133,6 +133,12 @@ pub enum SqlError {
         /// Whether the offset is that of the start or the end: `starting` or `ending`.
         side: &'static str,
     },
+    /// A name of relations in different schemas, or of a relation and an alias, which the planner could confuse.
+    #[error("table reference {name:?} is ambiguous")]
+    AmbiguousTable {
+        /// The name, without a schema.
+        name: String,
+    },
     /// A name that a statement specifies more than once.
     #[error("{kind} {name:?} specified more than once")]
     Duplicate {
@@ -235,6 +241,10 @@ impl SqlError {
     /// What is allowed instead, as a sentence.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::AmbiguousTable { name } => Some(format!(
+                "Several relations of the statement have this name. Give the one with a schema an alias: FROM \
+                 schema.{name} AS other."
+            )),
             // Backquotes mark code in the reference.
             Self::SettingValue { setting, .. } => {
                 Some(format!("Available values: {}.", setting.info().values.replace('`', "")))
@@ -261,6 +271,7 @@ impl SqlError {
             Self::Window { .. } => "42P20",
             Self::ReservedSchema { .. } => "42939",
             Self::FrameOffset { .. } => "22013",
+            Self::AmbiguousTable { .. } => "42P09",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",
             Self::Parameters { .. } => "08P01",

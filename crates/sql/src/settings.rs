@@ -105,7 +105,7 @@ impl Setting {
                 "names of schemas, separated by commas",
                 Some(PUBLIC_SCHEMA),
                 "session",
-                "Schemas in which names without a schema are looked up, in order. New tables are created in the first one.",
+                "Schemas in which names without a schema are looked up, in order. New relations are created in the first one that exists.",
             ),
             Self::DefaultTransactionIsolation => (
                 "default_transaction_isolation",

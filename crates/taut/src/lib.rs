@@ -36,5 +36,5 @@ pub use session::{LoadOptions, Outcome, Session};
 pub use taut_query::with_causes;
 pub use taut_query::{
     Batches, CsvWriter, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement,
-    Value, relation_name, relation_sql, type_name, write_json_lines,
+    Value, relation_name, relation_sql, split_relation_name, type_name, write_json_lines,
 };

@@ -120,8 +120,15 @@ impl StatementCatalog {
         for candidate in self.search_path.candidates(name) {
             // A view reads what it read when it was created, also if a schema has got another relation of the name.
             let is_hidden = self.visible.as_ref().is_some_and(|visible| !visible.contains_key(&candidate));
-            if !is_hidden && let Some(relation) = self.relation(&candidate).await? {
+            if is_hidden {
+                continue;
+            }
+            if let Some(relation) = self.relation(&candidate).await? {
                 return Ok(Some(relation));
+            }
+            // As in other statements, a sequence or an index hides relations of its name in later schemas.
+            if !self.search_path.is_default() && !self.snapshot.is_name_free(&candidate) {
+                return Ok(None);
             }
         }
         self.file(name).await

@@ -21,7 +21,7 @@ use super::constraints::{quote_name, set_constraints};
 use super::index_columns::{drop_unused_index_columns, index_columns_from, rename_in_index_columns};
 use super::names::{dependent_views, drop_foreign_keys, drop_views, foreign_key_text, view_text};
 use super::sequences::{DefaultUse, create_owned_sequence, drop_defaults, skip_numbers, uses_of_column};
-use crate::constraints::{DefaultValues, compile_generated, default_expression};
+use crate::constraints::{DefaultValues, compile_generated, default_expression, qualified_default};
 use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
 use crate::write::changes::Changes;
@@ -103,7 +103,9 @@ impl QuerySession {
         {
             let added = Column { nullable: true, ..column.clone() };
             target.commit(|edit| edit.add_column(table.id, added, None))?;
-            self.fill_column(target, name, column, default).await?;
+            // The session may have another search path than the stored default.
+            let default = parse_expression(&qualified_default(&default.to_string()))?;
+            self.fill_column(target, name, column, &default).await?;
             let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
             return self.change_constraints(target, name, &defaults).await;
         }

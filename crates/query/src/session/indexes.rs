@@ -104,8 +104,8 @@ impl QuerySession {
                 {
                     return Err(QueryError::unsupported(
                         format!(
-                            "DROP INDEX {name}, which constraint {name:?} of table {:?} is looked up by,",
-                            table.name
+                            "DROP INDEX {name}, which constraint {:?} of table {:?} is looked up by,",
+                            index.name, table.name
                         ),
                         "ALTER TABLE ... DROP CONSTRAINT drops both",
                     ));

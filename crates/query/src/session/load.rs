@@ -74,7 +74,7 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        let (reference, snapshot) = (self.reference(name), self.snapshot());
+        let (reference, snapshot) = (Self::reference(name), self.snapshot());
         if let Some(table) = snapshot.table(&self.name(&reference)?) {
             if !design_options.is_empty() {
                 return Err(options_of_existing(name));
@@ -106,7 +106,7 @@ impl QuerySession {
     }
 
     async fn load_rows(&self, name: &str, rows: LogicalPlan, design_options: &[(String, String)]) -> Result<u64> {
-        let reference = self.reference(name);
+        let reference = Self::reference(name);
         match self.snapshot().table(&self.name(&reference)?) {
             Some(table) if design_options.is_empty() => {
                 check_no_generated(table, &rows)?;

@@ -34,7 +34,11 @@ impl QuerySession {
                 // A query may read the old table, so the old table is dropped afterwards.
                 TableSource::Query(query) => {
                     let read = query_tables(query)?;
-                    let is_read = |relation: &str| read.iter().any(|table| table.table() == relation);
+                    let path = self.search_path();
+                    let is_read = |relation: &str| {
+                        let mut names = read.iter().filter_map(|table| path.name(&snapshot, table).ok());
+                        names.any(|name| name == relation)
+                    };
                     let reads_old = is_read(name) || views.iter().any(|(view, _)| is_read(view));
                     if let Some(transaction) = target.transaction().filter(|_| reads_old) {
                         // Rows that others insert after the query has read the old table would be dropped with it.

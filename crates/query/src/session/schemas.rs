@@ -1,7 +1,7 @@
 //! `CREATE`, `DROP` and `ALTER SCHEMA`, `ALTER ... SET SCHEMA`, and the relations that a statement names.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
@@ -40,13 +40,13 @@ impl QuerySession {
         self.search_path().new_name(&self.snapshot(), reference)
     }
 
-    /// The reference that a text of the API stands for: a name, or a schema that exists and a name. The text has the
-    /// form of [`relation_name`].
-    pub(super) fn reference(&self, text: &str) -> TableReference {
+    /// The reference that a text of the API stands for: a name, or a schema and a name. The text has the form of
+    /// [`relation_name`].
+    pub(super) fn reference(text: &str) -> TableReference {
         let (schema, name) = split_relation_name(text);
-        match name != text && self.snapshot().has_schema(&schema) {
-            true => TableReference::partial(schema, name),
-            false => TableReference::bare(text),
+        match name == text {
+            true => TableReference::bare(text),
+            false => TableReference::partial(schema, name),
         }
     }
 
@@ -106,7 +106,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP SCHEMA") }))
     }
 
-    /// Renames a schema, in the transaction in progress.
+    /// Renames a schema and all relations in it, in one commit.
     pub(super) fn rename_schema(&self, name: &str, new_name: &str) -> Result<Outcome> {
         let snapshot = self.snapshot();
         if !snapshot.has_schema(name) {
@@ -118,9 +118,14 @@ impl QuerySession {
         let contents = contents(&snapshot, name);
         let relations: BTreeSet<&str> = contents.iter().map(|(_, relation)| relation.as_str()).collect();
         refuse_readers(&snapshot, "rename", format!("schema {name:?}"), relations)?;
+        let owned = snapshot.tables().flat_map(|table| owned_sequences(&snapshot, Some(table.id)));
+        let owned = owned.filter(|sequence| split_relation_name(sequence).0 == name);
+        let owned = owned.map(|sequence| (ObjectKind::Sequence, sequence));
+        let moved: BTreeMap<String, ObjectKind> =
+            contents.into_iter().chain(owned).map(|(kind, relation)| (relation, kind)).collect();
         self.changes().commit_last(|edit| {
             edit.create_schema(new_name)?;
-            for (kind, relation) in &contents {
+            for (relation, kind) in &moved {
                 move_relation(edit, *kind, relation, &relation_name(new_name, &unqualified_name(relation)))?;
             }
             Ok::<_, QueryError>(edit.drop_schema(name)?)
@@ -137,6 +142,10 @@ impl QuerySession {
         schema: &str,
     ) -> Result<Outcome> {
         let done = Done::with_tag(&format!("ALTER {}", kind.name().to_uppercase()));
+        let _lock = match self.snapshot().table(&self.name(reference)?) {
+            Some(table) => self.lock_for_maintenance(table.id).await,
+            None => None,
+        };
         let (name, snapshot) = (self.name(reference)?, self.snapshot());
         check_kind(&snapshot, kind, &name)?;
         let table = snapshot.table(&name);
@@ -162,10 +171,6 @@ impl QuerySession {
             return Ok(Outcome::Done(done));
         }
         refuse_readers(&snapshot, "move", format!("{kind} {name:?}"), [name.as_str()].into())?;
-        let _lock = match table {
-            Some(table) => self.lock_for_maintenance(table.id).await,
-            None => None,
-        };
         self.changes().commit_last(|edit| {
             move_relation(edit, kind, &name, &moved)?;
             owned.iter().try_for_each(|sequence| {

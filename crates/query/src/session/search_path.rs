@@ -46,11 +46,11 @@ impl SearchPath {
         self.0.iter().map(move |schema| relation_name(schema, name))
     }
 
-    /// The relation that a statement names. If no relation has the name, the result is what the name stands for in the
-    /// current schema, so that the caller does not find it either.
+    /// The relation that a statement names. If no relation has the name, returns the name in the current schema; a
+    /// lookup of it finds nothing.
     ///
     /// # Errors
-    /// If the name has no schema, and no schema of the path exists.
+    /// If the name has no schema, and the path is empty.
     pub fn name(&self, catalog: &Catalog, reference: &TableReference) -> Result<String> {
         self.name_beside(catalog, reference, None)
     }
@@ -58,7 +58,7 @@ impl SearchPath {
     /// The same with one more relation, which is about to be created.
     ///
     /// # Errors
-    /// If the name has no schema, and no schema of the path exists.
+    /// If the name has no schema, and the path is empty.
     pub fn name_beside(&self, catalog: &Catalog, reference: &TableReference, new: Option<&str>) -> Result<String> {
         let name = reference.table();
         if let Some(schema) = reference.schema() {
@@ -68,11 +68,11 @@ impl SearchPath {
             return Ok(relation_name(PUBLIC, name));
         }
         let exists = |candidate: &String| new == Some(candidate.as_str()) || !catalog.is_name_free(candidate);
-        match (self.candidates(name).find(exists), self.current(catalog)) {
-            (Some(found), _) => Ok(found),
-            (None, Some(schema)) => Ok(relation_name(schema, name)),
-            (None, None) => Err(QueryError::no_relation(name)),
+        if let Some(found) = self.candidates(name).find(exists) {
+            return Ok(found);
         }
+        let schema = self.current(catalog).or(self.0.first().map(String::as_str));
+        schema.map(|schema| relation_name(schema, name)).ok_or_else(|| QueryError::no_relation(name))
     }
 
     /// The name of a relation that a statement creates.

@@ -20,7 +20,8 @@ use crate::statement::{NewIndex, Statement, TableChange, TableSource};
 
 /// Forms of `ALTER TABLE`, for errors.
 const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
-                           ALTER COLUMN its columns, ADD and DROP CONSTRAINT what its rows must obey, RENAME TO its name";
+                           ALTER COLUMN its columns, ADD and DROP CONSTRAINT what its rows must obey, RENAME TO its \
+                           name, SET SCHEMA its schema";
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
