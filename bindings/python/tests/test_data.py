@@ -580,7 +580,7 @@ def test_many_parameters(con):
 def test_numbers_are_not_cut(con):
     con.sql("CREATE TABLE t (i int, r real, d decimal(5, 1), at timestamp)")
     for column, value in {"i": 1.7, "r": 1e300, "at": 5}.items():
-        with pytest.raises(taut.DatabaseError, match=rf'(?s)"{column}".*does not fit|would be cut.*"{column}"'):
+        with pytest.raises(taut.DatabaseError, match=rf'(?s)"{column}".*does not fit|(would be cut|out of range).*"{column}"'):
             con.insert("t", pyarrow.table({column: [value]}))
     with pytest.raises(taut.DataError, match="1.5.*would be cut"):
         con.insert("t", pyarrow.table({"i": [decimal.Decimal("1.5")]}))

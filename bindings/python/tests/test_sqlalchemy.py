@@ -338,7 +338,7 @@ def test_tables_of_other_schemas_are_created_and_reflected(engine):
     assert (key["referred_schema"], key["referred_table"], key["referred_columns"]) == ("sales", "t", ["a"])
     assert inspector.get_table_comment("t") == {"text": "x"} and inspector.get_table_comment("t", "sales")["text"] is None
     reflected = Table("t", sqlalchemy.MetaData(), autoload_with=engine)
-    assert [str(key.column) for key in reflected.foreign_keys] == ["sales.t.a"]
+    assert [(key.column.table.schema, str(key.column)) for key in reflected.foreign_keys] == [("sales", "t.a")]
     metadata.drop_all(engine)
 
 

@@ -21,9 +21,9 @@ def _upsert(cfg, table, returning, *, set_lambda=None, sort_by_parameter_order=F
     return statement.returning(*returning, sort_by_parameter_order=sort_by_parameter_order)
 
 
-@provision.drop_all_schema_objects_pre_tables.for_db("taut")
-def _create_schemas(cfg, eng):
+@provision.post_configure_engine.for_db("taut")
+def _create_schemas(url, engine, follower_ident):
     # The suite expects the schemas in which its tests create tables.
-    with eng.begin() as connection:
-        for schema in (cfg.test_schema, cfg.test_schema_2):
+    with engine.begin() as connection:
+        for schema in ("test_schema", "test_schema_2"):
             connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")

@@ -134,6 +134,16 @@ impl Visitor for Scopes {
             sources.is_unqualified |= schema.is_none();
             sources.schemas.extend(schema);
         }
+        if is_separate(factor) {
+            self.open.push(Scope::default());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<String> {
+        if is_separate(factor) {
+            self.open.pop();
+        }
         ControlFlow::Continue(())
     }
 
@@ -145,6 +155,11 @@ impl Visitor for Scopes {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Whether a factor is a query that sees no relations around it. They see its columns under its alias alone.
+fn is_separate(factor: &TableFactor) -> bool {
+    matches!(factor, TableFactor::Derived { lateral: false, alias: Some(_), .. })
 }
 
 /// Writes `sales.t.*` for `t.*`, which the planner does not find, if `FROM` has `sales.t`.

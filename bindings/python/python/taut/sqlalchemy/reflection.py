@@ -94,7 +94,7 @@ class Reflection(default.DefaultDialect):
     ) -> list[dict[str, Any]]:
         self._check_exists(connection, table_name, schema, options)
         quote = self.identifier_preparer.quote
-        relation = f"{quote(schema or self.default_schema_name)}.{quote(table_name)}"
+        relation = f"{quote(schema or self.default_schema_name or SCHEMA)}.{quote(table_name)}"
         rows = connection.exec_driver_sql(f"DESCRIBE {relation}").fetchall()
         declared = self._constraints(connection, table_name, schema, "DEFAULT", options)
         defaults = {columns: definition.removeprefix("DEFAULT ") for _, columns, definition in declared}
