@@ -31,7 +31,7 @@
 //! use taut_sql::{Statement, parse};
 //!
 //! let statements = parse("CREATE TABLE t (a int) WITH (layout = 'column'); SELECT a FROM t WHERE a > ?").unwrap();
-//! assert!(matches!(&statements[0], Statement::CreateTable { name, .. } if name == "t"));
+//! assert!(matches!(&statements[0], Statement::CreateTable { name, .. } if name.table() == "t"));
 //! let Statement::Engine { statement, .. } = &statements[1] else { panic!("no query") };
 //! assert_eq!(statement.to_string(), "SELECT a FROM t WHERE a > $1");
 //!
