@@ -43,7 +43,7 @@ pub fn unqualified_name(relation: &str) -> Cow<'_, str> {
     split_relation_name(relation).1
 }
 
-/// The text of another relation in the schema of `relation`.
+/// The text that identifies relation `name` in the schema of `relation`.
 pub fn sibling_name(relation: &str, name: &str) -> String {
     relation_name(&split_relation_name(relation).0, name)
 }

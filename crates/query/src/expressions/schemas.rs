@@ -18,7 +18,7 @@ pub trait Schemas: Debug + Send + Sync {
     fn searched(&self) -> Vec<String>;
 }
 
-/// Access to the schemas of a session, as part of its configuration. It is no setting.
+/// Access to the schemas of a session. It is stored in the session's configuration, but users cannot set it.
 #[derive(Clone, Debug)]
 pub struct SchemaAccess(pub Arc<dyn Schemas>);
 
@@ -101,8 +101,8 @@ impl ScalarUDFImpl for SchemaFunction {
     }
 }
 
-/// The schemas, once for each flag that is not null. The flag asks for system schemas that are searched too, and there
-/// are none.
+/// A list of the schemas for each flag, and null for a null flag. The flag asks for implicitly searched schemas, of
+/// which there are none.
 fn lists(searched: &[String], with_system: &BooleanArray) -> ArrayRef {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for row in 0..with_system.len() {

@@ -55,7 +55,7 @@ impl SearchPath {
         self.name_beside(catalog, reference, None)
     }
 
-    /// The same with one more relation, which is about to be created.
+    /// Like [`SearchPath::name`], for a statement that creates `new`: the name may stand for the new relation.
     ///
     /// # Errors
     /// If the name has no schema, and the path is empty.

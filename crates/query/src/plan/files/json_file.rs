@@ -142,7 +142,7 @@ fn kind(data_type: &DataType) -> &'static str {
     }
 }
 
-/// The type of values of two inferred types. `None` if there is none, as for an array and a number.
+/// A type that can hold the values of two inferred types. `None` if no type can, as for an array and a number.
 fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
     use DataType::{Boolean, Float64, Int64, Null, Utf8};
     match (left, right) {

@@ -41,7 +41,7 @@ impl LineEnd {
         }
     }
 
-    /// Length of the end of a line at a position of a text. `None` if there is none.
+    /// Length of the line end that begins at a position. `None` if the line goes on there.
     fn length_at(self, text: &[u8], at: usize) -> Option<usize> {
         match (self, text.get(at)?) {
             (Self::Lf, b'\n') | (Self::Cr, b'\r') => Some(1),
