@@ -10,6 +10,7 @@
 //! records, files may contain the statement `restart`, which closes and reopens the database.
 
 mod arrangement;
+mod cancelling;
 mod connection;
 mod format;
 mod small_disk;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use sqllogictest::{QueryExpect, Record, Runner, TestErrorKind};
 
 pub use arrangement::Arrangement;
+pub use cancelling::run_and_cancel;
 pub use connection::{Connection, RunError};
 pub use format::{Kind, Style};
 pub use small_disk::SmallDisk;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use taut::{Database, Session};
+use taut_tests::run_and_cancel;
 
 const FORMATS: [&str; 3] = ["parquet", "csv", "json"];
 
@@ -50,15 +51,8 @@ fn a_copy_that_is_cancelled_leaves_the_file_that_was_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rows.csv");
     fs::write(&path, "precious").unwrap();
-    let handle = session.cancel_handle();
-    let error = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(300));
-            handle.cancel();
-        });
-        let rows = "SELECT i FROM generate_series(1, 1000000000) AS g(i)";
-        run(&session, &format!("COPY ({rows}) TO '{}'", path.display())).unwrap_err()
-    });
+    let sql = format!("COPY (SELECT i FROM generate_series(1, 1000000000) AS g(i)) TO '{}'", path.display());
+    let error = run_and_cancel(&session, Duration::from_millis(300), || run(&session, &sql)).unwrap_err();
     assert!(error.is_cancelled(), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }

@@ -12,6 +12,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit}
 use datafusion::arrow::error::ArrowError;
 use datafusion::prelude::SessionContext;
 use taut::{Database, Outcome, Parameters, Session, Settings, Value};
+use taut_tests::run_and_cancel;
 
 fn number(session: &Session, sql: &str) -> i64 {
     let batches: Vec<_> =
@@ -49,15 +50,9 @@ fn readers_keep_their_snapshot_while_a_writer_loads_and_rewrites() {
 fn a_cancelled_statement_ends_soon_and_leaves_nothing() {
     let database = Database::in_memory().unwrap();
     let session = database.session();
-    let handle = session.cancel_handle();
+    let sql = "CREATE TABLE t AS SELECT i FROM generate_series(1, 1000000000) AS g(i)";
     let start = Instant::now();
-    let error = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(300));
-            handle.cancel();
-        });
-        session.execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000000000) AS g(i)").unwrap_err()
-    });
+    let error = run_and_cancel(&session, Duration::from_millis(300), || session.execute(sql)).unwrap_err();
     assert!(error.is_cancelled(), "{error}");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert!(session.query("SELECT * FROM t").is_err());
