@@ -21,7 +21,7 @@ pub(super) fn aggregates() -> impl Iterator<Item = AggregateUDF> {
     AGGREGATES.iter().map(|declaration| {
         let aliases = declaration.aliases.iter().map(|alias| (*alias).to_owned()).collect();
         let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
-        sliding(AggregateUDF::new_from_impl(SumAggregate { declaration, aliases, signature }))
+        sliding(AggregateUDF::new_from_impl(PowerSumAggregate { declaration, aliases, signature }))
     })
 }
 
@@ -121,27 +121,27 @@ fn standard_error([n, _, square, _, _]: &PowerSums) -> Option<f64> {
 }
 
 #[derive(Debug)]
-struct SumAggregate {
+struct PowerSumAggregate {
     declaration: &'static Declaration,
     aliases: Vec<String>,
     signature: Signature,
 }
 
-impl PartialEq for SumAggregate {
+impl PartialEq for PowerSumAggregate {
     fn eq(&self, other: &Self) -> bool {
         self.declaration.name == other.declaration.name
     }
 }
 
-impl Eq for SumAggregate {}
+impl Eq for PowerSumAggregate {}
 
-impl Hash for SumAggregate {
+impl Hash for PowerSumAggregate {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.declaration.name.hash(state);
     }
 }
 
-impl AggregateUDFImpl for SumAggregate {
+impl AggregateUDFImpl for PowerSumAggregate {
     fn name(&self) -> &str {
         self.declaration.name
     }

@@ -22,13 +22,13 @@ use taut_types::LogicalType;
 
 use super::super::dates::as_intervals;
 use super::calendar::{first_of_month, month_number};
-use super::definition::ArgumentType::{Date, Interval, Moment};
+use super::definition::ArgumentType::{Date, DateOrTimestamp, Interval};
 use super::definition::{Definition, complete_rows};
 
 pub(super) const FUNCTIONS: [Definition; 2] = [
     Definition {
         name: "date_bin",
-        arguments: &[&[Interval, Moment], &[Interval, Moment, Moment]],
+        arguments: &[&[Interval, DateOrTimestamp], &[Interval, DateOrTimestamp, DateOrTimestamp]],
         result: type_of_moment,
         compute: bins,
     },
@@ -38,9 +38,9 @@ pub(super) const FUNCTIONS: [Definition; 2] = [
             &[Interval, Date],
             &[Interval, Date, Interval],
             &[Interval, Date, Date],
-            &[Interval, Moment],
-            &[Interval, Moment, Interval],
-            &[Interval, Moment, Moment],
+            &[Interval, DateOrTimestamp],
+            &[Interval, DateOrTimestamp, Interval],
+            &[Interval, DateOrTimestamp, DateOrTimestamp],
         ],
         result: type_of_moment,
         compute: buckets,
@@ -96,9 +96,10 @@ fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(bins.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-/// What the third argument of `time_bucket` is.
-enum Third {
-    Absent,
+/// The third argument of `time_bucket`: what the buckets are aligned to.
+enum BucketAlignment {
+    /// No argument: to a Monday, or to January.
+    Default,
     Offset(ArrayRef),
     Origin(TimestampMicrosecondArray),
 }
@@ -107,20 +108,20 @@ fn buckets(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let widths = as_intervals(&arguments[0])?;
     let widths = widths.as_primitive::<IntervalMonthDayNanoType>();
     let moments = micros_of(&arguments[1])?;
-    let third = match arguments.get(2) {
-        None => Third::Absent,
+    let alignment = match arguments.get(2) {
+        None => BucketAlignment::Default,
         Some(third) => match third.data_type() {
-            DataType::Interval(_) | DataType::Duration(_) => Third::Offset(as_intervals(third)?),
-            _ => Third::Origin(micros_of(third)?),
+            DataType::Interval(_) | DataType::Duration(_) => BucketAlignment::Offset(as_intervals(third)?),
+            _ => BucketAlignment::Origin(micros_of(third)?),
         },
     };
     let buckets = complete_rows(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
         let (width, moment) = (widths.value(row), moments.value(row));
-        Ok(Some(match &third {
-            Third::Absent => bucket(width, moment, None)?,
-            Third::Origin(origins) => bucket(width, moment, Some(origins.value(row)))?,
-            Third::Offset(offsets) => {
+        Ok(Some(match &alignment {
+            BucketAlignment::Default => bucket(width, moment, None)?,
+            BucketAlignment::Origin(origins) => bucket(width, moment, Some(origins.value(row)))?,
+            BucketAlignment::Offset(offsets) => {
                 let offset = offsets.as_primitive::<IntervalMonthDayNanoType>().value(row);
                 shifted(bucket(width, shifted(moment, offset, -1)?, None)?, offset, 1)?
             }

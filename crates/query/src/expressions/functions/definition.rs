@@ -33,7 +33,7 @@ pub(super) enum ArgumentType {
     /// A date or a timestamp with or without time zone, as a timestamp without time zone.
     Timestamp,
     /// A date or a timestamp, as a timestamp that has a time zone if the argument has one.
-    Moment,
+    DateOrTimestamp,
     /// Also the difference of two timestamps, in its own type.
     Interval,
     /// An array, in its own type.
@@ -43,7 +43,7 @@ pub(super) enum ArgumentType {
     /// A value of any type with a text, as text.
     AsText,
     /// Any number of further arguments: booleans, and other values as text. Only as the last argument.
-    TextsMore,
+    VariadicText,
 }
 
 impl ArgumentType {
@@ -63,7 +63,7 @@ impl ArgumentType {
             Self::Date => (*from == DataType::Date32).then(|| from.clone()),
             Self::Timestamp => (matches!(from, DataType::Date32 | DataType::Timestamp(..)) || is_text(from))
                 .then(|| self.type_of_null()),
-            Self::Moment => match from {
+            Self::DateOrTimestamp => match from {
                 DataType::Timestamp(_, Some(_)) => Some(LogicalType::TimestampTz.arrow()),
                 _ => Self::Timestamp.accepted(from),
             },
@@ -71,21 +71,21 @@ impl ArgumentType {
             Self::Interval => own_if(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
             Self::List => own_if(matches!(from, DataType::List(_))),
             Self::Any => Some(from.clone()),
-            Self::TextsMore if *from == DataType::Boolean => Some(from.clone()),
+            Self::VariadicText if *from == DataType::Boolean => Some(from.clone()),
             // The text of bytes and arrays in PostgreSQL is not that of the engine's casts.
-            Self::AsText | Self::TextsMore => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
+            Self::AsText | Self::VariadicText => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
         }
     }
 
     fn type_of_null(self) -> DataType {
         match self {
-            Self::Text | Self::AsText | Self::TextsMore => DataType::Utf8View,
+            Self::Text | Self::AsText | Self::VariadicText => DataType::Utf8View,
             Self::Bytes => DataType::BinaryView,
             Self::Integer => DataType::Int64,
             Self::Double | Self::Floating => DataType::Float64,
             Self::Exact => DataType::Decimal128(38, 0),
             Self::Date => DataType::Date32,
-            Self::Timestamp | Self::Moment => LogicalType::Timestamp.arrow(),
+            Self::Timestamp | Self::DateOrTimestamp => LogicalType::Timestamp.arrow(),
             Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             Self::List => DataType::List(Arc::new(Field::new_list_field(DataType::Null, true))),
             Self::Any => DataType::Null,
@@ -161,12 +161,12 @@ impl Definition {
     /// Types to which arguments of some types are converted.
     fn accepted(&self, types: &[DataType]) -> Option<Vec<DataType>> {
         self.arguments.iter().find_map(|arguments| {
-            let has_more = arguments.last() == Some(&ArgumentType::TextsMore);
+            let has_more = arguments.last() == Some(&ArgumentType::VariadicText);
             let named = arguments.len() - usize::from(has_more);
             if types.len() < named || (types.len() > named && !has_more) {
                 return None;
             }
-            let argument = |index: usize| arguments.get(index).copied().unwrap_or(ArgumentType::TextsMore);
+            let argument = |index: usize| arguments.get(index).copied().unwrap_or(ArgumentType::VariadicText);
             types.iter().enumerate().map(|(index, data_type)| argument(index).accepted(data_type)).collect()
         })
     }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
 use datafusion::common::{Result, exec_err};
 
-use super::definition::ArgumentType::{Text, TextsMore};
+use super::definition::ArgumentType::{Text, VariadicText};
 use super::definition::{Definition, result, texts};
 use super::text::{PADDED_BYTES_MAX, quoted_literal, quoted_name};
 
 pub(super) const FORMAT: Definition =
-    Definition { name: "format", arguments: &[&[Text, TextsMore]], result: result::text, compute: format_rows };
+    Definition { name: "format", arguments: &[&[Text, VariadicText]], result: result::text, compute: format_rows };
 
 fn format_rows(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let rows = texts(&arguments[0]).iter().enumerate().map(|(row, pattern)| {

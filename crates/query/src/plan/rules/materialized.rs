@@ -38,12 +38,12 @@ use crate::exec::operators::MaterializeExec;
 use crate::expressions::is_single_row;
 use crate::runtime::shared_rows::SharedRows;
 
-/// A `WITH` query whose rows are computed once. Copies of the node are places where the rows are read.
+/// A `WITH` query whose rows are computed once. Each copy of the node reads these rows.
 #[derive(Clone, Debug)]
 pub struct Materialize {
     name: Arc<str>,
     input: LogicalPlan,
-    /// `None` if the rows are read in one place, so that they need not be stored.
+    /// `None` if the rows are read only once, so that they need not be stored.
     shared: Option<SharedByCopies>,
 }
 
@@ -201,7 +201,7 @@ pub fn with_own_rows(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(renewed.data)
 }
 
-/// The places of `WITH` queries in a plan.
+/// The `WITH` queries of a plan.
 #[derive(Default)]
 struct WithQueries {
     /// Names of the queries of the statement, and whether they are declared `AS MATERIALIZED`.
@@ -219,15 +219,15 @@ struct WithQuery {
 }
 
 impl WithQueries {
-    /// Counts the places that read each query. `is_repeated` holds for parts of a plan that may run several times: the
-    /// subqueries of expressions, and the steps of a recursive query.
+    /// Finds the queries that are computed once, and whether each is read more than once. `is_repeated` holds for parts
+    /// of a plan that may run several times: the subqueries of expressions, and the steps of a recursive query.
     fn count(&mut self, plan: &LogicalPlan, is_repeated: bool) -> Result<()> {
         if let LogicalPlan::SubqueryAlias(alias) = plan
             && let Some(is_declared) = self.queries.get(alias.alias.table()).copied()
         {
             let address = Arc::as_ptr(&alias.input);
-            if let Some(place) = self.materialized.get_mut(&address) {
-                place.is_repeated = true;
+            if let Some(query) = self.materialized.get_mut(&address) {
+                query.is_repeated = true;
                 return Ok(());
             }
             // A query with outer columns has other rows for each row of the outer query.
@@ -268,7 +268,7 @@ impl WithQueries {
         Ok(replaced.data)
     }
 
-    /// The input of an alias as a materialization, the same for each place.
+    /// The input of an alias as a materialization, the same for each copy.
     fn materialize(&mut self, alias: &SubqueryAlias) -> Result<LogicalPlan> {
         let address = Arc::as_ptr(&alias.input);
         if let Some(replaced) = self.replaced.get(&address) {

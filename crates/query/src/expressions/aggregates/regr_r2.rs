@@ -14,15 +14,15 @@ use super::super::arithmetic::sliding;
 
 /// The function that replaces the engine's `regr_r2`.
 pub(super) fn regr_r2() -> AggregateUDF {
-    sliding(AggregateUDF::new_from_impl(Determination { engine: regr::regr_r2_udaf() }))
+    sliding(AggregateUDF::new_from_impl(RegrR2 { engine: regr::regr_r2_udaf() }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Determination {
+struct RegrR2 {
     engine: Arc<AggregateUDF>,
 }
 
-impl AggregateUDFImpl for Determination {
+impl AggregateUDFImpl for RegrR2 {
     fn name(&self) -> &str {
         self.engine.name()
     }
