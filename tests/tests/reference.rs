@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use taut::Database;
-use taut::reference::{Encoding, STATEMENT_OPTIONS, Setting, SystemTable, TableDesign};
+use taut::reference::{Encoding, STATEMENT_OPTIONS, Setting, SystemCatalog, SystemTable, TableDesign};
 
 const UPDATE_VARIABLE: &str = "TAUT_UPDATE";
 
@@ -70,6 +70,23 @@ fn system_tables() -> String {
     text
 }
 
+fn system_catalogs() -> String {
+    let mut text = "# System catalogs of PostgreSQL\n\nPrograms that know PostgreSQL read them to learn the tables, columns, constraints and indexes of a \
+                    database. They show\nthe relations of users, in the snapshot of the statement. An oid is a bigint. It is the same in \
+                    every session, and changes\nwhen its object is renamed. A table or view of the user hides the catalog of its name; \
+                    `pg_catalog.pg_class` does not\ndepend on that.\n\n\
+                    `'t'::regclass` is the oid of a relation, and `x::regclass` the name of the relation with oid `x`. The functions are\n\
+                    `col_description`, `format_type`, `obj_description`, `pg_get_constraintdef`, `pg_get_expr`, `pg_get_indexdef`,\n\
+                    `pg_get_userbyid`, `pg_get_viewdef`, `pg_table_is_visible` and `to_regclass`.\n\n"
+        .to_owned();
+    let rows = SystemCatalog::ALL.into_iter().filter(SystemCatalog::is_listed).map(|catalog| {
+        let columns = catalog.columns().map(|(name, sql_type)| format!("`{name}` {sql_type}"));
+        vec![code(catalog.name), columns.collect::<Vec<_>>().join(", ")]
+    });
+    text += &table(&["catalog", "columns"], rows);
+    text
+}
+
 #[test]
 fn the_reference_matches_the_code() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
@@ -78,6 +95,7 @@ fn the_reference_matches_the_code() {
         ("table-options.md", table_options()),
         ("encodings.md", encodings()),
         ("system-tables.md", system_tables()),
+        ("system-catalogs.md", system_catalogs()),
     ] {
         let path = directory.join(name);
         if std::env::var_os(UPDATE_VARIABLE).is_some() {

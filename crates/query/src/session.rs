@@ -26,6 +26,7 @@ mod merge_join;
 mod merged_stream;
 mod modifying_with;
 mod names;
+mod pg_catalog;
 mod prepared;
 mod queries;
 mod replace_table;
@@ -86,6 +87,7 @@ use crate::session::prepared::PreparedStatements;
 use crate::session::search_path::SearchPath;
 
 pub use self::load::STATEMENT_OPTIONS;
+pub use self::pg_catalog::SystemCatalog;
 pub use self::system_tables::{SystemColumn, SystemTable};
 
 use self::dml::MutationRequest;

@@ -19,6 +19,7 @@ mod recursion;
 mod refused;
 mod row_values;
 mod same_names;
+mod system_catalogs;
 mod table_functions;
 mod tables;
 mod unions;
@@ -127,6 +128,7 @@ impl VisitorMut for Desugar {
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
+            system_catalogs::remove_schema(function);
             refused::check_count(function)?;
             date_patterns::translate_fractions(function);
             operators::use_engine_name(function);
@@ -140,6 +142,8 @@ impl VisitorMut for Desugar {
             }
         }
         array_subqueries::rewrite(expression)?;
+        system_catalogs::rewrite_call(expression);
+        system_catalogs::rewrite_cast(expression);
         function_macros::expand(expression);
         cast_exponent_literal(expression);
         operators::rewrite(expression);

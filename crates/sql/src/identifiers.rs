@@ -18,6 +18,19 @@ pub const SYSTEM: &str = "taut";
 /// Name of the schema of the standard's system views.
 pub const INFORMATION_SCHEMA: &str = "information_schema";
 
+/// Name of the schema of PostgreSQL's system catalogs.
+pub const PG_CATALOG: &str = "pg_catalog";
+/// Name, in `pg_catalog`, of the list of definitions that functions such as `pg_get_constraintdef` look up.
+pub const OBJECT_DEFINITIONS: &str = "taut object definitions";
+/// Name, in `pg_catalog`, of the list of names that functions such as `to_regclass` look up.
+pub const OBJECT_NAMES: &str = "taut object names";
+/// Name, in `pg_catalog`, of the list of comments that `obj_description` and `col_description` look up.
+pub const OBJECT_COMMENTS: &str = "taut comments";
+/// Name of the function that fails if a relation, such as that of `'t'::regclass`, does not exist.
+pub const FOUND_RELATION: &str = "taut found relation";
+/// The schemas whose relations no statement changes.
+pub const SYSTEM_SCHEMAS: [&str; 3] = [SYSTEM, INFORMATION_SCHEMA, PG_CATALOG];
+
 /// Name that an identifier refers to, as in PostgreSQL: in lower case unless the identifier is quoted.
 pub fn normalize(identifier: &Ident) -> String {
     match identifier.quote_style {
@@ -57,7 +70,7 @@ pub fn relation_reference(name: &ObjectName) -> Result<TableReference> {
 /// # Errors
 /// If a schema has only relations that no statement changes.
 fn check_writable(schema: &str) -> Result<()> {
-    match [SYSTEM, INFORMATION_SCHEMA].contains(&schema) {
+    match SYSTEM_SCHEMAS.contains(&schema) {
         true => Err(SqlError::unsupported(
             format!("a change of schema {schema:?}"),
             "it is read-only; schema public and those of CREATE SCHEMA can be changed",
@@ -78,7 +91,7 @@ pub fn name_of_reference(reference: &TableReference) -> String {
 /// If the name is qualified, or reserved.
 pub(crate) fn schema_name(name: &ObjectName) -> Result<String> {
     let name = single_name(name)?;
-    match name.starts_with("pg_") || [SYSTEM, INFORMATION_SCHEMA, UNQUALIFIED].contains(&name.as_str()) {
+    match name.starts_with("pg_") || SYSTEM_SCHEMAS.contains(&name.as_str()) || name == UNQUALIFIED {
         true => Err(SqlError::ReservedSchema { name }),
         false => Ok(name),
     }

@@ -75,8 +75,8 @@ pub use desugar::NAMED_CAST;
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{
-    CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, UNQUALIFIED, name_of_reference, normalize, relation_reference,
-    single_name,
+    CATALOG, FOUND_RELATION, INFORMATION_SCHEMA, OBJECT_COMMENTS, OBJECT_DEFINITIONS, OBJECT_NAMES, PG_CATALOG, PUBLIC,
+    SYSTEM, SYSTEM_SCHEMAS, UNQUALIFIED, name_of_reference, normalize, relation_reference, single_name,
 };
 pub use index_part::{IndexPart, is_index_part};
 pub use limits::is_long;

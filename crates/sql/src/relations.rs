@@ -4,7 +4,7 @@ use datafusion_common::TableReference;
 use datafusion_sql::resolve::resolve_table_references;
 
 use crate::error::Result;
-use crate::identifiers::{CATALOG, INFORMATION_SCHEMA, SYSTEM};
+use crate::identifiers::{CATALOG, SYSTEM_SCHEMAS};
 use crate::parse::parse;
 use crate::statement::Statement;
 
@@ -34,7 +34,7 @@ fn user_relation(reference: TableReference) -> Option<TableReference> {
     match reference {
         TableReference::Bare { table } => Some(TableReference::Bare { table }),
         TableReference::Partial { schema, table } | TableReference::Full { schema, table, .. } => {
-            (![SYSTEM, INFORMATION_SCHEMA].contains(&&*schema)).then_some(TableReference::Partial { schema, table })
+            (!SYSTEM_SCHEMAS.contains(&&*schema)).then_some(TableReference::Partial { schema, table })
         }
     }
 }

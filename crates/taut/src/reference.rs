@@ -1,5 +1,7 @@
-//! Declarations of settings, table options, encodings and system tables. `docs/reference` is written from them.
+//! Declarations of settings, table options, encodings, system tables and system catalogs. `docs/reference` is written
+//! from them.
 
 pub use taut_query::{
-    Encoding, STATEMENT_OPTIONS, Setting, SettingInfo, SystemColumn, SystemTable, TableDesign, TableOption,
+    Encoding, STATEMENT_OPTIONS, Setting, SettingInfo, SystemCatalog, SystemColumn, SystemTable, TableDesign,
+    TableOption,
 };

@@ -8,6 +8,7 @@
 
 mod checks;
 mod declare;
+mod definitions;
 mod expressions;
 mod generated;
 mod index_columns;
@@ -16,6 +17,7 @@ mod sequence_names;
 
 pub use checks::Checks;
 pub use declare::{AlteredTable, apply_changes, declare_constraints};
+pub use definitions::{check_definition, foreign_key_definition, index_definition, key_definition};
 pub use expressions::{DefaultValues, compile_generated, default_expression, plan_index_clause};
 pub use generated::GeneratedColumns;
 pub use index_columns::{

@@ -16,7 +16,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType}
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::RwLock;
-use taut_sql::{CATALOG, INFORMATION_SCHEMA, Names, PUBLIC, SYSTEM, Statement, UNQUALIFIED};
+use taut_sql::{
+    CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, SYSTEM, SYSTEM_SCHEMAS, Statement, UNQUALIFIED,
+};
 use taut_store::{Catalog, Store, View};
 use taut_types::{relation_name, split_relation_name};
 
@@ -28,6 +30,7 @@ use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
 use crate::plan::unmaterialized_plan;
 use crate::session::information_schema::InformationSchema;
+use crate::session::pg_catalog::PgCatalog;
 use crate::session::search_path::SearchPath;
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
@@ -112,7 +115,8 @@ impl StatementCatalog {
         }
     }
 
-    /// A relation whose name has no schema: one of the statement, a table or view of the search path, or a file.
+    /// A relation whose name has no schema: one of the statement, a table or view of the search path, a system catalog
+    /// of PostgreSQL, or a file.
     async fn unqualified(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
             return Ok(Some(Arc::clone(relation)));
@@ -131,7 +135,10 @@ impl StatementCatalog {
                 return Ok(None);
             }
         }
-        self.file(name).await
+        match PgCatalog::new(self).table(name).await? {
+            Some(table) => Ok(Some(table)),
+            None => self.file(name).await,
+        }
     }
 
     /// A file, or registered batches.
@@ -238,7 +245,7 @@ impl CatalogProviderList for StatementCatalog {
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let system = [SYSTEM.to_owned(), INFORMATION_SCHEMA.to_owned()];
+        let system = SYSTEM_SCHEMAS.map(str::to_owned);
         self.snapshot.schemas().map(str::to_owned).chain(system).collect()
     }
 
@@ -250,6 +257,7 @@ impl CatalogProvider for StatementCatalog {
                 Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings })))
             }
             INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(self))),
+            PG_CATALOG => Some(Arc::new(PgCatalog::new(self))),
             name if self.snapshot.has_schema(name) => {
                 Some(Arc::new(UserSchema { catalog: self.clone(), name: Some(name.to_owned()) }))
             }

@@ -14,7 +14,7 @@ use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
-use taut_sql::{CATALOG, INFORMATION_SCHEMA, SYSTEM, type_name};
+use taut_sql::{CATALOG, INFORMATION_SCHEMA, SYSTEM, SYSTEM_SCHEMAS, type_name};
 use taut_store::{Catalog, Constraints, Identity, ReferentialAction, Table};
 use taut_types::{ColumnIndex, LogicalType, split_relation_name, unqualified_name};
 
@@ -161,7 +161,7 @@ impl InformationSchema {
             "referential_constraints" => snapshot.tables().flat_map(|table| references(table, snapshot)).collect(),
             "schemata" => {
                 let schema = |name: &str| vec![text(CATALOG), text(name), text(CATALOG)];
-                [INFORMATION_SCHEMA, SYSTEM].into_iter().chain(snapshot.schemas()).map(schema).collect()
+                SYSTEM_SCHEMAS.into_iter().chain(snapshot.schemas()).map(schema).collect()
             }
             "sequences" => sequences(snapshot),
             "table_constraints" => snapshot.tables().flat_map(|table| table_constraints(table)).collect(),

@@ -21,8 +21,9 @@ use crate::syntax;
 
 use super::operators::use_engine_name;
 
-/// Functions with the number of their arguments, and what they stand for. `$1` is the first argument.
-const MACROS: [(&str, usize, &str); 61] = [
+/// Functions with the number of their arguments, and what they stand for. `$1` is the first argument. A subquery has
+/// columns with names that an argument does not have.
+const MACROS: [(&str, usize, &str); 73] = [
     ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
     ("approx_count_distinct", 1, "approx_distinct($1)"),
     ("array_dims", 1, "'[1:' || array_to_string(array_dims($1), '][1:') || ']'"),
@@ -65,6 +66,54 @@ const MACROS: [(&str, usize, &str); 61] = [
     ("minute", 1, "CAST(extract(minute FROM $1) AS bigint)"),
     ("month", 1, "CAST(extract(month FROM $1) AS bigint)"),
     ("monthname", 1, "to_char($1, '%B')"),
+    (
+        "col_description",
+        2,
+        "(SELECT \"taut comment\" FROM pg_catalog.\"taut comments\" WHERE \"taut object\" = $1 AND \"taut column\" = $2)",
+    ),
+    (
+        "obj_description",
+        1,
+        "(SELECT \"taut comment\" FROM pg_catalog.\"taut comments\" WHERE \"taut column\" = 0 AND \"taut object\" = $1)",
+    ),
+    (
+        "obj_description",
+        2,
+        "(SELECT \"taut comment\" FROM pg_catalog.\"taut comments\" WHERE \"taut column\" = 0 AND \"taut object\" = $1 AND $2 = 'pg_class')",
+    ),
+    (
+        "pg_get_constraintdef",
+        1,
+        "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'constraint' AND \"taut object\" = $1)",
+    ),
+    (
+        "pg_get_constraintdef",
+        2,
+        "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'constraint' AND \"taut object\" = $1 AND $2 IS NOT NULL)",
+    ),
+    ("pg_get_expr", 2, "CASE WHEN $2 IS NOT NULL THEN $1 END"),
+    (
+        "pg_get_indexdef",
+        1,
+        "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'index' AND \"taut object\" = $1)",
+    ),
+    ("pg_get_userbyid", 1, "(SELECT rolname FROM pg_catalog.pg_roles AS \"taut roles\" WHERE \"taut roles\".oid = $1)"),
+    (
+        "pg_get_viewdef",
+        1,
+        "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'view' AND \"taut object\" = $1)",
+    ),
+    (
+        "pg_get_viewdef",
+        2,
+        "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'view' AND \"taut object\" = $1 AND $2 IS NOT NULL)",
+    ),
+    (
+        "pg_table_is_visible",
+        1,
+        "(SELECT bool_or(\"taut is visible\") FROM pg_catalog.\"taut object names\" WHERE \"taut object\" = $1)",
+    ),
+    ("shobj_description", 2, "CASE WHEN $1 IS NULL AND $2 IS NULL THEN NULL END"),
     ("quarter", 1, "CAST(extract(quarter FROM $1) AS bigint)"),
     ("regexp_extract", 2, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1], '')"),
     ("regexp_extract", 3, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1 + $3], '')"),
@@ -178,7 +227,7 @@ pub(super) fn expand(expression: &mut Expr) {
 }
 
 /// The arguments of a call that is neither an aggregate with clauses nor a window function.
-fn plain_arguments(function: &Function) -> Option<Vec<Expr>> {
+pub(super) fn plain_arguments(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let is_plain = function.over.is_none()
         && function.filter.is_none()
@@ -203,7 +252,7 @@ fn text_of(expression: &Expr) -> Option<String> {
 }
 
 /// The expression of a template with these arguments. Placeholders of the arguments are not touched.
-fn with_arguments(template: &Expr, arguments: &[Expr]) -> Expr {
+pub(super) fn with_arguments(template: &Expr, arguments: &[Expr]) -> Expr {
     let mut expanded = template.clone();
     let _: ControlFlow<()> = visit_expressions_mut(&mut expanded, |part| {
         if let Expr::Value(value) = part

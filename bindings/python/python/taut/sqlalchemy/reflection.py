@@ -16,11 +16,11 @@ SCHEMA = PUBLIC
 
 _IDENTIFIER = r"\"(?:[^\"]|\"\")*\"|\w+"
 _FOREIGN_KEY = re.compile(
-    rf"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?:(?P<schema>{_IDENTIFIER})\.)?(?P<table>{_IDENTIFIER}) \("
+    rf"FOREIGN KEY \((?P<columns>.*)\) REFERENCES (?:(?P<schema>{_IDENTIFIER})\.)?(?P<table>{_IDENTIFIER}) ?\("
     r"(?P<referred>(?:\"(?:[^\"]|\"\")*\"|[^\")])*)\)(?P<actions>.*)",
     re.DOTALL,
 )
-_SYSTEM_SCHEMAS = ("information_schema", "taut")
+_SYSTEM_SCHEMAS = ("information_schema", "pg_catalog", "taut")
 _ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
 _NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
 

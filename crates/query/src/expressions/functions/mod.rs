@@ -9,6 +9,7 @@ mod definition;
 mod degrees;
 mod encoding;
 mod format;
+mod found_relation;
 mod instants;
 mod intervals;
 mod lists;
@@ -20,10 +21,13 @@ mod strptime;
 mod text;
 mod truncation;
 mod type_names;
+mod type_oids;
 mod users;
 mod version;
 
 use datafusion::execution::SessionStateBuilder;
+
+pub use self::type_oids::{TYPES, TypeOid, type_oid};
 
 use self::definition::Definition;
 
@@ -38,10 +42,13 @@ static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
 static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
 static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
 static LISTS: [Definition; 3] = lists::FUNCTIONS;
+static TYPE_OIDS: [Definition; 1] = type_oids::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let topics: [&'static [Definition]; 11] =
-        [&FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS];
+    let topics: [&'static [Definition]; 12] = [
+        &FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS,
+        &TYPE_OIDS,
+    ];
     topics.into_iter().flatten()
 }
 
@@ -54,6 +61,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
     functions.push(version::version());
+    functions.push(found_relation::found_relation());
     functions.extend(users::functions());
     state
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
-use taut_store::{Catalog, Identity, ReferentialAction, Table};
-use taut_types::{ColumnIndex, Schema, quote_identifier, relation_sql};
+use taut_store::{Catalog, Identity, Table};
+use taut_types::{ColumnIndex, Schema};
+
+use crate::constraints::{check_definition, foreign_key_definition, key_definition};
 
 use super::{SystemColumn, SystemState, SystemTable, each_table, texts};
 
@@ -40,36 +42,23 @@ struct ConstraintRow {
 
 fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
     let constraints = &table.constraints;
-    let keys = constraints.keys.iter().filter(|key| !key.is_index).map(|key| {
-        let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
-        let columns = names(&table.schema, &key.columns);
-        ConstraintRow {
-            name: Some(key.name.clone()),
-            kind,
-            definition: format!("{kind} ({})", quoted_names(&table.schema, &key.columns)),
-            columns,
-        }
+    let keys = constraints.keys.iter().filter(|key| !key.is_index).map(|key| ConstraintRow {
+        name: Some(key.name.clone()),
+        kind: if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" },
+        columns: names(&table.schema, &key.columns),
+        definition: key_definition(table, key),
     });
-    let foreign = constraints.foreign_keys.iter().map(|key| {
-        let columns = names(&table.schema, &key.columns);
-        let parent = catalog.table_of(key.table);
-        let referenced = parent.map(|parent| {
-            format!("{} ({})", relation_sql(&parent.name), quoted_names(&parent.schema, &key.referenced))
-        });
-        let action = match key.on_delete {
-            ReferentialAction::NoAction => "",
-            ReferentialAction::Cascade => " ON DELETE CASCADE",
-            ReferentialAction::SetNull => " ON DELETE SET NULL",
-        };
-        let (own, referenced) = (quoted_names(&table.schema, &key.columns), referenced.unwrap_or_default());
-        let definition = format!("FOREIGN KEY ({own}) REFERENCES {referenced}{action}");
-        ConstraintRow { name: Some(key.name.clone()), kind: "FOREIGN KEY", columns, definition }
+    let foreign = constraints.foreign_keys.iter().map(|key| ConstraintRow {
+        name: Some(key.name.clone()),
+        kind: "FOREIGN KEY",
+        columns: names(&table.schema, &key.columns),
+        definition: foreign_key_definition(table, key, catalog),
     });
     let checks = constraints.checks.iter().map(|check| ConstraintRow {
         name: Some(check.name.clone()),
         kind: "CHECK",
         columns: String::new(),
-        definition: format!("CHECK ({})", check.condition),
+        definition: check_definition(check),
     });
     let not_null = table.schema.columns().iter().filter(|column| !column.nullable).map(|column| ConstraintRow {
         name: None,
@@ -105,9 +94,4 @@ fn rows(table: &Table, catalog: &Catalog) -> Vec<ArrayRef> {
 
 fn names(schema: &Schema, columns: &[ColumnIndex]) -> String {
     columns.iter().map(|column| schema.column(*column).name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
-/// Names of columns, quoted as in SQL.
-fn quoted_names(schema: &Schema, columns: &[ColumnIndex]) -> String {
-    columns.iter().map(|column| quote_identifier(&schema.column(*column).name)).collect::<Vec<_>>().join(", ")
 }
