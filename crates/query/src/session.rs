@@ -37,6 +37,7 @@ mod search_path;
 mod sequences;
 mod settings;
 mod staged_file;
+mod summarize;
 mod system_tables;
 mod transactions;
 mod views;
@@ -448,6 +449,7 @@ impl QuerySession {
             | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::with_tag("SET"))),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
+            Statement::Summarize { query } => self.summarize(query).await,
             Statement::Comment { on, comment } => self.comment_on(on, comment.as_deref()).await,
         }
     }

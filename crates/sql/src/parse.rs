@@ -15,6 +15,7 @@ mod prepare;
 mod schemas;
 mod sequences;
 mod settings;
+mod summarize;
 mod table_query;
 mod timeout;
 mod transaction;
@@ -107,6 +108,7 @@ fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         sequences::sequences,
         views::views,
         settings::settings,
+        summarize::summarize,
     ];
     for parse in parsers {
         if let Some(statement) = parse(parser)? {

@@ -186,6 +186,11 @@ pub enum Statement {
     },
     /// `SHOW TABLES`.
     ShowTables,
+    /// `SUMMARIZE`.
+    Summarize {
+        /// The query whose columns are summarized, as text.
+        query: String,
+    },
     /// `UPDATE`, `DELETE`, `MERGE`, and `INSERT` with `ON CONFLICT`, `RETURNING` or `DEFAULT`.
     Mutation {
         /// The change of rows.
@@ -338,7 +343,8 @@ impl Statement {
             | Self::Truncate { .. }
             | Self::Backup { .. }
             | Self::Describe { .. }
-            | Self::ShowTables => Rows,
+            | Self::ShowTables
+            | Self::Summarize { .. } => Rows,
         }
     }
 

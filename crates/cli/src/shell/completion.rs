@@ -125,7 +125,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 78] = [
+const KEYWORDS: [&str; 79] = [
     "all",
     "alter",
     "analyze",
@@ -196,6 +196,7 @@ const KEYWORDS: [&str; 78] = [
     "set",
     "show",
     "sum",
+    "summarize",
     "table",
     "tables",
     "timestamp",

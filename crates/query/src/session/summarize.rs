@@ -1,0 +1,125 @@
+//! `SUMMARIZE`: a row of statistics for each column of a table or query, computed in one pass.
+//!
+//! ```text
+//!   SELECT unnest(min) AS min, ...
+//!   FROM (SELECT ARRAY[min(a)::text, min(b)::text] AS min, ... FROM (query)) AS summaries
+//! ```
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
+use taut_sql::{Parameters, Statement, type_name};
+
+use super::constraints::quote_name;
+use super::{Outcome, QuerySession};
+use crate::error::{QueryError, Result};
+use crate::exec::reads::withdraw_reads;
+use crate::plan::statement_to_plan;
+
+/// Expressions of one column, with the names of the result columns.
+type ColumnSummary = [(&'static str, String); 12];
+
+impl QuerySession {
+    /// Runs `SUMMARIZE` of a query.
+    pub(super) async fn summarize(&self, query: &str) -> Result<Outcome> {
+        let columns = self.columns_of(query).await?;
+        let Some(text) = summary_query(query, &columns) else {
+            return Err(QueryError::unsupported("SUMMARIZE of a query without columns", "a table or another query is"));
+        };
+        match taut_sql::parse(&text)?.pop() {
+            Some(statement) => Box::pin(self.run_statement(&statement, &Parameters::default())).await,
+            None => Err(no_query()),
+        }
+    }
+
+    /// Expressions for the columns that a query returns.
+    async fn columns_of(&self, query: &str) -> Result<Vec<ColumnSummary>> {
+        let Some(Statement::Engine { statement, .. }) = taut_sql::parse(query)?.pop() else {
+            return Err(no_query());
+        };
+        let state = self.state(None);
+        let planned = statement_to_plan(&state, &statement).await;
+        // Planning reads no rows. The query that computes the summary records what it reads.
+        withdraw_reads(&state);
+        Ok(planned?.schema().fields().iter().map(|field| column_summary(field)).collect())
+    }
+}
+
+fn no_query() -> QueryError {
+    QueryError::unsupported("SUMMARIZE of this statement", "a table or a query is")
+}
+
+fn column_summary(field: &Field) -> ColumnSummary {
+    let column = quote_name(field.name());
+    let data_type = field.data_type();
+    let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
+    let if_defined = |is_defined: bool, expression: String, of_type: &str| match is_defined {
+        true => format!("({expression})::{of_type}"),
+        false => format!("NULL::{of_type}"),
+    };
+    let number = format!("{column}::double precision");
+    let of_order = |expression: String| if_defined(is_ordered(data_type), expression, "text");
+    let of_number = |expression: String| if_defined(data_type.is_numeric(), expression, "text");
+    let quantile = |fraction: &str| quantile(&column, data_type, fraction);
+    let nulls = format!("round(100.0 * (count(*) - count({column})) / nullif(count(*), 0), 2)");
+    [
+        ("column_name", text(field.name())),
+        ("column_type", text(&type_name(data_type))),
+        ("min", of_order(format!("min({column})"))),
+        ("max", of_order(format!("max({column})"))),
+        ("approx_unique", format!("approx_count_distinct({column}::text)::bigint")),
+        ("avg", of_number(format!("avg({number})"))),
+        ("std", of_number(format!("stddev({number})"))),
+        ("q25", quantile("0.25")),
+        ("q50", quantile("0.5")),
+        ("q75", quantile("0.75")),
+        ("count", "count(*)".to_owned()),
+        ("null_percentage", format!("({nulls})::decimal(9, 2)")),
+    ]
+}
+
+/// Whether `min` and `max` of a type exist.
+fn is_ordered(data_type: &DataType) -> bool {
+    data_type.is_numeric()
+        || matches!(
+            data_type,
+            DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+                | DataType::Boolean
+                | DataType::Date32
+                | DataType::Timestamp(..)
+                | DataType::Time64(_)
+                | DataType::Interval(IntervalUnit::MonthDayNano)
+        )
+}
+
+/// An estimate, as text. Those of integers are rounded.
+fn quantile(column: &str, data_type: &DataType, fraction: &str) -> String {
+    let estimate = |value: String| format!("approx_quantile({value}, {fraction})");
+    let of_number = estimate(format!("{column}::double precision"));
+    // Time since 1970 in seconds, which double precision holds to the microsecond.
+    let of_time = estimate(format!("extract(epoch FROM {column})::double precision"));
+    match data_type {
+        // Double precision may round to a number that bigint does not hold.
+        _ if data_type.is_integer() => format!("round({of_number})::decimal(20, 0)::text"),
+        _ if data_type.is_numeric() => format!("{of_number}::text"),
+        DataType::Date32 => format!("(date '1970-01-01' + round({of_time} / 86400)::integer)::text"),
+        DataType::Timestamp(_, zone) => {
+            let epoch = if zone.is_some() { "timestamptz '1970-01-01 00:00:00+00'" } else { "timestamp '1970-01-01'" };
+            format!("({epoch} + {of_time} * interval '1 second')::text")
+        }
+        _ => "NULL::text".to_owned(),
+    }
+}
+
+/// The query for the statistics of all columns. `None` if there are no columns.
+fn summary_query(query: &str, summaries: &[ColumnSummary]) -> Option<String> {
+    let names: Vec<String> = summaries.first()?.iter().map(|(name, _)| quote_name(name)).collect();
+    let array = |(index, name): (usize, &String)| {
+        let values: Vec<&str> = summaries.iter().map(|summary| summary[index].1.as_str()).collect();
+        format!("ARRAY[{}] AS {name}", values.join(", "))
+    };
+    let arrays: Vec<String> = names.iter().enumerate().map(array).collect();
+    let columns: Vec<String> = names.iter().map(|name| format!("unnest(summaries.{name}) AS {name}")).collect();
+    let (columns, arrays) = (columns.join(", "), arrays.join(", "));
+    Some(format!("SELECT {columns} FROM (SELECT {arrays} FROM ({query}) AS \"taut rows\") AS summaries"))
+}
