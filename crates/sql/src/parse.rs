@@ -8,6 +8,7 @@ mod constraints;
 mod copy;
 mod ddl;
 mod frame_exclusion;
+mod from_first;
 mod identity_order;
 mod maintenance;
 mod pivot_statements;
@@ -45,6 +46,7 @@ use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 
 use self::frame_exclusion::remove_frame_exclusion;
+use self::from_first::add_select_lists;
 use self::identity_order::order_identity_options;
 use self::pivot_statements::replace_pivots;
 use self::table_query::replace_table_queries;
@@ -63,7 +65,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let tokens = replace_conflict_targets(sql, replace_do_nothing(sql));
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, tokens));
     let tokens = mark_asof_joins(sql, remove_frame_exclusion(sql, tokens)?);
-    let tokens = replace_pivots(sql, tokens)?;
+    let tokens = add_select_lists(sql, replace_pivots(sql, tokens)?);
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
