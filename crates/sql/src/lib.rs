@@ -52,6 +52,7 @@ mod limits;
 mod listed_values;
 mod mutation;
 mod names;
+mod order_all;
 mod order_names;
 mod parameters;
 mod parse;
@@ -87,6 +88,7 @@ pub use mutation::{
     column_count, values_error,
 };
 pub use names::Names;
+pub use order_all::{ALL_COLUMNS, mark_order_by_all};
 pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
 pub use parse::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, format_timeout, is_separated_by_tabs, parse};

@@ -7,6 +7,7 @@ pub mod copied_columns;
 pub mod engine;
 pub mod files;
 pub mod insert_columns;
+mod order_all;
 pub mod parameters;
 pub mod rules;
 pub mod table;
@@ -35,6 +36,14 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// Those of the engine's planner.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    match taut_sql::mark_order_by_all(statement) {
+        Some(marked) => order_all::order_by_all_columns(checked_plan(state, &marked).await?),
+        None => checked_plan(state, statement).await,
+    }
+}
+
+/// Plans a statement. Refuses `* REPLACE` of columns that do not exist.
+async fn checked_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     let (planned, plan) = plan_as_written(state, statement).await?;
     if let Some(replaced) = taut_sql::replaced_columns(&planned)
         && let Err(error) = Box::pin(state.statement_to_plan(replaced.statement)).await

@@ -1,0 +1,73 @@
+//! `ORDER BY ALL` of queries whose number of columns is known only when they are planned: `SELECT *`, `UNION`, `VALUES`.
+//!
+//! The planner orders the first by the names of the columns, which may be equal, and the others not at all. Therefore
+//! this module marks the clause, and the caller replaces the mark in the plan:
+//!
+//! ```text
+//! written    SELECT * FROM t ORDER BY ALL DESC
+//! marked     SELECT * FROM t ORDER BY 1 DESC, 'taut all columns'
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{
+    Expr, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, Query, Value, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use crate::syntax::integer;
+
+/// Last key of an order by all columns. The key before it has the direction.
+pub const ALL_COLUMNS: &str = "taut all columns";
+
+/// A statement with marks for `ORDER BY ALL`. `None` if the statement has no such clause.
+pub fn mark_order_by_all(statement: &EngineStatement) -> Option<EngineStatement> {
+    match statement {
+        EngineStatement::Statement(ast) => {
+            if ast.visit(&mut Finder).is_continue() {
+                return None;
+            }
+            let mut ast = ast.clone();
+            let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut Marker);
+            Some(EngineStatement::Statement(ast))
+        }
+        EngineStatement::Explain(explain) => {
+            let mut explain = explain.clone();
+            explain.statement = Box::new(mark_order_by_all(&explain.statement)?);
+            Some(EngineStatement::Explain(explain))
+        }
+        _ => None,
+    }
+}
+
+/// Visitor that stops at the first `ORDER BY ALL`.
+struct Finder;
+
+impl Visitor for Finder {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        match query.order_by {
+            Some(OrderBy { kind: OrderByKind::All(_), .. }) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+struct Marker;
+
+impl VisitorMut for Marker {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(OrderBy { kind, .. }) = &mut query.order_by
+            && let OrderByKind::All(options) = kind
+        {
+            let options = *options;
+            let mark = Expr::value(Value::SingleQuotedString(ALL_COLUMNS.to_owned()));
+            let key = |expr, options| OrderByExpr { expr, options, with_fill: None };
+            *kind = OrderByKind::Expressions(vec![key(integer(1), options), key(mark, OrderByOptions::default())]);
+        }
+        ControlFlow::Continue(())
+    }
+}
