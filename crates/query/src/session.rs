@@ -356,8 +356,11 @@ impl QuerySession {
                     _ => self.mutate(&request).await,
                 }
             }
-            Statement::ModifyingWith { statement, names } => {
+            Statement::ModifyingWith { statement, explain: None, names } => {
                 Box::pin(self.run_modifying_with(statement, names.as_ref(), parameters)).await
+            }
+            Statement::ModifyingWith { statement, explain: Some(options), names } => {
+                Box::pin(self.explain_modifying_with(statement, options, (names.as_ref(), parameters))).await
             }
             // Boxed to keep this future small for the many short statements: it holds every unboxed future that is
             // awaited here.

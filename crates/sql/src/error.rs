@@ -109,6 +109,12 @@ pub enum SqlError {
         /// Name of the statement in `WITH`.
         name: String,
     },
+    /// A statement that changes rows in a `WITH` where that is not possible, such as that of a subquery.
+    #[error("WITH clause containing a data-modifying statement must be at the top level")]
+    NestedModifyingWith {
+        /// Name of the statement in `WITH`.
+        name: String,
+    },
     /// A window that no WINDOW clause defines.
     #[error("window {name:?} does not exist")]
     NoWindow {
@@ -228,6 +234,7 @@ impl SqlError {
                 Some("The prefix \"pg_\" is reserved for system schemas.".to_owned())
             }
             Self::ReservedSchema { .. } => Some("The system tables are in this schema.".to_owned()),
+            Self::NestedModifyingWith { name } => Some(format!("WITH query {name:?} changes rows.")),
             Self::GeneratedAlways { column, is_identity: true, .. } => {
                 Some(format!("Column {column:?} is an identity column defined as GENERATED ALWAYS."))
             }
@@ -263,7 +270,7 @@ impl SqlError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "42601",
-            Self::Unsupported { .. } | Self::NoReturning { .. } => "0A000",
+            Self::Unsupported { .. } | Self::NoReturning { .. } | Self::NestedModifyingWith { .. } => "0A000",
             Self::NoColumn { .. } => "42703",
             Self::GeneratedAlways { .. } => "428C9",
             Self::HiddenTable { .. } => "42P01",

@@ -164,15 +164,27 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
     check_nested_with(&statement)?;
     let statement = match statement {
         EngineStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
-            return Ok(Statement::ModifyingWith { statement: Arc::new(with), names });
+            return Ok(Statement::ModifyingWith { statement: Arc::new(with), explain: None, names });
         }
         EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => return mutation(*ast, None, names, is_long),
         EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
             let (name, ast) = prepare::split(*ast)?;
-            let mutation = Box::new(mutation(ast, None, names, is_long)?);
-            return Ok(Statement::Prepare { name, mutation });
+            let prepared = match ModifyingWith::from_ast(&ast)? {
+                Some(with) => Statement::ModifyingWith { statement: Arc::new(with), explain: None, names },
+                None => mutation(ast, None, names, is_long)?,
+            };
+            return Ok(Statement::Prepare { name, mutation: Box::new(prepared) });
         }
         EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
+            EngineStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
+                if options.analyze {
+                    return Err(SqlError::unsupported(
+                        "EXPLAIN ANALYZE of a statement that changes rows in WITH",
+                        "EXPLAIN is",
+                    ));
+                }
+                return Ok(Statement::ModifyingWith { statement: Arc::new(with), explain: Some(options), names });
+            }
             EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => {
                 return mutation(*ast, Some(options), names, is_long);
             }

@@ -209,10 +209,12 @@ pub enum Statement {
     ModifyingWith {
         /// The statement.
         statement: Arc<ModifyingWith>,
+        /// Options of the `EXPLAIN` around the statement, if there is one.
+        explain: Option<ExplainStatementOptions>,
         /// Names of the columns that the statement may refer to; `None` for all.
         names: Option<Arc<Names>>,
     },
-    /// `PREPARE` of a [`Statement::Mutation`].
+    /// `PREPARE` of a [`Statement::Mutation`] or [`Statement::ModifyingWith`].
     Prepare {
         /// The name of the prepared statement.
         name: String,

@@ -129,6 +129,9 @@ impl QuerySession {
             statement_to_plan(&state, &engine_query(query.query)).await?;
             withdraw_reads(&state);
         }
+        if let Statement::ModifyingWith { statement, .. } = statement {
+            statement.mutations().try_for_each(|mutation| self.table(&self.name(&mutation.table)?).map(drop))?;
+        }
         self.prepared.insert(name, statement.clone())?;
         Ok(Outcome::Done(Done::with_tag("PREPARE")))
     }
@@ -418,7 +421,7 @@ impl QuerySession {
     }
 
     /// State in which the query of a `RETURNING` is planned and run.
-    fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
+    pub(super) fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;

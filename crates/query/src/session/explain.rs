@@ -5,24 +5,30 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
 use datafusion::common::DataFusionError;
 use datafusion::common::format::{ExplainAnalyzeCategories, ExplainFormat, ExplainStatementOptions};
+use datafusion::datasource::MemTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt;
-use taut_sql::MutationKind;
+use taut_sql::{ModifyingWith, MutationKind, Names, Parameters, PartStatement};
 use taut_store::Table;
 
 use super::dml::{
     BoundMutation, MutationRequest, bind_mutation, check_parameters, engine_query, explain_statement, plan_part,
 };
+use super::modifying_with::RelationsGuard;
+use super::returned_rows::{ReturnedRows, check_returning};
 use super::{Outcome, QuerySession, collect_as_stream, stream_of_batches};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::InsertExec;
 use crate::exec::reads::withdraw_reads;
+use crate::plan::cache::CacheEntry;
 use crate::write::changes::Changes;
 
 impl QuerySession {
@@ -41,11 +47,89 @@ impl QuerySession {
         let BoundMutation { query, .. } = bind_mutation(mutation, table)?;
         let state = self.target_state(&changes, table, *names);
         let query = engine_query(query.query);
-        check_parameters(&query, mutation, parameters)?;
+        if !request.is_part {
+            check_parameters(&query, mutation, parameters)?;
+        }
         let plan = plan_part(&state, explain_statement(query, options), parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         withdraw_reads(&state);
         Ok(Outcome::Rows(collect_as_stream(physical, &state).await?))
+    }
+
+    /// Returns the plans of a statement with statements in `WITH` that change rows, in the order in which they run.
+    /// Runs none of them.
+    pub(super) async fn explain_modifying_with(
+        &self,
+        statement: &ModifyingWith,
+        options: &ExplainStatementOptions,
+        (names, parameters): (Option<&Arc<Names>>, &Parameters),
+    ) -> Result<Outcome> {
+        parameters.check_parts(&[&statement.statement])?;
+        let _relations = RelationsGuard(self);
+        let mut plans = Vec::new();
+        for part in &statement.parts {
+            let explained = self.explain_part(&part.statement, options, (names, parameters)).await?;
+            for batch in explained.plans {
+                plans.push(with_prefix(&batch, &format!("CTE {}: ", part.name))?);
+            }
+            if let Some(schema) = explained.returned {
+                let no_rows: Arc<dyn TableProvider> = Arc::new(MemTable::try_new(schema, vec![vec![]])?);
+                self.running.lock().relations.push((part.relation.clone().into(), no_rows));
+            }
+        }
+        let main = self.explain_part(&statement.main, options, (names, parameters)).await?;
+        plans.extend(main.plans);
+        Ok(Outcome::Rows(stream_of_batches(LogicalPlan::explain_schema(), plans)))
+    }
+
+    async fn explain_part(
+        &self,
+        part: &PartStatement,
+        options: &ExplainStatementOptions,
+        (names, parameters): (Option<&Arc<Names>>, &Parameters),
+    ) -> Result<ExplainedPart> {
+        let (outcome, returned) = match part {
+            PartStatement::Query(query) => {
+                let state = self.state(names);
+                let plan = plan_part(&state, explain_statement(query.as_ref().clone(), options), parameters).await?;
+                let physical = state.create_physical_plan(&plan).await?;
+                let query = plan_part(&state, query.as_ref().clone(), parameters).await?;
+                let returned = state.create_physical_plan(&query).await?.schema();
+                withdraw_reads(&state);
+                (Outcome::Rows(collect_as_stream(physical, &state).await?), Some(returned))
+            }
+            PartStatement::Mutation(mutation) => {
+                let plan = CacheEntry::default();
+                let request = MutationRequest { mutation, names, parameters, plan, analyze: None, is_part: true };
+                (self.explain_mutation(&request, options).await?, self.returned_schema(&request).await?)
+            }
+        };
+        let plans = match outcome {
+            Outcome::Rows(rows) => rows.try_collect().await?,
+            Outcome::Done(_) => Vec::new(),
+        };
+        Ok(ExplainedPart { plans, returned })
+    }
+
+    /// Columns that a mutation returns. `None` if it has no `RETURNING`.
+    async fn returned_schema(&self, request: &MutationRequest<'_>) -> Result<Option<SchemaRef>> {
+        let Some(query) = request.mutation.returning_query() else { return Ok(None) };
+        let changes = self.changes();
+        let snapshot = changes.snapshot();
+        let table = self.target_table(&snapshot, request.mutation)?;
+        let by_name = self.with_columns_by_name(request.mutation, request.names).await?;
+        let mutation = by_name.as_ref().unwrap_or(request.mutation);
+        let (names, parameters, plan) = (request.names, request.parameters, CacheEntry::default());
+        let bound = MutationRequest { mutation, names, parameters, plan, analyze: None, is_part: true };
+        let planned = self.plan_mutation(&changes, &bound, table).await?;
+        withdraw_reads(&planned.state);
+        let no_rows = ReturnedRows::new(Vec::new(), &planned.rows.schema(), table, mutation.kind)?;
+        let state = self.written_state(&planned.changes, no_rows.returned);
+        let plan = plan_part(&state, engine_query(query), parameters).await?;
+        check_returning(&plan)?;
+        let schema = state.create_physical_plan(&plan).await?.schema();
+        withdraw_reads(&state);
+        Ok(Some(schema))
     }
 
     /// Runs a mutation and returns its plan with metrics.
@@ -90,4 +174,19 @@ impl QuerySession {
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
         Ok(Outcome::Rows(stream_of_batches(schema, vec![batch])))
     }
+}
+
+/// The plans of a part, and the columns that it returns.
+struct ExplainedPart {
+    plans: Vec<RecordBatch>,
+    returned: Option<SchemaRef>,
+}
+
+/// Rows of an `EXPLAIN` with a prefix before the types of the plans.
+fn with_prefix(batch: &RecordBatch, prefix: &str) -> Result<RecordBatch> {
+    let types = batch.column(0).as_string_opt::<i32>().into_iter().flatten();
+    let types: StringArray = types.map(|plan_type| Some(format!("{prefix}{}", plan_type?))).collect();
+    let mut columns = batch.columns().to_vec();
+    columns[0] = Arc::new(types);
+    Ok(RecordBatch::try_new(batch.schema(), columns).map_err(DataFusionError::from)?)
 }

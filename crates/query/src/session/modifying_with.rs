@@ -172,7 +172,7 @@ fn check_changed_once(parts: &[ComputedPart<'_>]) -> Result<()> {
 }
 
 /// Drop guard: removes the rows of the parts when the statement ends.
-struct RelationsGuard<'a>(&'a QuerySession);
+pub(super) struct RelationsGuard<'a>(pub &'a QuerySession);
 
 impl Drop for RelationsGuard<'_> {
     fn drop(&mut self) {

@@ -257,6 +257,9 @@ impl QuerySession {
             };
             return self.mutate(&request).await;
         }
+        if let Statement::ModifyingWith { statement, names, .. } = &prepared {
+            return Box::pin(self.run_modifying_with(statement, names.as_ref(), values)).await;
+        }
         let Some(prepared) = QueryRequest::from_statement(&prepared) else {
             return Err(QueryError::NotFound {
                 kind: ObjectKind::PreparedStatement,

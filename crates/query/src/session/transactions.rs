@@ -191,7 +191,7 @@ impl QuerySession {
             Statement::Engine { statement, .. } => is_insert(statement),
             Statement::Execute { name, .. } => match self.prepared.get(name) {
                 Ok(Statement::Engine { statement, .. }) => is_insert(&statement),
-                Ok(Statement::Mutation { .. }) => true,
+                Ok(Statement::Mutation { .. } | Statement::ModifyingWith { .. }) => true,
                 _ => false,
             },
             _ => false,

@@ -41,6 +41,8 @@ pub struct ModifyingWith {
 /// A statement in `WITH` that runs once: one that changes rows, or a query with volatile functions.
 #[derive(Clone, Debug)]
 pub struct WithPart {
+    /// Name of the statement in `WITH`.
+    pub name: String,
     /// Name of the relation with the rows that the statement returns, in the statements after it.
     pub relation: String,
     /// The statement.
@@ -57,6 +59,11 @@ pub enum PartStatement {
 }
 
 impl ModifyingWith {
+    /// Whether a statement changes rows in its `WITH`.
+    pub(crate) fn is_modifying_with(ast: &Ast) -> bool {
+        matches!(ast, Ast::Query(query) if query.with.iter().any(|with| with.cte_tables.iter().any(changes_rows)))
+    }
+
     /// Converts a statement that changes rows in its `WITH`. `None` for other statements.
     ///
     /// # Errors
@@ -72,20 +79,22 @@ impl ModifyingWith {
         for cte in &with.cte_tables {
             check_references(&cte.query, &without_rows)?;
             let mut cte = cte.clone();
+            let name = normalize(&cte.alias.name);
             if changes_rows(&cte) {
                 let mutation = mutation(cte.query.as_ref().clone(), &visible)?;
                 let relation = format!("taut with {}", parts.len());
                 let returns_rows = mutation.returning.is_some();
                 cte.query = all_rows(&relation);
-                parts.push(WithPart { relation, statement: PartStatement::Mutation(Arc::new(mutation)) });
+                let statement = PartStatement::Mutation(Arc::new(mutation));
+                parts.push(WithPart { name: name.clone(), relation, statement });
                 if !returns_rows {
-                    without_rows.push(normalize(&cte.alias.name));
+                    without_rows.push(name);
                     continue;
                 }
             } else if is_volatile(&cte.query) && !with.recursive {
                 let relation = format!("taut with {}", parts.len());
                 let query = std::mem::replace(&mut cte.query, all_rows(&relation));
-                parts.push(WithPart { relation, statement: query_part(*query, &visible)? });
+                parts.push(WithPart { name, relation, statement: query_part(*query, &visible)? });
             }
             visible.cte_tables.push(cte);
         }
@@ -120,26 +129,23 @@ impl ModifyingWith {
 
 /// Refuses statements that change rows in a `WITH` other than that of the whole statement.
 pub(crate) fn check_nested_with(statement: &EngineStatement) -> Result<()> {
-    let found = match statement {
-        EngineStatement::Statement(ast) => {
-            let allowed = match ast.as_ref() {
-                Ast::Query(query) => query.with.as_ref(),
-                _ => None,
-            };
-            ast.visit(&mut NestedFinder { allowed })
-        }
-        EngineStatement::Explain(explain) => match explain.statement.as_ref() {
-            EngineStatement::Statement(ast) => ast.visit(&mut NestedFinder { allowed: None }),
-            _ => ControlFlow::Continue(()),
-        },
-        _ => ControlFlow::Continue(()),
+    let ast = match statement {
+        EngineStatement::Statement(ast) => ast,
+        EngineStatement::Explain(explain) => return check_nested_with(&explain.statement),
+        _ => return Ok(()),
     };
-    match found {
-        ControlFlow::Break(name) => Err(SqlError::unsupported(
-            format!("a statement that changes rows as WITH {name} here"),
-            "in the WITH of a whole statement, without EXPLAIN and PREPARE, it is",
-        )),
+    match ast.visit(&mut NestedFinder { allowed: whole_with(ast) }) {
+        ControlFlow::Break(name) => Err(SqlError::NestedModifyingWith { name }),
         ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The `WITH` of a whole statement, which may be the one that is prepared.
+fn whole_with(ast: &Ast) -> Option<&With> {
+    match ast {
+        Ast::Query(query) => query.with.as_ref(),
+        Ast::Prepare { statement, .. } => whole_with(statement),
+        _ => None,
     }
 }
 
@@ -157,7 +163,7 @@ impl Visitor for NestedFinder<'_> {
             return ControlFlow::Continue(());
         }
         match with.cte_tables.iter().find(|cte| changes_rows(cte)) {
-            Some(cte) => ControlFlow::Break(cte.alias.name.to_string()),
+            Some(cte) => ControlFlow::Break(normalize(&cte.alias.name)),
             None => ControlFlow::Continue(()),
         }
     }

@@ -6,11 +6,13 @@ use datafusion_sql::sqlparser::ast::{CastKind, DataType, Expr, Statement as Ast,
 
 use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
-use crate::mutation::Mutation;
+use crate::mutation::{ModifyingWith, Mutation};
 use crate::parameters::parameter;
 
+/// Whether a statement is a `PREPARE` of a statement that changes rows, also in its `WITH`.
 pub(super) fn is_mutation(ast: &Ast) -> bool {
-    matches!(ast, Ast::Prepare { statement, .. } if Mutation::is_mutation(statement))
+    let changes_rows = |ast: &Ast| Mutation::is_mutation(ast) || ModifyingWith::is_modifying_with(ast);
+    matches!(ast, Ast::Prepare { statement, .. } if changes_rows(statement))
 }
 
 /// Name and body of a `PREPARE` that passes [`is_mutation`]. In the body, each parameter is cast to its declared type.
