@@ -21,6 +21,7 @@ mod insert_by_name;
 mod insert_values;
 mod keys;
 mod load;
+mod local_settings;
 mod maintenance;
 mod merge_join;
 mod merged_stream;
@@ -93,6 +94,7 @@ pub use self::system_tables::{SystemColumn, SystemTable};
 
 use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
+use self::local_settings::LocalSettings;
 use self::queries::{Planning, QueryRequest};
 use self::sequences::SessionObjects;
 use self::transactions::Transactions;
@@ -164,6 +166,7 @@ pub struct QuerySession {
     has_long_definitions: Mutex<Option<(u64, bool)>>,
     transactions: Arc<Mutex<Transactions>>,
     search_path: Arc<Mutex<SearchPath>>,
+    local_settings: Mutex<LocalSettings>,
     running: Mutex<RunningStatement>,
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
@@ -204,6 +207,7 @@ impl QuerySession {
             has_long_definitions: Mutex::default(),
             transactions,
             search_path,
+            local_settings: Mutex::default(),
             running: Mutex::default(),
             statement_timeout: Mutex::default(),
         }
@@ -290,7 +294,11 @@ impl QuerySession {
     /// # Errors
     /// If the statement fails. It has then changed nothing, except for finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
-        if let Some(done) = self.run_transaction_control(statement)? {
+        let controlled = self.run_transaction_control(statement);
+        if !matches!(controlled, Ok(None)) {
+            self.restore_local_settings(statement, controlled.is_ok())?;
+        }
+        if let Some(done) = controlled? {
             if matches!(statement, Statement::Commit) {
                 self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
             }
@@ -439,6 +447,7 @@ impl QuerySession {
             Statement::Checkpoint => self.checkpoint(),
             Statement::Vacuum { full, names } => self.vacuum(*full, &self.names(names)?).await,
             Statement::Set(value) => self.set(value),
+            Statement::SetLocal(value) => self.set_local(value),
             Statement::Show(setting) => self.show(*setting),
             Statement::ShowAll => self.show_all(),
             Statement::Engine { .. }

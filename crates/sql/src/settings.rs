@@ -162,6 +162,20 @@ pub enum SettingValue {
     SearchPath(Vec<String>),
 }
 
+impl SettingValue {
+    /// The setting.
+    pub fn setting(&self) -> Setting {
+        match self {
+            Self::Synchronous(_) => Setting::Synchronous,
+            Self::Mover(_) => Setting::Mover,
+            Self::TempDirectory(_) => Setting::TempDirectory,
+            Self::StatementTimeout(_) => Setting::StatementTimeout,
+            Self::PreserveInsertionOrder(_) => Setting::PreserveInsertionOrder,
+            Self::SearchPath(_) => Setting::SearchPath,
+        }
+    }
+}
+
 /// Isolation level of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsolationLevel {

@@ -175,6 +175,8 @@ pub enum Statement {
     },
     /// `SET` or `RESET` of a setting. Settings of transactions are [`Statement::SetTransaction`] instead.
     Set(SettingValue),
+    /// `SET LOCAL` of a setting, until the transaction ends.
+    SetLocal(SettingValue),
     /// `SHOW` of a setting.
     Show(Setting),
     /// `SHOW ALL`.
@@ -330,7 +332,7 @@ impl Statement {
             Self::Vacuum { .. } => Maintenance("VACUUM"),
             Self::StopLogRetention => Maintenance("BACKUP DATABASE STOP LOG"),
             Self::Set(SettingValue::Mover(true)) => Maintenance("SET mover = on"),
-            Self::Set(_) | Self::Show(_) | Self::ShowAll => Setting,
+            Self::Set(_) | Self::SetLocal(_) | Self::Show(_) | Self::ShowAll => Setting,
             Self::Begin { .. }
             | Self::Commit
             | Self::Rollback { .. }

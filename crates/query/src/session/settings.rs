@@ -82,6 +82,12 @@ impl QuerySession {
     }
 
     pub(super) fn set(&self, value: &SettingValue) -> Result<Outcome> {
+        self.apply_setting(value)?;
+        self.local_settings.lock().forget(value.setting());
+        Ok(Outcome::Done(Done::with_tag("SET")))
+    }
+
+    pub(super) fn apply_setting(&self, value: &SettingValue) -> Result<()> {
         match value {
             SettingValue::Synchronous(synchronous) => self.transactions.lock().synchronous = *synchronous,
             SettingValue::Mover(is_on) => self.mover.set_on(*is_on),
@@ -97,10 +103,10 @@ impl QuerySession {
                 self.planning.invalidate_settings();
             }
         }
-        Ok(Outcome::Done(Done::with_tag("SET")))
+        Ok(())
     }
 
-    fn preserves_insertion_order(&self) -> bool {
+    pub(super) fn preserves_insertion_order(&self) -> bool {
         let state = self.context.state_ref();
         let state = state.read();
         state.config_options().extensions.get::<TautOptions>().is_none_or(|options| options.preserve_insertion_order)

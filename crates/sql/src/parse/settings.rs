@@ -20,20 +20,21 @@ use crate::statement::Statement;
 pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let sets = parser.maybe_parse(|parser| {
         parser.expect_keyword(Keyword::SET)?;
-        let _ = parser.parse_keyword(Keyword::SESSION);
+        let is_local = parser.parse_keyword(Keyword::LOCAL);
+        let _ = !is_local && parser.parse_keyword(Keyword::SESSION);
         let setting = setting(parser)?;
         match parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO) {
-            true => Ok((setting, parser.next_token().token)),
+            true => Ok((setting, parser.next_token().token, is_local)),
             false => parser.expected_ref("= or TO", parser.peek_token_ref()),
         }
     })?;
-    if let Some((setting, value)) = sets {
-        return match value {
+    if let Some((setting, value, is_local)) = sets {
+        let set = match value {
             Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT => reset(setting),
             value if setting == Setting::SearchPath => search_path(value, parser),
             value => set(setting, value),
-        }
-        .map(Some);
+        }?;
+        return if is_local { local(set).map(Some) } else { Ok(Some(set)) };
     }
     let schema = parser.maybe_parse(|parser| {
         parser.expect_keywords(&[Keyword::SET, Keyword::SCHEMA])?;
@@ -57,6 +58,18 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         }
     })?;
     Ok(shows)
+}
+
+/// `SET LOCAL` of what a `SET` sets.
+fn local(set: Statement) -> Result<Statement> {
+    match set {
+        Statement::Set(value) => Ok(Statement::SetLocal(value)),
+        Statement::SetTransaction { session: true, .. } => {
+            let what = "SET LOCAL of a setting for the following transactions";
+            Err(SqlError::unsupported(what, "SET TRANSACTION sets the current one"))
+        }
+        other => Ok(other),
+    }
 }
 
 /// Consumes the name of a setting of Taut.
