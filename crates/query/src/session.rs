@@ -69,8 +69,8 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
-    CATALOG, ColumnChange, Names, ObjectKind, PUBLIC, Parameters, SchemaChange, Statement, StatementClass, TableChange,
-    TableSource, inserts_values, lists_values,
+    CATALOG, ColumnChange, Names, ObjectKind, PUBLIC, Parameters, SchemaChange, SettingValue, Statement, StatementClass,
+    TableChange, TableSource, inserts_values, lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;
@@ -448,6 +448,10 @@ impl QuerySession {
             Statement::Vacuum { full, names } => self.vacuum(*full, &self.names(names)?).await,
             Statement::Set(value) => self.set(value),
             Statement::SetLocal(value) => self.set_local(value),
+            Statement::Use { schema } if snapshot.has_schema(schema) => {
+                self.set(&SettingValue::SearchPath(vec![schema.clone()]))
+            }
+            Statement::Use { schema } => Err(QueryError::no_schema(schema)),
             Statement::Show(setting) => self.show(*setting),
             Statement::ShowAll => self.show_all(),
             Statement::Engine { .. }

@@ -177,6 +177,11 @@ pub enum Statement {
     Set(SettingValue),
     /// `SET LOCAL` of a setting, until the transaction ends.
     SetLocal(SettingValue),
+    /// `USE` of a schema.
+    Use {
+        /// Name of the schema.
+        schema: String,
+    },
     /// `SHOW` of a setting.
     Show(Setting),
     /// `SHOW ALL`.
@@ -332,7 +337,7 @@ impl Statement {
             Self::Vacuum { .. } => Maintenance("VACUUM"),
             Self::StopLogRetention => Maintenance("BACKUP DATABASE STOP LOG"),
             Self::Set(SettingValue::Mover(true)) => Maintenance("SET mover = on"),
-            Self::Set(_) | Self::SetLocal(_) | Self::Show(_) | Self::ShowAll => Setting,
+            Self::Set(_) | Self::SetLocal(_) | Self::Use { .. } | Self::Show(_) | Self::ShowAll => Setting,
             Self::Begin { .. }
             | Self::Commit
             | Self::Rollback { .. }

@@ -8,7 +8,6 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 use super::consume_word;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, schema_name, single_name};
-use crate::settings::SettingValue;
 use crate::statement::Statement;
 
 /// Parses the statements about schemas. Returns `None` for other statements and consumes none of their tokens.
@@ -38,8 +37,7 @@ pub(super) fn schemas(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     }
     match consume_word(parser, "use") {
         true => {
-            let schema = single_name(&parser.parse_object_name(false)?)?;
-            Ok(Some(Statement::Set(SettingValue::SearchPath(vec![schema]))))
+            Ok(Some(Statement::Use { schema: single_name(&parser.parse_object_name(false)?)? }))
         }
         false => Ok(None),
     }
