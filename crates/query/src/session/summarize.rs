@@ -5,7 +5,7 @@
 //!   FROM (SELECT ARRAY[min(a)::text, min(b)::text] AS min, ... FROM (query)) AS summaries
 //! ```
 
-use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
+use datafusion::arrow::datatypes::{DataType, Field};
 use taut_sql::{Parameters, Statement, type_name};
 
 use super::constraints::quote_name;
@@ -51,23 +51,24 @@ fn column_summary(field: &Field) -> ColumnSummary {
     let column = quote_name(field.name());
     let data_type = field.data_type();
     let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
-    let if_defined = |is_defined: bool, expression: String, of_type: &str| match is_defined {
+    let if_text = |expression: String, of_type: &str| match has_text(data_type) {
         true => format!("({expression})::{of_type}"),
         false => format!("NULL::{of_type}"),
     };
-    let number = format!("{column}::double precision");
-    let of_order = |expression: String| if_defined(is_ordered(data_type), expression, "text");
-    let of_number = |expression: String| if_defined(data_type.is_numeric(), expression, "text");
+    let deviation = match data_type.is_numeric() {
+        true => format!("stddev({column}::double precision)::text"),
+        false => "NULL::text".to_owned(),
+    };
     let quantile = |fraction: &str| quantile(&column, data_type, fraction);
     let nulls = format!("round(100.0 * (count(*) - count({column})) / nullif(count(*), 0), 2)");
     [
         ("column_name", text(field.name())),
         ("column_type", text(&type_name(data_type))),
-        ("min", of_order(format!("min({column})"))),
-        ("max", of_order(format!("max({column})"))),
-        ("approx_unique", format!("approx_count_distinct({column}::text)::bigint")),
-        ("avg", of_number(format!("avg({number})"))),
-        ("std", of_number(format!("stddev({number})"))),
+        ("min", if_text(format!("min({column})"), "text")),
+        ("max", if_text(format!("max({column})"), "text")),
+        ("approx_unique", if_text(format!("approx_count_distinct({column}::text)"), "bigint")),
+        ("avg", average(&column, data_type)),
+        ("std", deviation),
         ("q25", quantile("0.25")),
         ("q50", quantile("0.5")),
         ("q75", quantile("0.75")),
@@ -76,37 +77,43 @@ fn column_summary(field: &Field) -> ColumnSummary {
     ]
 }
 
-/// Whether `min` and `max` of a type exist.
-fn is_ordered(data_type: &DataType) -> bool {
-    data_type.is_numeric()
-        || matches!(
-            data_type,
-            DataType::Utf8
-                | DataType::LargeUtf8
-                | DataType::Utf8View
-                | DataType::Boolean
-                | DataType::Date32
-                | DataType::Timestamp(..)
-                | DataType::Time64(_)
-                | DataType::Interval(IntervalUnit::MonthDayNano)
-        )
+/// Whether values of a type can be compared and written as text. Those of structures in files cannot.
+fn has_text(data_type: &DataType) -> bool {
+    !matches!(data_type, DataType::Struct(_) | DataType::Map(..) | DataType::Union(..))
+}
+
+/// Time since 1970 in seconds, which double precision holds to the microsecond.
+fn epoch(column: &str) -> String {
+    format!("extract(epoch FROM {column})::double precision")
+}
+
+/// The point in time of a number of seconds since 1970, as text.
+fn point_in_time(seconds: &str, has_zone: bool) -> String {
+    let start = if has_zone { "timestamptz '1970-01-01 00:00:00+00'" } else { "timestamp '1970-01-01'" };
+    format!("({start} + {seconds} * interval '1 second')::text")
+}
+
+/// The average, as text.
+fn average(column: &str, data_type: &DataType) -> String {
+    match data_type {
+        _ if data_type.is_numeric() => format!("avg({column}::double precision)::text"),
+        DataType::Date32 => point_in_time(&format!("avg({})", epoch(column)), false),
+        DataType::Timestamp(_, zone) => point_in_time(&format!("avg({})", epoch(column)), zone.is_some()),
+        _ => "NULL::text".to_owned(),
+    }
 }
 
 /// An estimate, as text. Those of integers are rounded.
 fn quantile(column: &str, data_type: &DataType, fraction: &str) -> String {
     let estimate = |value: String| format!("approx_quantile({value}, {fraction})");
     let of_number = estimate(format!("{column}::double precision"));
-    // Time since 1970 in seconds, which double precision holds to the microsecond.
-    let of_time = estimate(format!("extract(epoch FROM {column})::double precision"));
+    let of_time = estimate(epoch(column));
     match data_type {
         // Double precision may round to a number that bigint does not hold.
         _ if data_type.is_integer() => format!("round({of_number})::decimal(20, 0)::text"),
         _ if data_type.is_numeric() => format!("{of_number}::text"),
         DataType::Date32 => format!("(date '1970-01-01' + round({of_time} / 86400)::integer)::text"),
-        DataType::Timestamp(_, zone) => {
-            let epoch = if zone.is_some() { "timestamptz '1970-01-01 00:00:00+00'" } else { "timestamp '1970-01-01'" };
-            format!("({epoch} + {of_time} * interval '1 second')::text")
-        }
+        DataType::Timestamp(_, zone) => point_in_time(&of_time, zone.is_some()),
         _ => "NULL::text".to_owned(),
     }
 }
