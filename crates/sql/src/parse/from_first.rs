@@ -1,5 +1,5 @@
-//! `FROM t WHERE a = 1`, which is short for `SELECT * FROM t WHERE a = 1`. The parser knows `FROM t` without conditions,
-//! and `FROM t SELECT a`.
+//! `FROM t WHERE a = 1`, which is short for `SELECT * FROM t WHERE a = 1`. The parser knows `FROM t` without
+//! conditions, and `FROM t SELECT a`.
 
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -9,8 +9,7 @@ use crate::tokens::{contains, is_word, without_spaces};
 const CLAUSES: [&str; 5] = ["where", "group", "having", "window", "qualify"];
 
 /// Words that end a `FROM` clause: a select list, or clauses that the parser accepts behind `FROM t`.
-const ENDS: [&str; 8] =
-    ["select", "order", "limit", "offset", "fetch", "union", "except", "intersect"];
+const ENDS: [&str; 8] = ["select", "order", "limit", "offset", "fetch", "union", "except", "intersect"];
 
 /// Adds the missing `SELECT *` to queries that begin with `FROM`, and returns the tokens of the new text. `tokens` are
 /// those of the text, if it has been changed before. Returns `tokens` for texts without such queries.
@@ -77,7 +76,8 @@ fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
     if !is_word(tokens, start, "insert") || !is_word(tokens, start + 1, "into") {
         return false;
     }
-    while matches!(tokens[name].token, Token::Word(_)) && tokens.get(name + 1).is_some_and(|next| next.token == Token::Period)
+    while matches!(tokens[name].token, Token::Word(_))
+        && tokens.get(name + 1).is_some_and(|next| next.token == Token::Period)
     {
         name += 2;
     }
@@ -116,7 +116,10 @@ mod tests {
     fn only_queries_without_a_list_are_completed() {
         for (sql, expected) in [
             ("from t where a", "SELECT * from t where a"),
-            ("with q as (from t where a) from q where b", "with q as ( SELECT * from t where a ) SELECT * from q where b"),
+            (
+                "with q as (from t where a) from q where b",
+                "with q as ( SELECT * from t where a ) SELECT * from q where b",
+            ),
             ("select 1 union all from t where a", "select 1 union all SELECT * from t where a"),
             ("insert into s.t (a, b) from u where a", "insert into s . t ( a , b ) SELECT * from u where a"),
             ("insert into t from u group by all", "insert into t SELECT * from u group by all"),
