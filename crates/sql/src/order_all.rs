@@ -1,4 +1,5 @@
-//! `ORDER BY ALL` of queries whose number of columns is known only when they are planned: `SELECT *`, `UNION`, `VALUES`.
+//! `ORDER BY ALL` of queries whose number of columns is known only when they are planned: `SELECT *`, `UNION` and
+//! `VALUES`.
 //!
 //! The planner orders the first by the names of the columns, which may be equal, and the others not at all. Therefore
 //! this module marks the clause, and the caller replaces the mark in the plan:
@@ -24,7 +25,7 @@ pub const ALL_COLUMNS: &str = "taut all columns";
 pub fn mark_order_by_all(statement: &EngineStatement) -> Option<EngineStatement> {
     match statement {
         EngineStatement::Statement(ast) => {
-            if ast.visit(&mut Finder).is_continue() {
+            if ast.visit(&mut OrderAllFinder).is_continue() {
                 return None;
             }
             let mut ast = ast.clone();
@@ -41,9 +42,9 @@ pub fn mark_order_by_all(statement: &EngineStatement) -> Option<EngineStatement>
 }
 
 /// Visitor that stops at the first `ORDER BY ALL`.
-struct Finder;
+struct OrderAllFinder;
 
-impl Visitor for Finder {
+impl Visitor for OrderAllFinder {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {

@@ -1,6 +1,6 @@
 //! `ORDER BY ALL`, which [`taut_sql::mark_order_by_all`] has marked: an order by all columns of a query.
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr};
 use taut_sql::ALL_COLUMNS;
@@ -11,9 +11,9 @@ use taut_sql::ALL_COLUMNS;
 /// Those of rebuilding plans.
 pub fn order_by_all_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     let ordered = plan.transform_down_with_subqueries(|node| match node {
-        LogicalPlan::Sort(mut sort) if let [key, mark] = sort.expr.as_slice() && is_mark(&mark.expr) => {
+        LogicalPlan::Sort(mut sort) => {
+            let Some(key) = direction(&sort.expr).cloned() else { return Ok(Transformed::no(LogicalPlan::Sort(sort))) };
             let columns = sort.input.schema().columns().into_iter();
-            let key = key.clone();
             sort.expr = columns.map(|column| SortExpr { expr: Expr::Column(column), ..key.clone() }).collect();
             Ok(Transformed::yes(LogicalPlan::Sort(sort)))
         }
@@ -22,6 +22,10 @@ pub fn order_by_all_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(ordered.data)
 }
 
-fn is_mark(expression: &Expr) -> bool {
-    matches!(expression, Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) if text == ALL_COLUMNS)
+/// The key with the direction of a marked order. `None` for other orders.
+fn direction(keys: &[SortExpr]) -> Option<&SortExpr> {
+    let [key, SortExpr { expr: Expr::Literal(mark, _), .. }] = keys else { return None };
+    let is_mark =
+        matches!(mark, ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) if text == ALL_COLUMNS);
+    is_mark.then_some(key)
 }
