@@ -69,8 +69,8 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use taut_sql::{
-    CATALOG, ColumnChange, Names, ObjectKind, PUBLIC, Parameters, SchemaChange, SettingValue, Statement, StatementClass,
-    TableChange, TableSource, inserts_values, lists_values,
+    CATALOG, ColumnChange, Names, ObjectKind, PUBLIC, Parameters, SchemaChange, SettingValue, Statement,
+    StatementClass, TableChange, TableSource, inserts_values, lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
 use tokio_util::sync::CancellationToken;

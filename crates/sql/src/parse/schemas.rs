@@ -36,9 +36,7 @@ pub(super) fn schemas(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         return Ok(Some(Statement::SetSchema { kind, name, if_exists, schema }));
     }
     match consume_word(parser, "use") {
-        true => {
-            Ok(Some(Statement::Use { schema: single_name(&parser.parse_object_name(false)?)? }))
-        }
+        true => Ok(Some(Statement::Use { schema: single_name(&parser.parse_object_name(false)?)? })),
         false => Ok(None),
     }
 }
