@@ -1,7 +1,7 @@
 //! CSV files. One thread reads a file in chunks, several threads read the records of the chunks, and the rows keep the
 //! order of the file.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -312,6 +312,21 @@ fn is_distinct(indexes: &[usize]) -> bool {
     sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
+/// The names of a header. A name that occurs before gets a number, as in DuckDB: `a, a_1`.
+fn distinct_names(header: Vec<String>) -> Vec<String> {
+    // For each name so far, the number that the next column of this name gets if it is free.
+    let mut numbers: HashMap<String, usize> = HashMap::with_capacity(header.len());
+    let distinct = |mut name: String| {
+        while let Some(number) = numbers.get_mut(&name) {
+            *number += 1;
+            name = format!("{name}_{}", *number - 1);
+        }
+        numbers.insert(name.clone(), 1);
+        name
+    };
+    header.into_iter().map(distinct).collect()
+}
+
 /// Inference of the columns of files, which all have the columns of the first one.
 struct Inference {
     has_header: bool,
@@ -341,7 +356,7 @@ impl Inference {
             return Ok(false);
         }
         let names = match self.has_header {
-            true => first,
+            true => distinct_names(first),
             false => (1..=first.len()).map(|index| format!("column_{index}")).collect(),
         };
         if self.names.is_empty() {
