@@ -427,6 +427,9 @@ impl QuerySession {
             Statement::AlterTable { name, if_exists, change, notices } => {
                 self.alter_relation(&self.name(name)?, *if_exists, change, notices).await
             }
+            Statement::RenameIndex { name, if_exists, new_name } => {
+                self.rename_index(&self.name(name)?, *if_exists, new_name).await
+            }
             Statement::AlterView { name, if_exists, change } => {
                 self.alter_view(&self.name(name)?, *if_exists, change).await
             }

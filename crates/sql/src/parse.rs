@@ -10,6 +10,7 @@ mod ddl;
 mod frame_exclusion;
 mod from_first;
 mod identity_order;
+mod indexes;
 mod maintenance;
 mod pivot_statements;
 mod prepare;
@@ -109,6 +110,7 @@ fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         schemas::schemas,
         sequences::sequences,
         views::views,
+        indexes::indexes,
         settings::settings,
         summarize::summarize,
     ];

@@ -139,6 +139,15 @@ pub enum Statement {
         /// The query, as text.
         sql: String,
     },
+    /// `ALTER INDEX ... RENAME TO`.
+    RenameIndex {
+        /// Name of the index.
+        name: TableReference,
+        /// Whether a missing index is ignored.
+        if_exists: bool,
+        /// The new name, in the same schema.
+        new_name: String,
+    },
     /// `ALTER VIEW`.
     AlterView {
         /// Name of the view.
@@ -332,6 +341,7 @@ impl Statement {
             Self::SetSchema { .. } => Definition("ALTER TABLE"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
             Self::AlterView { .. } => Definition("ALTER VIEW"),
+            Self::RenameIndex { .. } => Definition("ALTER INDEX"),
             Self::Comment { .. } => Definition("COMMENT"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
             Self::Vacuum { .. } => Maintenance("VACUUM"),

@@ -34,6 +34,24 @@ pub(super) enum PlannedPart {
     Added(Column, IndexColumn),
 }
 
+/// Name of a column for an expression or the predicate of an index, without its number.
+fn index_column_prefix(index: &str) -> String {
+    format!("taut index {index}.")
+}
+
+/// The columns for expressions and the predicate of an index, with their names for another name of the index.
+pub(super) fn renamed_index_columns(table: &Table, index: &str, new_name: &str) -> Vec<(ColumnIndex, String)> {
+    let prefix = index_column_prefix(index);
+    let renamed = |(column, position): (&Column, usize)| {
+        let number = column.name.strip_prefix(&prefix)?;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let is_hidden = table.visible_column(&column.name).is_none();
+        let name = format!("{}{number}", index_column_prefix(new_name));
+        (is_number && is_hidden).then_some((ColumnIndex::from(position), name))
+    };
+    table.schema.columns().iter().zip(0..).filter_map(renamed).collect()
+}
+
 /// Plans the parts of a new index, of which a search uses the first `searched`. Parts that neither a search nor a
 /// unique key uses are left out.
 ///
@@ -63,7 +81,7 @@ pub(super) fn plan_parts(new: &NewIndex, name: &str, table: &Table, searched: us
         parts.push(match (added, part) {
             (Some(added), _) => {
                 let logical_type = type_of_index_column(&added, &visible)?;
-                let name = format!("taut index {name}.{}", position + 1);
+                let name = format!("{}{}", index_column_prefix(name), position + 1);
                 PlannedPart::Added(Column::new(&name, logical_type, true), added)
             }
             (None, IndexPart::Column(column)) => PlannedPart::Stored(column.clone()),

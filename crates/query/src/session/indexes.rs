@@ -7,7 +7,7 @@ use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, Obj
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, sibling_name, split_relation_name, unqualified_name};
 
-use super::index_columns::drop_unused_index_columns;
+use super::index_columns::{drop_unused_index_columns, renamed_index_columns};
 use super::names::{drop_dependents, drop_foreign_keys, foreign_key_text};
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::add_key_indexes;
@@ -160,6 +160,38 @@ impl QuerySession {
             self.rebuild(table.id, &format!("drop index of {}", table.name), &dropped(table)).await?;
         }
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
+    }
+
+    /// `ALTER INDEX ... RENAME TO`. A constraint that is looked up by the index gets the name too, as in PostgreSQL.
+    pub(super) async fn rename_index(&self, name: &str, if_exists: bool, new_name: &str) -> Result<Outcome> {
+        let Some((table, index)) = self.index(name) else {
+            if !if_exists {
+                return Err(QueryError::no_relation(name));
+            }
+            let notice = format!("relation {name:?} does not exist, skipping");
+            return Ok(Outcome::Done(Done { notices: vec![notice], ..Done::with_tag("ALTER INDEX") }));
+        };
+        let relation = sibling_name(&table.name, new_name);
+        self.changes().commit(|edit| {
+            if !edit.catalog().is_name_free(&relation) {
+                return Err(CommitError::NameTaken { name: relation.clone() });
+            }
+            let table = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
+            let (id, mut design) = (table.id, table.design.as_ref().clone());
+            let (known, mut constraints) = (Arc::clone(&table.constraints), table.constraints.as_ref().clone());
+            let hidden = renamed_index_columns(table, &index.name, new_name);
+            let indexes = design.indexes.iter_mut().map(|known| &mut known.name);
+            let names = indexes.chain(constraints.keys.iter_mut().map(|key| &mut key.name));
+            names.filter(|known| **known == index.name).for_each(|known| new_name.clone_into(known));
+            if constraints != *known {
+                edit.set_constraints(id, constraints)?;
+            }
+            edit.set_design(id, design)?;
+            hidden.into_iter().try_for_each(|(column, name)| edit.rename_column(id, column, &name))
+        })?;
+        let _lock = self.lock_for_maintenance(table.id).await;
+        self.rebuild(table.id, &format!("rename index of {}", table.name), &[]).await?;
+        Ok(Outcome::Done(Done::with_tag("ALTER INDEX")))
     }
 
     /// Gives the blocks of a table the indexes of its current design, except for those in `without`. Blocks from which
