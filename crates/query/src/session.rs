@@ -28,6 +28,7 @@ mod merged_stream;
 mod modifying_with;
 mod names;
 mod pg_catalog;
+mod open_pivots;
 mod prepared;
 mod queries;
 mod replace_table;
@@ -381,6 +382,7 @@ impl QuerySession {
         let snapshot = self.snapshot();
         match statement {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
+            Statement::OpenPivot { statement } => self.run_with_pivots(statement, parameters).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
             Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices } => {
                 let name = &self.new_name(name)?;
@@ -537,7 +539,7 @@ impl QuerySession {
     /// If the statement has malformed names.
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
-            Statement::Engine { statement, .. } => read_tables(statement)?,
+            Statement::Engine { statement, .. } | Statement::OpenPivot { statement } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
                 let is_other = |table: &&TableReference| table.table() != mutation.table.table();
                 mutation.named_tables.iter().filter(is_other).cloned().collect()

@@ -52,6 +52,7 @@ mod limits;
 mod listed_values;
 mod mutation;
 mod names;
+mod open_pivots;
 mod order_all;
 mod order_names;
 mod parameters;
@@ -88,10 +89,13 @@ pub use mutation::{
     column_count, values_error,
 };
 pub use names::Names;
+pub use open_pivots::{PIVOT_VALUES_MAX, list_pivot_values, pivot_values_query};
 pub use order_all::{ALL_COLUMNS, mark_order_by_all};
 pub use order_names::order_by_columns;
 pub use parameters::{Parameters, Value, literal, parameter, parameter_index};
-pub use parse::{FileFormat, OPTIONS_ALLOWED, check_csv_characters, format_timeout, is_separated_by_tabs, parse};
+pub use parse::{
+    FileFormat, OPTIONS_ALLOWED, check_csv_characters, format_timeout, is_separated_by_tabs, parse, with_pivots,
+};
 pub use relations::relations_of;
 pub use replaced_columns::{ReplacedColumns, replaced_columns};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};

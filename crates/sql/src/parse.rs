@@ -43,8 +43,10 @@ use crate::mutation::{
     ModifyingWith, Mutation, check_nested_with, mark_insert_modifiers, replace_conflict_targets, replace_do_nothing,
 };
 use crate::names::Names;
+use crate::open_pivots;
 use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
+use crate::tokens::contains;
 
 use self::frame_exclusion::remove_frame_exclusion;
 use self::from_first::add_select_lists;
@@ -96,9 +98,23 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         check_end(&parser.parser)?;
         let tokens = || (start..parser.parser.index()).map(|index| parser.parser.token_at(index));
         check_identifiers(tokens())?;
+        if contains(sql, "pivot") && open_pivots::has_open_pivot(&parsed) {
+            open_pivots::check(&parsed)?;
+            statements.push(Statement::OpenPivot { statement: Arc::new(parsed) });
+            continue;
+        }
         let names = Names::of_statement(&parsed, tokens().map(|token| &token.token)).map(Arc::new);
         statements.push(to_statement(parsed, names, is_long(sql))?);
     }
+}
+
+/// The statement of a [`Statement::OpenPivot`] whose values are listed.
+///
+/// # Errors
+/// If the statement is not supported.
+pub fn with_pivots(mut statement: EngineStatement) -> Result<Statement> {
+    desugar(&mut statement)?;
+    to_statement(statement, None, true)
 }
 
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`

@@ -278,6 +278,11 @@ pub enum Statement {
         /// Whether the settings apply to all following transactions of the session, rather than to the current one.
         session: bool,
     },
+    /// A statement with a `PIVOT` that does not list its values: see [`pivot_values_query`](crate::pivot_values_query).
+    OpenPivot {
+        /// The statement as parsed.
+        statement: Arc<EngineStatement>,
+    },
     /// Any other statement, planned by DataFusion.
     Engine {
         /// The statement as parsed.
@@ -355,6 +360,7 @@ impl Statement {
             | Self::Release { .. }
             | Self::SetTransaction { .. } => TransactionControl,
             Self::Engine { .. }
+            | Self::OpenPivot { .. }
             | Self::Execute { .. }
             | Self::Mutation { .. }
             | Self::ModifyingWith { .. }
@@ -372,6 +378,7 @@ impl Statement {
         matches!(
             self,
             Self::Engine { .. }
+                | Self::OpenPivot { .. }
                 | Self::Mutation { .. }
                 | Self::ModifyingWith { .. }
                 | Self::CreateTable { source: TableSource::Query(_), .. }

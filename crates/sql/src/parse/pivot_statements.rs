@@ -3,6 +3,7 @@
 //! ```text
 //!   UNPIVOT t ON a, b INTO NAME n VALUE v         SELECT * FROM t UNPIVOT (v FOR n IN (a, b))
 //!   PIVOT t ON k IN (1, 2) USING sum(p)           SELECT * FROM t PIVOT (sum(p) FOR k IN (1, 2))
+//!   PIVOT t ON k                                  SELECT * FROM t PIVOT (count(*) FOR k IN (ANY))
 //!   PIVOT t ON k IN (1, 2) USING sum(p) GROUP BY s
 //!       SELECT * FROM t PIVOT (sum(p) FOR ("taut groups", s, k) IN (1, 2))
 //! ```
@@ -21,7 +22,7 @@ use crate::tokens::{contains, is_word, without_spaces};
 /// the text, if it has been changed before. Returns `tokens` for texts without such queries.
 ///
 /// # Errors
-/// If a `PIVOT` does not list its values.
+/// If a `PIVOT` is for several columns.
 pub(super) fn replace_pivots(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Result<Option<Vec<TokenWithSpan>>> {
     if !contains(sql, "pivot") {
         return Ok(tokens);
@@ -59,6 +60,9 @@ fn is_first_column(tokens: &[TokenWithSpan], at: usize) -> bool {
     follows_name && matches!(before(1), Some(Token::LParen))
 }
 
+/// Words that end a `PIVOT` or `UNPIVOT`.
+const ENDS: [&str; 6] = ["order", "limit", "offset", "union", "except", "intersect"];
+
 type Replacement = (Range<usize>, Vec<Token>);
 
 fn unpivot(tokens: &[TokenWithSpan], at: usize) -> Option<Replacement> {
@@ -78,35 +82,54 @@ fn unpivot(tokens: &[TokenWithSpan], at: usize) -> Option<Replacement> {
 }
 
 fn pivot(tokens: &[TokenWithSpan], at: usize) -> Result<Option<Replacement>> {
-    let (Some(on), allowed) = (find(tokens, at + 1, &["on"]), "PIVOT t ON a IN (1, 2) USING sum(b) GROUP BY c is")
-    else {
-        return Ok(None);
-    };
-    let Some(using) = find(tokens, on + 1, &["using"]) else {
-        return Err(SqlError::unsupported("PIVOT without USING", allowed));
-    };
-    let list = find(tokens, on + 1, &["in"]).filter(|list| *list < using);
-    let Some(list) = list else {
-        return Err(SqlError::unsupported("PIVOT without a list of the values", allowed));
-    };
-    let end = end_of(tokens, using + 1, &["group", "order", "limit", "offset", "union", "except", "intersect"]);
+    let Some(on) = find(tokens, at + 1, &["on"]) else { return Ok(None) };
+    let columns_end = end_of(tokens, on + 1, &[&["using", "group"], &ENDS[..]].concat());
+    let list = end_of(tokens, on + 1, &["in"]).min(columns_end);
+    if has_comma(&tokens[on + 1..list]) {
+        let allowed = "PIVOT t ON a IN (1, 2) USING sum(b) GROUP BY c is";
+        return Err(SqlError::unsupported("PIVOT for several columns", allowed));
+    }
+    let (mut aggregates, mut rest) =
+        (vec![Token::make_word("count", None), Token::LParen, Token::Mul, Token::RParen], columns_end);
+    if is_word(tokens, columns_end, "using") {
+        rest = end_of(tokens, columns_end + 1, &[&["group"], &ENDS[..]].concat());
+        aggregates = copied(tokens, columns_end + 1..rest).collect();
+    }
     let mut output = source(tokens, at + 1..on, "pivot");
-    output.extend(copied(tokens, using + 1..end));
+    output.extend(aggregates);
     output.push(Token::make_keyword("FOR"));
-    let mut rest = end;
-    if is_word(tokens, end, "group") && is_word(tokens, end + 1, "by") {
-        rest = end_of(tokens, end + 2, &["order", "limit", "offset", "union", "except", "intersect"]);
+    if is_word(tokens, rest, "group") && is_word(tokens, rest + 1, "by") {
+        let groups = rest + 2;
+        rest = end_of(tokens, groups, &ENDS);
         output.extend([Token::LParen, Token::make_word(GROUPS, Some('"')), Token::Comma]);
-        output.extend(copied(tokens, end + 2..rest));
+        output.extend(copied(tokens, groups..rest));
         output.push(Token::Comma);
         output.extend(copied(tokens, on + 1..list));
         output.push(Token::RParen);
     } else {
         output.extend(copied(tokens, on + 1..list));
     }
-    output.extend(copied(tokens, list..using));
+    match list < columns_end {
+        true => output.extend(copied(tokens, list..columns_end)),
+        false => {
+            output.extend([Token::make_keyword("IN"), Token::LParen, Token::make_keyword("ANY"), Token::RParen]);
+        }
+    }
     output.push(Token::RParen);
     Ok(Some((at..rest, output)))
+}
+
+/// Whether tokens have a comma outside of parentheses.
+fn has_comma(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0_usize;
+    tokens.iter().any(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && token.token == Token::Comma
+    })
 }
 
 /// `SELECT * FROM source PIVOT (`.
