@@ -588,6 +588,7 @@ impl QuerySession {
             session: self.context.state_weak_ref(),
             files: Arc::clone(&self.files),
             relations,
+            changed: None,
             mover: Arc::clone(self.mover.shared()),
             settings: Arc::new(self.setting_values()),
             reads: self.statement_reads(),

@@ -15,10 +15,10 @@ mod operators;
 mod output_names;
 mod patterns;
 mod pivots;
+mod qualified_wildcards;
 mod recursion;
 mod refused;
 mod row_values;
-mod same_names;
 mod system_catalogs;
 mod table_functions;
 mod tables;
@@ -50,13 +50,10 @@ pub(crate) use self::values::rewrite_values_with_queries;
 /// that does not exist or cannot be refined.
 pub(crate) fn desugar(statement: &mut EngineStatement) -> Result<(), SqlError> {
     match statement {
-        EngineStatement::Statement(ast) => {
-            same_names::check(ast)?;
-            match ast.as_mut().visit(&mut Desugar::default()) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(error) => Err(error),
-            }
-        }
+        EngineStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
+        },
         EngineStatement::Explain(explain) => desugar(&mut explain.statement),
         _ => Ok(()),
     }
@@ -111,7 +108,7 @@ impl VisitorMut for Desugar {
         clauses::group_all(select);
         refused::check_joins(select)?;
         wildcards::normalize_names(select)?;
-        same_names::qualify_wildcards(select);
+        qualified_wildcards::qualify(select);
         table_functions::rewrite(select)?;
         tables::name_sides(select);
         row_values::rewrite_in_select(select);

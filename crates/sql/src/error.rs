@@ -139,7 +139,7 @@ pub enum SqlError {
         /// Whether the offset is that of the start or the end: `starting` or `ending`.
         side: &'static str,
     },
-    /// A name of relations in different schemas, or of a relation and an alias, which the planner could confuse.
+    /// A name that several relations of a query have.
     #[error("table reference {name:?} is ambiguous")]
     AmbiguousTable {
         /// The name, without a schema.
@@ -249,8 +249,7 @@ impl SqlError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::AmbiguousTable { name } => Some(format!(
-                "Several relations of the statement have this name. Give the one with a schema an alias: FROM \
-                 schema.{name} AS other."
+                "Several relations have this name. Write schema.{name} before the column, or give the relations aliases."
             )),
             // Backquotes mark code in the reference.
             Self::SettingValue { setting, .. } => {

@@ -59,6 +59,7 @@ mod parameters;
 mod parse;
 mod relations;
 mod replaced_columns;
+mod same_names;
 mod settings;
 mod statement;
 mod syntax;
@@ -98,6 +99,7 @@ pub use parse::{
 };
 pub use relations::relations_of;
 pub use replaced_columns::{ReplacedColumns, replaced_columns};
+pub use same_names::{QualifiedName, with_distinct_relations};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
     CommentedObject, NewIndex, SequenceChange, Statement, StatementClass, TableChange, TableSource, ViewChange,

@@ -13,14 +13,27 @@ pub mod rules;
 pub mod table;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use datafusion::common::{Column, DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement;
+use taut_sql::QualifiedName;
+
+use crate::error::QueryError;
 
 /// Maximum number of aliases that are replaced in a statement.
 const ALIASES_MAX: usize = 64;
+
+/// The relations that names without a schema stand for. An extension of the configuration of a statement.
+pub struct SearchedNames(pub Arc<dyn RelationNames>);
+
+/// Looks up names without a schema.
+pub trait RelationNames: Send + Sync {
+    /// The table or view that a name stands for. `None` for files and relations of the statement.
+    fn relation(&self, name: &str) -> Option<QualifiedName>;
+}
 
 /// Plans a statement. A name means a column of a table, or an alias of the select list if no such column exists. The
 /// rows of a `WITH` query are computed once if PostgreSQL would: see [`rules::with_materialized_rows`].
@@ -36,6 +49,11 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// Those of the engine's planner.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    let names = state.config().get_extension::<SearchedNames>();
+    let resolve = |name: &str| names.as_ref().and_then(|names| names.0.relation(name));
+    let distinct = taut_sql::with_distinct_relations(statement, &resolve);
+    let distinct = distinct.map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
+    let statement = distinct.as_ref().unwrap_or(statement);
     match taut_sql::mark_order_by_all(statement) {
         Some(marked) => order_all::order_by_all_columns(checked_plan(state, &marked).await?),
         None => checked_plan(state, statement).await,

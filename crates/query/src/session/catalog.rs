@@ -17,7 +17,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use parking_lot::RwLock;
 use taut_sql::{
-    CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, SYSTEM, SYSTEM_SCHEMAS, Statement, UNQUALIFIED,
+    CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, QualifiedName, SYSTEM, SYSTEM_SCHEMAS, Statement, TARGET,
+    UNQUALIFIED, WRITTEN,
 };
 use taut_store::{Catalog, Store, View};
 use taut_types::{relation_name, split_relation_name};
@@ -28,7 +29,7 @@ use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
-use crate::plan::unmaterialized_plan;
+use crate::plan::{RelationNames, SearchedNames, unmaterialized_plan};
 use crate::session::information_schema::InformationSchema;
 use crate::session::pg_catalog::PgCatalog;
 use crate::session::search_path::SearchPath;
@@ -58,6 +59,8 @@ pub struct StatementCatalog {
     pub files: Arc<dyn SchemaProvider>,
     /// Relations that exist only in this statement, by name. They hide tables and views of the same name.
     pub relations: Vec<(Cow<'static, str>, Arc<dyn TableProvider>)>,
+    /// Name of the table that the statement changes.
+    pub changed: Option<String>,
     /// State of the mover, for `taut.mover`.
     pub mover: Arc<MoverState>,
     /// Values of the settings, for `taut.settings`.
@@ -90,7 +93,9 @@ impl StatementCatalog {
         if let Some(reads) = &self.reads {
             session.config_mut().set_extension(Arc::clone(reads));
         }
-        session.register_catalog_list(Arc::new(self));
+        let catalog = Arc::new(self);
+        session.config_mut().set_extension(Arc::new(SearchedNames(Arc::clone(&catalog) as Arc<dyn RelationNames>)));
+        session.register_catalog_list(catalog);
         session
     }
 
@@ -115,18 +120,19 @@ impl StatementCatalog {
         }
     }
 
+    /// Whether the statement sees a relation of the search path. A view reads what it read when it was created, also if
+    /// a schema has got another relation of the name.
+    fn sees(&self, relation: &str) -> bool {
+        self.visible.as_ref().is_none_or(|visible| visible.contains_key(relation))
+    }
+
     /// A relation whose name has no schema: one of the statement, a table or view of the search path, a system catalog
     /// of PostgreSQL, or a file.
     async fn unqualified(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
             return Ok(Some(Arc::clone(relation)));
         }
-        for candidate in self.search_path.candidates(name) {
-            // A view reads what it read when it was created, also if a schema has got another relation of the name.
-            let is_hidden = self.visible.as_ref().is_some_and(|visible| !visible.contains_key(&candidate));
-            if is_hidden {
-                continue;
-            }
+        for candidate in self.search_path.candidates(name).filter(|candidate| self.sees(candidate)) {
             if let Some(relation) = self.relation(&candidate).await? {
                 return Ok(Some(relation));
             }
@@ -180,6 +186,25 @@ impl StatementCatalog {
             }
         }
         Ok(Arc::new(ViewRows { statement, table: ViewTable::new(plan, Some(sql.to_owned())) }))
+    }
+}
+
+impl RelationNames for StatementCatalog {
+    fn relation(&self, name: &str) -> Option<QualifiedName> {
+        let qualified = |relation: &str| {
+            let (schema, name) = split_relation_name(relation);
+            (schema.into_owned(), name.into_owned())
+        };
+        if [TARGET, WRITTEN].contains(&name) {
+            return self.changed.as_deref().map(qualified);
+        }
+        if self.relations.iter().any(|(known, _)| *known == name) {
+            return None;
+        }
+        let mut candidates = self.search_path.candidates(name).filter(|candidate| self.sees(candidate));
+        let found = candidates.find(|candidate| !self.snapshot.is_name_free(candidate))?;
+        let is_relation = self.snapshot.table(&found).is_some() || self.snapshot.view(&found).is_some();
+        is_relation.then(|| qualified(&found))
     }
 }
 

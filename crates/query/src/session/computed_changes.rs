@@ -72,7 +72,7 @@ impl QuerySession {
         let returned = match returning {
             // Subqueries of RETURNING read the tables as they were before the statement.
             Some(query) => {
-                let rows = self.run_returning(&planned.changes, rows.returned, query, parameters).await?;
+                let rows = self.run_returning(&planned.changes, (table, rows.returned), query, parameters).await?;
                 Some(ReturnedBatches { schema: rows.schema(), batches: rows.try_collect().await? })
             }
             None => None,

@@ -374,7 +374,7 @@ impl QuerySession {
             None => None,
             Some(query) => {
                 let written = MemTable::try_new(visible_schema(table)?.arrow(), vec![vec![]])?;
-                let state = self.written_state(changes, written);
+                let state = self.written_state(changes, (table, written));
                 let plan = statement_to_plan(&state, &engine_query(query)).await?;
                 let returning =
                     TypedPlan::infer(plan, values).and_then(|query| Returning::compile(query, table, &state));
@@ -409,7 +409,7 @@ impl QuerySession {
     pub(super) async fn run_returning(
         &self,
         changes: &Changes,
-        written: MemTable,
+        written: (&Table, MemTable),
         query: Box<Query>,
         parameters: &Parameters,
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
@@ -421,11 +421,12 @@ impl QuerySession {
     }
 
     /// State in which the query of a `RETURNING` is planned and run.
-    pub(super) fn written_state(&self, changes: &Changes, written: MemTable) -> SessionState {
+    pub(super) fn written_state(&self, changes: &Changes, (table, written): (&Table, MemTable)) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;
         catalog.relations.push((WRITTEN.into(), Arc::new(written)));
+        catalog.changed = Some(table.name.clone());
         catalog.state(self.context.state())
     }
 
@@ -440,6 +441,7 @@ impl QuerySession {
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.are_keys_valid { target } else { target.without_keys() };
         catalog.relations.push((TARGET.into(), Arc::new(target) as Arc<dyn TableProvider>));
+        catalog.changed = Some(table.name.clone());
         if let Some(reads) = &catalog.reads {
             reads.record_lookup(table.id);
         }

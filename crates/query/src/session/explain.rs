@@ -124,7 +124,7 @@ impl QuerySession {
         let planned = self.plan_mutation(&changes, &bound, table).await?;
         withdraw_reads(&planned.state);
         let no_rows = ReturnedRows::new(Vec::new(), &planned.rows.schema(), table, mutation.kind)?;
-        let state = self.written_state(&planned.changes, no_rows.returned);
+        let state = self.written_state(&planned.changes, (table, no_rows.returned));
         let plan = plan_part(&state, engine_query(query), parameters).await?;
         check_returning(&plan)?;
         let schema = state.create_physical_plan(&plan).await?.schema();

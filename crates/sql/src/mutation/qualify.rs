@@ -50,12 +50,12 @@ impl VisitorMut for Qualify<'_> {
     }
 }
 
-/// Whether an expression refers to columns of `relation` by its name. If a subquery has a relation of the same name,
+/// Whether a clause refers to columns of `relation` by its name. If a subquery has a relation of the same name,
 /// subqueries are left to the planner.
-pub(super) fn refers_to(expression: &Expr, relation: &str) -> bool {
-    let reads_same_name = expression.visit(&mut RelationFinder { relation }).is_break();
+pub(super) fn refers_to(clause: &impl Visit, relation: &str) -> bool {
+    let reads_same_name = clause.visit(&mut RelationFinder { relation }).is_break();
     let mut references = ReferenceFinder { relation, enters_subqueries: !reads_same_name, subquery_depth: 0 };
-    expression.visit(&mut references).is_break()
+    clause.visit(&mut references).is_break()
 }
 
 /// Visitor that stops at a relation of a name.

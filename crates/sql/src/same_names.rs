@@ -1,0 +1,366 @@
+//! Relations of one name from different schemas in one query, and columns that are named with the schema of their
+//! relation.
+//!
+//! The planner compares names of relations without their schema if one side has none. It takes `t.a` for a column of
+//! `sales.t` too, and `sales.t.a` for one of any relation `t`. Therefore a statement with such names is planned in
+//! another form, in which each relation has an alias of its own:
+//!
+//! ```text
+//!   written    SELECT sales.t.a, public.t.a FROM sales.t, t
+//!   planned    SELECT "sales.t".a, "public.t".a FROM sales.t AS "sales.t", t AS "public.t"
+//! ```
+//!
+//! A name finds its relation as in PostgreSQL: in the innermost query that has one. `t.a` is ambiguous there if several
+//! relations have the name, and `sales.t.a` needs a relation without an alias.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+
+use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    Statement as Ast, TableAlias, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use crate::error::{ObjectKind, Result, SqlError};
+use crate::identifiers::{CATALOG, normalize};
+use crate::mutation::{TARGET, WRITTEN};
+use crate::syntax::quoted;
+
+/// A schema, and the name of a relation in it.
+pub type QualifiedName = (String, String);
+
+/// The form of a statement in which no two relations have the same name. `None` if the statement is planned as it is
+/// written. `resolve` returns the relation that a name without a schema stands for.
+///
+/// # Errors
+/// If a name is ambiguous, specified twice, or that of a relation which cannot be referenced there.
+pub fn with_distinct_relations(
+    statement: &EngineStatement,
+    resolve: &dyn Fn(&str) -> Option<QualifiedName>,
+) -> Result<Option<EngineStatement>> {
+    match statement {
+        EngineStatement::Statement(ast) if needs_distinct_relations(ast) => {
+            let mut ast = ast.clone();
+            match VisitMut::visit(&mut ast, &mut RelationRewriter::new(resolve)) {
+                ControlFlow::Continue(()) => Ok(Some(EngineStatement::Statement(ast))),
+                ControlFlow::Break(error) => Err(error),
+            }
+        }
+        EngineStatement::Explain(explain) => {
+            let Some(statement) = with_distinct_relations(&explain.statement, resolve)? else { return Ok(None) };
+            let mut explain = explain.clone();
+            explain.statement = Box::new(statement);
+            Ok(Some(EngineStatement::Explain(explain)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a statement names a column with a schema, or relations of one name with and without their schema.
+fn needs_distinct_relations(ast: &Ast) -> bool {
+    let mut finder = SchemaFinder::default();
+    ast.visit(&mut finder).is_break() || finder.names.values().any(|schemas| schemas.len() > 1)
+}
+
+/// Visitor that stops at a column with a schema, and collects the schemas of relations by the names of these.
+#[derive(Default)]
+struct SchemaFinder {
+    names: BTreeMap<String, BTreeSet<Option<String>>>,
+}
+
+impl Visitor for SchemaFinder {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let is_long = |item: &SelectItem| matches!(item, SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) if name.0.len() > 1);
+        if select.projection.iter().any(is_long) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        if let Some((name, written)) = reference_name(factor) {
+            self.names.entry(name).or_default().insert(written.and_then(|name| name.schema));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::CompoundIdentifier(parts) if parts.len() > 2 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Name of a table as a statement writes it.
+struct WrittenName {
+    schema: Option<String>,
+    name: String,
+}
+
+/// The name by which the columns of a factor are named, and the name of the table if it has no alias.
+fn reference_name(factor: &TableFactor) -> Option<(String, Option<WrittenName>)> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::TableFunction { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } => Some((normalize(&alias.name), None)),
+        TableFactor::Table { name, args: None, .. } => {
+            let written = written_name(name)?;
+            Some((written.name.clone(), Some(written)))
+        }
+        _ => None,
+    }
+}
+
+fn written_name(name: &ObjectName) -> Option<WrittenName> {
+    let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(normalize)).collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [name] => Some(WrittenName { schema: None, name: name.clone() }),
+        [schema, name] => Some(WrittenName { schema: Some(schema.clone()), name: name.clone() }),
+        [catalog, schema, name] if catalog == CATALOG => {
+            Some(WrittenName { schema: Some(schema.clone()), name: name.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// A relation of a `FROM` clause.
+struct Binding {
+    /// The name by which its columns are named.
+    name: String,
+    /// The relation, if it has no alias.
+    relation: Option<QualifiedName>,
+    /// The alias that it gets.
+    alias: Option<String>,
+}
+
+/// The relations of a query, or of an operand of a `UNION`.
+#[derive(Default)]
+struct FromScope {
+    bindings: Vec<Binding>,
+    /// Number of parts around the visited one that do not see these relations: queries in `WITH` and in `FROM`.
+    hidden: usize,
+    /// Names of the queries in `WITH`.
+    with: Vec<String>,
+}
+
+struct RelationRewriter<'a> {
+    resolve: &'a dyn Fn(&str) -> Option<QualifiedName>,
+    scopes: Vec<FromScope>,
+    /// Queries in the `WITH` clauses around the visited part.
+    with_queries: HashSet<*const Query>,
+    /// The `SELECT`s whose scopes are those of their queries, so that `ORDER BY` sees them.
+    bodies: HashSet<*const Select>,
+}
+
+impl<'a> RelationRewriter<'a> {
+    fn new(resolve: &'a dyn Fn(&str) -> Option<QualifiedName>) -> Self {
+        Self { resolve, scopes: Vec::new(), with_queries: HashSet::new(), bodies: HashSet::new() }
+    }
+
+    /// Gives the relations of a `SELECT` their aliases.
+    fn bind(&self, select: &mut Select) -> Result<Vec<Binding>> {
+        let mut bindings = Vec::new();
+        select.from.iter_mut().try_for_each(|from| self.bind_joined(from, &mut bindings))?;
+        Ok(bindings)
+    }
+
+    fn bind_joined(&self, from: &mut TableWithJoins, bindings: &mut Vec<Binding>) -> Result<()> {
+        let joined = from.joins.iter_mut().map(|join| &mut join.relation);
+        for factor in std::iter::once(&mut from.relation).chain(joined) {
+            if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+                self.bind_joined(table_with_joins, bindings)?;
+                continue;
+            }
+            let Some(binding) = self.binding(factor) else { continue };
+            let conflicts = |other: &Binding| {
+                let are_different = binding.relation.as_ref().zip(other.relation.as_ref()).is_some_and(|(a, b)| a != b);
+                binding.name == other.name && !are_different
+            };
+            if bindings.iter().any(conflicts) {
+                return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: binding.name });
+            }
+            bindings.push(binding);
+        }
+        Ok(())
+    }
+
+    /// The relation of a factor, which gets its alias.
+    fn binding(&self, factor: &mut TableFactor) -> Option<Binding> {
+        let (name, written) = reference_name(factor)?;
+        let TableFactor::Table { name: table, alias, .. } = factor else {
+            return Some(Binding { name, relation: None, alias: None });
+        };
+        let Some(written) = written else {
+            // The table that a statement changes has its name as the alias.
+            let changed = written_name(table).filter(|table| [TARGET, WRITTEN].contains(&table.name.as_str()));
+            let relation = changed.and_then(|table| (self.resolve)(&table.name)).filter(|(_, table)| *table == name);
+            return Some(Binding { name, relation, alias: None });
+        };
+        let is_with = || self.scopes.iter().any(|scope| scope.with.contains(&name));
+        let relation = match written.schema {
+            Some(schema) => Some((schema, written.name)),
+            None if is_with() => None,
+            None => (self.resolve)(&name),
+        };
+        let new_alias = relation.as_ref().map(|(schema, name)| format!("{schema}.{name}"));
+        if let Some(new_alias) = &new_alias {
+            *alias = Some(TableAlias { explicit: true, name: quoted(new_alias), columns: Vec::new(), at: None });
+        }
+        Some(Binding { name, relation, alias: new_alias })
+    }
+
+    /// Replaces the relation before the last of some names. `None` if no relation has the name, or it has no alias.
+    fn replaced(&self, parts: &[String]) -> Result<Option<String>> {
+        let visible = || self.scopes.iter().rev().filter(|scope| scope.hidden == 0).map(|scope| &scope.bindings);
+        let named = |name: &String| {
+            visible().find_map(|bindings| {
+                let found: Vec<&Binding> = bindings.iter().filter(|binding| binding.name == *name).collect();
+                (!found.is_empty()).then_some(found)
+            })
+        };
+        match parts {
+            [name] => match named(name).as_deref() {
+                Some([binding]) => Ok(binding.alias.clone()),
+                Some(several) => match several.iter().find(|binding| binding.alias.is_none()) {
+                    // The table that a statement changes.
+                    Some(target) => Ok(target.alias.clone()),
+                    None => Err(SqlError::AmbiguousTable { name: name.clone() }),
+                },
+                None => Ok(None),
+            },
+            [schema, name] => {
+                let is_meant = |binding: &&Binding| {
+                    binding.relation.as_ref().is_some_and(|relation| relation.0 == *schema && relation.1 == *name)
+                };
+                match visible().find_map(|bindings| bindings.iter().find(is_meant)) {
+                    Some(binding) => Ok(Some(binding.alias.clone().unwrap_or_else(|| binding.name.clone()))),
+                    None if named(name).is_some() => Err(SqlError::HiddenTable { table: name.clone() }),
+                    None => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Replaces the relation of a column.
+    fn replace_in_column(&self, parts: &mut Vec<Ident>) -> Result<()> {
+        let names: Vec<String> = parts.iter().map(normalize).collect();
+        let relation = match names.as_slice() {
+            [catalog, relation @ .., _] if catalog == CATALOG && relation.len() == 2 => relation,
+            [relation @ .., _] => relation,
+            [] => return Ok(()),
+        };
+        if let Some(alias) = self.replaced(relation)? {
+            let column = parts.pop();
+            *parts = std::iter::once(quoted(&alias)).chain(column).collect();
+        }
+        Ok(())
+    }
+
+    fn replace_in_wildcards(&self, select: &mut Select) -> Result<()> {
+        for item in &mut select.projection {
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item {
+                let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(normalize)).collect();
+                if let Some(alias) = self.replaced(&parts.unwrap_or_default())? {
+                    name.0 = vec![ObjectNamePart::Identifier(quoted(&alias))];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the scope of a `SELECT` whose query has opened one, which gets its relations.
+    fn fill_scope(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        let bound = self.bind(select).and_then(|bindings| {
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.bindings = bindings;
+            }
+            self.replace_in_wildcards(select)
+        });
+        bound.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+
+    fn hide(&mut self, is_hidden: bool) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.hidden = if is_hidden { scope.hidden + 1 } else { scope.hidden - 1 };
+        }
+    }
+}
+
+impl VisitorMut for RelationRewriter<'_> {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        if self.with_queries.contains(&std::ptr::from_ref(query)) {
+            self.hide(true);
+        }
+        let mut scope = FromScope::default();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            scope.with.push(normalize(&cte.alias.name));
+            self.with_queries.insert(std::ptr::from_ref(cte.query.as_ref()));
+        }
+        self.scopes.push(scope);
+        match query.body.as_mut() {
+            SetExpr::Select(select) => {
+                self.bodies.insert(std::ptr::from_ref(select.as_ref()));
+                self.fill_scope(select)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.scopes.pop();
+        if self.with_queries.contains(&std::ptr::from_ref(query)) {
+            self.hide(false);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        if self.bodies.contains(&std::ptr::from_ref(select)) {
+            return ControlFlow::Continue(());
+        }
+        self.scopes.push(FromScope::default());
+        self.fill_scope(select)
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        if !self.bodies.contains(&std::ptr::from_ref(select)) {
+            self.scopes.pop();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        if is_separate(factor) {
+            self.hide(true);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        if is_separate(factor) {
+            self.hide(false);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
+        match expression {
+            Expr::CompoundIdentifier(parts) => {
+                self.replace_in_column(parts).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether a factor is a query that does not see the relations beside it.
+fn is_separate(factor: &TableFactor) -> bool {
+    matches!(factor, TableFactor::Derived { lateral: false, .. })
+}
