@@ -195,7 +195,7 @@ def written_lines(path):
     text = path.read_text()
     if path.suffix == ".md":
         text = re.sub(r"^ *```.*?^ *```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
-        return {number for number, line in enumerate(text.splitlines(), 1) if not line.lstrip().startswith("|")}
+        return {number for number, line in enumerate(text.splitlines(), 1) if line and not line.lstrip().startswith("|")}
     marker = "//" if path.suffix == ".rs" else "#"
     numbers = {number for number, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(marker)}
     if path.suffix in (".py", ".pyi"):
