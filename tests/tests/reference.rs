@@ -1,4 +1,5 @@
 //! `docs/reference` agrees with the declarations in the code. `TAUT_UPDATE=1` writes it.
+//! `crates/cli/tests/documents.rs` runs its examples.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fmt::Write;
@@ -121,5 +122,77 @@ fn every_setting_is_shown_and_reset() {
         let wrong = if takes_text { "1" } else { "'no such value'" };
         let error = session.execute(&format!("SET {name} = {wrong}")).unwrap_err();
         assert_eq!((error.sqlstate(), error.hint().is_some()), ("22023", true), "{name}: {error}");
+    }
+}
+
+/// Statements that have a heading in `docs/reference/statements`, such as `CREATE TABLE`.
+fn headings() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/statements");
+    let mut headings = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let titles = text.lines().filter_map(|line| line.strip_prefix("# ").or_else(|| line.strip_prefix("## ")));
+        headings.extend(titles.map(str::to_owned));
+    }
+    headings
+}
+
+/// Whether a statement begins with the words of a heading. `OR REPLACE` and `UNIQUE` may stand between them.
+fn has_heading(headings: &[String], statement: &str) -> bool {
+    let text = statement.to_uppercase().replace(['(', ';'], " ");
+    let mut words: Vec<&str> = text.split_whitespace().take(8).collect();
+    words.retain(|word| !["OR", "REPLACE", "UNIQUE"].contains(word));
+    headings.iter().any(|heading| heading.split(' ').enumerate().all(|(at, word)| words.get(at) == Some(&word)))
+}
+
+/// The statements of the records in a folder that succeed, each with the name of its file.
+fn recorded_statements(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            recorded_statements(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for record in text.split("\n\n") {
+            let lines: Vec<&str> = record.lines().skip_while(|line| line.starts_with('#')).collect();
+            let is_of_taut = |line: &&str| !["skipif taut", "onlyif duckdb", "onlyif postgresql"].contains(line);
+            if !lines.iter().all(is_of_taut) {
+                continue;
+            }
+            let succeeds =
+                |line: &&str| ["statement ok", "statement count", "query "].iter().any(|head| line.starts_with(head));
+            let Some(head) = lines.iter().position(succeeds) else { continue };
+            let code = lines[head + 1..].iter().find(|line| !line.starts_with("--"));
+            found.extend(code.map(|code| (path.display().to_string(), (*code).to_owned())));
+        }
+    }
+}
+
+/// A statement cannot be forgotten: those of the tests, and the variants of the parser, have a heading.
+#[test]
+fn every_statement_has_a_heading() {
+    let headings = headings();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut statements = Vec::new();
+    recorded_statements(&root.join("tests/sql"), &mut statements);
+    assert!(statements.len() > 2_000, "{} statements", statements.len());
+    for (file, statement) in statements {
+        // Instructions of the tests, not SQL.
+        if !["restart", "rewrite"].contains(&statement.as_str()) {
+            assert!(
+                has_heading(&headings, &statement),
+                "{file}: docs/reference/statements has no heading for {statement}"
+            );
+        }
+    }
+    // The documentation of each variant of `Statement` begins with its statements.
+    let text = std::fs::read_to_string(root.join("crates/sql/src/statement.rs")).unwrap();
+    let variants = text.split_once("pub enum Statement {").unwrap().1.split_once("\n}").unwrap().0;
+    for (at, line) in variants.lines().enumerate() {
+        let follows_doc = at > 0 && variants.lines().nth(at - 1).is_some_and(|before| before.starts_with("    ///"));
+        let Some(doc) = line.strip_prefix("    /// ").filter(|_| !follows_doc) else { continue };
+        let named = doc.split('`').skip(1).step_by(2).any(|code| has_heading(&headings, code));
+        assert!(named || doc.starts_with("Any other statement"), "docs/reference/statements has no heading for: {doc}");
     }
 }
