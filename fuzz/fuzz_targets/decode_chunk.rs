@@ -1,10 +1,11 @@
-//! Arbitrary bytes as an encoded column: an error, or valid Arrow values with which predicates agree.
+//! Decodes arbitrary bytes as a chunk: parsing fails, or gives valid Arrow values with which predicates agree.
 //!
 //! ```text
-//! byte 0    0: the rest of the input is a chunk; n: the rest damages a valid chunk, whose index is computed from n - 1
-//! byte 1    with arbitrary bytes: number of rows (low 4 bits) and type (high 4 bits)
-//!           with a valid chunk: bit 0 cuts off its end; the high 4 bits, times 255, are added to its index
-//! then      the chunk, or its damage: as in `taut_fuzz::damaged`
+//! byte 0    0: the rest of the input is a chunk
+//!           n: the rest damages the valid chunk with index n - 1 + 255 * (high 4 bits of byte 1), modulo their count
+//! byte 1    for a chunk: its type (high 4 bits) and its number of rows (1 + 300 * low 4 bits)
+//!           for damage: bit 0 truncates the chunk
+//! then      the chunk, or its damage: see `taut_fuzz::damaged`
 //! ```
 
 #![no_main]
@@ -17,7 +18,7 @@ use taut_encoding::{Bitmap, Choice, Chunk, Extreme, encode};
 use taut_fuzz::{Shape, check_array, column, damaged, predicates, types};
 use taut_types::{DatumPredicate, Encoding, LogicalType, datum_at};
 
-/// Rows of a valid chunk: more than two vectors, and not a multiple of one.
+/// Rows of a valid chunk: more than two vectors, the last of them incomplete.
 const ROWS: usize = 2_500;
 
 struct ValidChunk {
@@ -25,8 +26,8 @@ struct ValidChunk {
     bytes: Vec<u8>,
 }
 
-/// Chunks of every compatible combination of type, shape and encoding.
-fn valid() -> &'static [ValidChunk] {
+/// One valid chunk for each compatible combination of type, shape and encoding.
+fn valid_chunks() -> &'static [ValidChunk] {
     static VALID: OnceLock<Vec<ValidChunk>> = OnceLock::new();
     VALID.get_or_init(|| {
         let choices = || [Choice::Auto, Choice::Plain].into_iter().chain(Encoding::ALL.map(Choice::Forced));
@@ -46,11 +47,11 @@ fn valid() -> &'static [ValidChunk] {
 
 fuzz_target!(|input: &[u8]| {
     let [first_byte, flags, ..] = *input else { return };
-    // There are more valid chunks than a byte can select. So the upper bits of the second byte also choose.
-    let valid_index = |start: usize| (start + 255 * usize::from(flags >> 4)) % valid().len();
-    let Some(bytes) = damaged(input, |start| &valid()[valid_index(start)].bytes) else { return };
+    // There are more valid chunks than values of one byte.
+    let valid_index = |start: usize| (start + 255 * usize::from(flags >> 4)) % valid_chunks().len();
+    let Some(bytes) = damaged(input, |start| &valid_chunks()[valid_index(start)].bytes) else { return };
     let (logical, rows) = match usize::from(first_byte).checked_sub(1) {
-        Some(start) => (valid()[valid_index(start)].logical, ROWS),
+        Some(start) => (valid_chunks()[valid_index(start)].logical, ROWS),
         None => (types()[usize::from(flags >> 4) % types().len()], 1 + usize::from(flags & 15) * 300),
     };
     let Ok(chunk) = Chunk::parse(bytes.clone().into(), logical, rows) else { return };
@@ -62,18 +63,19 @@ fuzz_target!(|input: &[u8]| {
     let positions: Vec<u32> = (0..rows as u32).filter(|row| row % 7 == 2).collect();
     let gathered = chunk.gather(&positions);
     check_array(&gathered, logical, positions.len());
+    // Damaged bytes may fail the check, but it must not panic.
     let _ = chunk.check();
-    // Each read method may read damaged bytes as different values. Valid bytes must give the same values.
-    let is_sound = valid().iter().any(|valid| valid.logical == logical && valid.bytes == bytes);
+    // The methods that read may disagree about damaged bytes, but not about valid ones.
+    let is_sound = valid_chunks().iter().any(|valid| valid.logical == logical && valid.bytes == bytes);
     for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
         assert_eq!(datum_at(&gathered, logical, index), datum_at(&all, logical, *row as usize), "row {row}");
     }
     if let Some(dictionary) = chunk.dictionary() {
         check_array(&dictionary, logical, dictionary.len());
     }
-    // Search needs ascending values. On other values it may return any ranges of rows.
-    let keys = || (0..rows).map(|row| datum_at(&all, logical, row));
-    let ascends = is_sound && keys().all(|key| key.is_some()) && keys().is_sorted();
+    // Search requires ascending values without nulls. For other values it may return any ranges of rows.
+    let datums = || (0..rows).map(|row| datum_at(&all, logical, row));
+    let is_ascending = is_sound && datums().all(|datum| datum.is_some()) && datums().is_sorted();
     for predicate in predicates(0, logical) {
         let mut selection = Bitmap::all_set(rows);
         chunk.filter(&predicate, 0..rows, &mut selection);
@@ -86,12 +88,12 @@ fuzz_target!(|input: &[u8]| {
                 assert_eq!(found, selection.positions(), "{predicate:?} on {logical} as {}", chunk.description());
             }
         }
-        let is_searched = !predicate.negated && predicate.condition != DatumPredicate::Null;
-        if let Some(ranges) = is_searched.then(|| chunk.search(&predicate.condition, 0..rows)).flatten() {
+        let is_searchable = !predicate.negated && predicate.condition != DatumPredicate::Null;
+        if let Some(ranges) = is_searchable.then(|| chunk.search(&predicate.condition, 0..rows)).flatten() {
             assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= rows), "{ranges:?}");
             let found: Vec<u32> = ranges.into_iter().flatten().map(|row| row as u32).collect();
             assert!(
-                !ascends || found == selection.positions(),
+                !is_ascending || found == selection.positions(),
                 "{predicate:?} on {logical} as {}",
                 chunk.description()
             );
