@@ -9,7 +9,7 @@
 //! 4       4     bit           bit of the tuple at which the field begins
 //! 8       16    base          number, dictionary of pages: the number whose distance is zero;
 //!                             inline with lengths: the least length
-//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal of the set
+//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal in a page
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
 //! 36      4     zero
@@ -46,8 +46,8 @@ pub(crate) const PLAIN: u8 = 4;
 pub(crate) const LENGTHS: u8 = 8;
 /// Upper bound of the stored bytes of a column of a segment.
 const STORED_BYTES_MAX: u64 = 1 << 40;
-/// Maximum number of sets: the maximum number of columns in a group.
-const SET_MAX: u32 = 16_384;
+/// Maximum number of dictionaries in a page: the maximum number of columns in a group.
+const PAGE_DICTIONARIES_MAX: u32 = 16_384;
 
 /// Record of the field table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Record {
             FieldKind::PageDictionary => {
                 let is_narrow = logical.plain_bytes().is_some_and(|bytes| bytes <= 8);
                 let base_fits = i64::try_from(self.base).is_ok();
-                !overflows && is_narrow && base_fits && self.width <= 16 && self.entries <= SET_MAX
+                !overflows && is_narrow && base_fits && self.width <= 16 && self.entries <= PAGE_DICTIONARIES_MAX
             }
         }
     }

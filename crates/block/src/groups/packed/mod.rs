@@ -49,7 +49,7 @@ use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate, Encoding, 
 use self::bits::{NARROW_BITS, PADDING, Tuples, is_set, load, load_narrow, load_wide, mask, word};
 use self::field::{FIELD_BYTES, Field, FieldKind, FieldValues, PLAIN};
 use self::lengths::{Anchors, Cursor};
-use self::page_dictionary::SET_BYTES;
+use self::page_dictionary::DIRECTORY_ENTRY_BYTES;
 use crate::BlockError;
 use crate::bytes::u32_at;
 use crate::error::corrupt_at;
@@ -66,8 +66,8 @@ pub(crate) struct PackedPiece<'a> {
     fields: Vec<Field>,
     /// Anchors of the pages, if inline values are found by lengths.
     anchors: Option<Anchors>,
-    /// Number of sets of fields. The fields of a set share a dictionary in each page: see `page_dictionary`.
-    sets: usize,
+    /// Number of dictionaries in each page: see `page_dictionary`.
+    page_dictionaries: usize,
     /// Scratch space of reads: ranges of inline values in the heap.
     value_ranges: Vec<Range<usize>>,
 }
@@ -100,9 +100,10 @@ impl<'a> PackedPiece<'a> {
         let tuples = (directory.page_bytes, directory.tuple_bits);
         let fields = field::parse_fields(head, directory.fields.clone(), directory.tables_at, tuples, types)
             .map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
-        let sets = fields.iter().filter_map(Field::set_ordinal).max().map_or(0, |last| last + 1);
+        let last_dictionary = fields.iter().filter_map(Field::page_dictionary_ordinal).max();
+        let page_dictionaries = last_dictionary.map_or(0, |last| last + 1);
         let anchors = fields.iter().find_map(Field::lengths).map(|lengths| lengths.anchors);
-        Ok(Self { pages, directory, fields, anchors, sets, value_ranges: vec![] })
+        Ok(Self { pages, directory, fields, anchors, page_dictionaries, value_ranges: vec![] })
     }
 
     /// Loads a page of `rows` rows, and checks it.
@@ -114,7 +115,8 @@ impl<'a> PackedPiece<'a> {
             return Err(self.pages.corrupt_error(section, corrupt_at(bytes.len(), "the head of a page")));
         }
         let dictionary_bytes = u32_at(&bytes, 4) as usize;
-        if dictionary_bytes < self.sets * SET_BYTES || dictionary_bytes > 0 && self.sets == 0 {
+        let directory_bytes = self.page_dictionaries * DIRECTORY_ENTRY_BYTES;
+        if dictionary_bytes < directory_bytes || dictionary_bytes > 0 && directory_bytes == 0 {
             return Err(self
                 .pages
                 .corrupt_error(section, corrupt_at(4, "the bytes of dictionaries that fields refer to")));
@@ -292,7 +294,7 @@ impl<'a> PackedPiece<'a> {
             FieldKind::Dictionary => {
                 (Encoding::Dictionary, format!("dictionary({}) of bit_packed({})", record.entries, record.width))
             }
-            FieldKind::PageDictionary => (Encoding::Dictionary, self.describe_set(field)),
+            FieldKind::PageDictionary => (Encoding::Dictionary, self.describe_page_dictionary(field)),
             FieldKind::Inline => (Encoding::Plain, "plain".to_owned()),
             FieldKind::InlineFsst => (Encoding::Fsst, "fsst".to_owned()),
         };

@@ -1,17 +1,19 @@
-//! Dictionaries of pages: sorted numbers at the beginning of a page. The codes in the tuples of the page index them.
+//! Dictionaries of pages: ascending numbers at the beginning of a page. Codes in the tuples of the page are indexes
+//! into them.
 //!
 //! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece, so its codes are
-//! shorter. A *set* is one or more fields of a piece that refer to the same dictionary in each page. Codes have the
-//! same width in all pages, so that tuples have the same size. `sharing` chooses the columns of each set.
+//! shorter. Each page of a piece has the same number of dictionaries. A field refers to one of them by its ordinal, and
+//! several fields may share one; `sharing` chooses which. Codes have the same width in all pages, so that tuples have
+//! the same size.
 //!
 //! ```text
 //! after the head of a page (16 bytes), which contains the total length of the dictionaries:
 //! offset  size   field
-//! 0       S * 8  sets      for each set of the piece: count of entries u32, offset at which its entries end u32
-//! S * 8          entries   of set 0, then of set 1, ...: each entry is stored as its distance from the previous
-//!                          entry, the first as its distance from the base of the fields. A distance is a LEB128
-//!                          number: groups of seven bits, the lowest first; the highest bit of a byte is set if
-//!                          another group follows
+//! 0       D * 8  directory  for each of D dictionaries: count of entries u32, offset at which its entries end u32
+//! D * 8          entries    of dictionary 0, then of dictionary 1, ...: each entry is stored as its distance from the
+//!                           previous entry, the first as its distance from the base of the fields. A distance is a
+//!                           LEB128 number: groups of seven bits, the lowest first; the highest bit of a byte is set
+//!                           if another group follows
 //! ```
 
 use taut_encoding::Bitmap;
@@ -26,12 +28,12 @@ use crate::error::corrupt_at;
 use crate::groups::field_predicate::FieldPredicate;
 use crate::groups::filtered_pages::FilteredPages;
 
-/// Bytes of a set in a page, in addition to its entries.
-pub(super) const SET_BYTES: usize = 8;
+/// Bytes of a dictionary in the directory of a page.
+pub(super) const DIRECTORY_ENTRY_BYTES: usize = 8;
 /// Bits of a distance that one byte stores.
 const GROUP_BITS: u32 = 7;
 
-/// Number of bytes of an encoded distance.
+/// Bytes of an encoded distance.
 pub(super) fn distance_bytes(distance: u64) -> usize {
     ((64 - distance.leading_zeros()).div_ceil(GROUP_BITS)).max(1) as usize
 }
@@ -39,14 +41,14 @@ pub(super) fn distance_bytes(distance: u64) -> usize {
 /// Appends an encoded distance.
 fn push_distance(mut distance: u64, bytes: &mut Vec<u8>) {
     while distance >> GROUP_BITS != 0 {
-        // The low bits of the distance, and the highest bit of the byte.
+        // The low bits of the distance, with the bit that announces another group.
         bytes.push(distance as u8 | 1 << GROUP_BITS);
         distance >>= GROUP_BITS;
     }
     bytes.push(distance as u8);
 }
 
-/// Decodes the distance at the front of `bytes` and removes it from them. Returns `None` if the bytes are corrupt.
+/// Takes an encoded distance from the front of `bytes`. Returns `None` if the bytes are corrupt.
 #[inline]
 fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     let (mut distance, mut shift) = (0, 0);
@@ -65,11 +67,11 @@ fn take_distance(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Encodes the dictionaries of a page. Each set has a base and ascending entries, none of them less than the base.
-pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
+/// Encodes the dictionaries of a page. Each has a base and ascending entries, none of them less than the base.
+pub(super) fn write(dictionaries: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
     let (mut directory, mut entries) = (vec![], vec![]);
-    let sets: Vec<_> = sets.collect();
-    for (base, numbers) in &sets {
+    let dictionaries: Vec<_> = dictionaries.collect();
+    for (base, numbers) in &dictionaries {
         let mut last = *base;
         for number in numbers {
             push_distance(number.wrapping_sub(last) as u64, &mut entries);
@@ -77,16 +79,18 @@ pub(super) fn write(sets: impl Iterator<Item = (i64, Vec<i64>)>) -> Vec<u8> {
         }
         // A page has less than 2^32 bytes.
         directory.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
-        directory.extend_from_slice(&((sets.len() * SET_BYTES + entries.len()) as u32).to_le_bytes());
+        directory
+            .extend_from_slice(&((dictionaries.len() * DIRECTORY_ENTRY_BYTES + entries.len()) as u32).to_le_bytes());
     }
     directory.append(&mut entries);
     directory
 }
 
-/// Decodes the entries of set `set` in a page with `sets` sets. Returns `None` if the bytes are corrupt.
-fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
-    let at = set * SET_BYTES;
-    let start = if set == 0 { sets * SET_BYTES } else { u32_at(bytes, at - 4) as usize };
+/// Decodes the entries of the dictionary with this ordinal in a page with `dictionaries` dictionaries. Returns `None`
+/// if the bytes are corrupt.
+fn parse(bytes: &[u8], dictionaries: usize, ordinal: usize, base: i64) -> Option<Vec<i64>> {
+    let at = ordinal * DIRECTORY_ENTRY_BYTES;
+    let start = if ordinal == 0 { dictionaries * DIRECTORY_ENTRY_BYTES } else { u32_at(bytes, at - 4) as usize };
     let (count, end) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
     let mut rest = bytes.get(start..end)?;
     // Each entry takes at least one byte.
@@ -103,7 +107,7 @@ fn parse(bytes: &[u8], sets: usize, set: usize, base: i64) -> Option<Vec<i64>> {
     rest.is_empty().then_some(entries)
 }
 
-/// Converts a predicate on the entries into a predicate on their codes.
+/// Converts a predicate on the entries of a dictionary into a predicate on their codes.
 fn predicate_on_codes(entries: &[i64], predicate: &ColumnPredicate) -> FieldPredicate {
     let DatumPredicate::Range { low, high } = &predicate.condition else {
         let flags = entries.iter().map(|entry| predicate.admits(Some(&Datum::Number((*entry).into()))));
@@ -122,25 +126,27 @@ fn predicate_on_codes(entries: &[i64], predicate: &ColumnPredicate) -> FieldPred
 }
 
 impl Field {
-    /// Ordinal of the set of the field. Returns `None` if the field has no dictionary of pages.
-    pub fn set_ordinal(&self) -> Option<usize> {
-        // The record of such a field stores the ordinal instead of a number of entries.
+    /// Ordinal of the dictionary of a page to which the field refers. Returns `None` if it refers to none.
+    pub fn page_dictionary_ordinal(&self) -> Option<usize> {
+        // The record of such a field stores the ordinal where others store a number of entries.
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
 }
 
 impl PackedPiece<'_> {
-    /// Dictionary of a field in one page.
+    /// Entries of the dictionary to which a field refers in one page.
     fn page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
         // Parsing has checked that the base fits 64 bits.
-        let entries = field.set_ordinal().and_then(|set| parse(bytes, self.sets, set, field.record.base as i64));
+        let base = field.record.base as i64;
+        let ordinal = field.page_dictionary_ordinal();
+        let entries = ordinal.and_then(|ordinal| parse(bytes, self.page_dictionaries, ordinal, base));
         entries.ok_or_else(|| {
             self.pages.corrupt_error(page.section, corrupt_at(PAGE_HEAD_BYTES, "dictionaries of the page"))
         })
     }
 
-    /// Like [`PackedPiece::page_entries`], but padded so that every code of the width of the field has an entry.
+    /// Like [`PackedPiece::page_entries`], but padded so that every code of the field's width has an entry.
     pub(super) fn padded_page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let mut entries = self.page_entries(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);
@@ -164,9 +170,10 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// Description of the encoding of a field that is in a set.
-    pub(super) fn describe_set(&self, field: &Field) -> String {
-        let columns = self.fields.iter().filter(|other| other.set_ordinal() == field.set_ordinal()).count();
+    /// Description of the encoding of a field that refers to dictionaries of pages.
+    pub(super) fn describe_page_dictionary(&self, field: &Field) -> String {
+        let ordinal = field.page_dictionary_ordinal();
+        let columns = self.fields.iter().filter(|other| other.page_dictionary_ordinal() == ordinal).count();
         let shared = if columns > 1 { format!(", shared by {columns} columns,") } else { String::new() };
         format!("dictionary of each page{shared} of bit_packed({})", field.record.width)
     }
@@ -180,20 +187,20 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        let sets = [
+        let dictionaries = [
             (1, vec![1, 2, 5, 1 << 40]),
             (-7, vec![]),
             (i64::MIN, vec![i64::MIN, -1, 0, i64::MAX]),
             (9, vec![9 + 127, 300]),
         ];
-        let bytes = write(sets.iter().cloned());
-        for (set, (base, entries)) in sets.iter().enumerate() {
-            assert_eq!(parse(&bytes, 4, set, *base).as_ref(), Some(entries), "set {set}");
+        let bytes = write(dictionaries.iter().cloned());
+        for (ordinal, (base, entries)) in dictionaries.iter().enumerate() {
+            assert_eq!(parse(&bytes, 4, ordinal, *base).as_ref(), Some(entries), "dictionary {ordinal}");
         }
         let gap_bytes = |gaps: &[u64]| gaps.iter().map(|gap| distance_bytes(*gap)).sum::<usize>();
         assert_eq!(
             bytes.len(),
-            4 * SET_BYTES + gap_bytes(&[0, 1, 3, (1 << 40) - 5, 0, i64::MAX as u64, 1, 1 << 62, 127, 164])
+            4 * DIRECTORY_ENTRY_BYTES + gap_bytes(&[0, 1, 3, (1 << 40) - 5, 0, i64::MAX as u64, 1, 1 << 62, 127, 164])
         );
     }
 
@@ -204,14 +211,14 @@ mod tests {
             for value in [0, 1, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
                 damaged[at] = value;
-                for (set, base) in [(0, 0), (1, 5), (1, i64::MAX)] {
-                    let entries = parse(&damaged, 2, set, base).unwrap_or_default();
+                for (ordinal, base) in [(0, 0), (1, 5), (1, i64::MAX)] {
+                    let entries = parse(&damaged, 2, ordinal, base).unwrap_or_default();
                     assert!(entries.is_sorted_by(|left, right| left < right), "byte {at} is {value}");
                 }
             }
         }
         assert_eq!(parse(&bytes, 2, 1, i64::MAX), None);
-        // One entry in bytes 8 to 18. In each of its bytes, the highest bit says that another group follows.
+        // One entry in bytes 8 to 18, each of which announces another group.
         let endless = [&1_u32.to_le_bytes()[..], &[19, 0, 0, 0], &[0xff; 11]].concat();
         assert_eq!(parse(&endless, 1, 0, 0), None);
     }

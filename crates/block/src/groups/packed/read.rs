@@ -34,7 +34,7 @@ impl PackedPiece<'_> {
         let tuple_bits = self.directory.tuple_bits;
         let tuple = 0..tuple_bits.div_ceil(8).max(1);
         // If no page has dictionaries, their length is not read from the heads of pages.
-        let has_dictionaries = self.sets > 0;
+        let has_dictionaries = self.page_dictionaries > 0;
         let prefetched = self.pages.prefetch_rows(
             rows,
             &page_ends,
@@ -95,7 +95,7 @@ impl PackedPiece<'_> {
             self.append_text(ordinal, page, rows, output)?;
         }
         let field = &self.fields[ordinal];
-        if field.set_ordinal().is_some() {
+        if field.page_dictionary_ordinal().is_some() {
             let table = self.padded_page_entries(field, page)?;
             with_numbers!(&mut output.values, vector => {
                 append_field(field, page, rows, vector, |code| StoredNumber::from_stored(table[code as usize]));

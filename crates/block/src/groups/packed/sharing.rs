@@ -17,7 +17,7 @@ use super::PAGE_HEAD_BYTES;
 use super::arrangement::{Arrangement, Heap, PageGeometry, arrange};
 use super::bits::{PADDING, width_of};
 use super::field::{FieldKind, PLAIN};
-use super::page_dictionary::{self, SET_BYTES, distance_bytes};
+use super::page_dictionary::{self, DIRECTORY_ENTRY_BYTES, distance_bytes};
 use super::plan::{FieldPlan, Source};
 use crate::values::{ColumnValues, Datums};
 
@@ -92,7 +92,7 @@ impl DictionarySet {
         for first in (0..rows).step_by(page_rows) {
             let codes = set.piece_codes_within(first..rows.min(first + page_rows));
             (pages, entries) = (pages + 1, entries + codes.len());
-            bytes += SET_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
+            bytes += DIRECTORY_ENTRY_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
         }
         // A page has at least one row, so its codes need room for one value of each column.
         let page_values = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
@@ -276,7 +276,8 @@ impl Sharing {
     /// Finds the rows at which pages end, and the values of each page. A page ends when it is full, or when one of its
     /// dictionaries has no code left. Returns `None` if a single row is too long.
     fn fill_pages(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
-        let page_room = geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + SET_BYTES * self.sets.len())?;
+        let page_room =
+            geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + DIRECTORY_ENTRY_BYTES * self.sets.len())?;
         let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
         let (mut ends, mut first) = (vec![], 0);
         // For each set, the first row of each value in the page.
@@ -316,8 +317,9 @@ impl Sharing {
     /// Divides the bytes of the dictionaries of each set among its columns, and stores the shares in their plans.
     fn assign_dictionary_bytes(&self, plans: &mut [FieldPlan]) {
         for (number, set) in self.sets.iter().enumerate() {
-            let page_bytes =
-                |codes: &Vec<Vec<u32>>| SET_BYTES + set.gaps(&codes[number]).map(distance_bytes).sum::<usize>();
+            let page_bytes = |codes: &Vec<Vec<u32>>| {
+                DIRECTORY_ENTRY_BYTES + set.gaps(&codes[number]).map(distance_bytes).sum::<usize>()
+            };
             let bytes: usize = self.pages.iter().map(page_bytes).sum();
             for (ordinal, member) in set.members.iter().enumerate() {
                 let share = bytes / set.members.len() + if ordinal == 0 { bytes % set.members.len() } else { 0 };
