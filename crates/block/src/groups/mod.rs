@@ -6,7 +6,7 @@
 //! | `packed`  | a head and pages of dense, bit-aligned tuples                     | whole rows, fewer bytes     |
 //! | `slotted` | a head and pages of tuples behind slots                           | baseline for comparison     |
 //!
-//! Each format has the same parts: picture of its bytes, build, open (which checks), filter, read and storage. Leading
+//! Each format has the same parts: a picture of its bytes, build, open with checks, filter, read and storage. Leading
 //! sort columns of a row layout may be abstraction levels (see `levels`): chunks in the head that are read like
 //! columns.
 
@@ -37,7 +37,8 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError, Sections};
 
-/// Builds a piece of `rows` rows. Returns its sections, and the rows at which its zones end.
+/// Builds a piece of `rows` rows. `candidates` are the sort columns that may become levels. Returns the sections of the
+/// piece, and the rows at which its zones end.
 pub(crate) fn build(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -154,8 +155,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Finds the rows that pass a predicate by binary search, among rows whose values ascend. Returns `None` if the
-    /// piece cannot be searched.
+    /// Finds the rows in `rows` that pass a predicate, by binary search. The values of these rows must ascend. Returns
+    /// `None` if the storage of the column does not support binary search.
     pub fn search(
         &mut self,
         ordinal: usize,
@@ -165,13 +166,13 @@ impl<'a> Piece<'a> {
         match (self.levels.column_storage(ordinal), &mut self.tuples) {
             (ColumnStorage::Column(column), _) => Ok(column.chunk.search(predicate, rows)),
             (ColumnStorage::Field(field), TupleColumns::Slotted(piece)) => piece.search(field, predicate, rows),
-            // In packed rows, columns that are sorted are levels.
+            // Packed tuples have no binary search: their sort columns are usually levels.
             (ColumnStorage::Field(_), TupleColumns::None | TupleColumns::Packed(_)) => Ok(None),
         }
     }
 
-    /// Ranges of the dictionary codes of a column of text that pass a predicate. Returns `None` if the column has no
-    /// dictionary. The predicate must not be [`DatumPredicate::Null`].
+    /// Ranges of dictionary codes whose text or bytes pass a predicate. Returns `None` if the column has no dictionary
+    /// of text or bytes. The predicate must not be [`DatumPredicate::Null`].
     pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.chunk.codes_that_pass(predicate),
@@ -180,7 +181,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Deselects rows whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
+    /// Deselects rows whose dictionary code has a false flag, and null rows unless `null_passes`.
     pub fn filter_codes(
         &mut self,
         ordinal: usize,
@@ -199,14 +200,14 @@ impl<'a> Piece<'a> {
         Ok(())
     }
 
-    /// Reads the columns with these ordinals, for some rows.
+    /// Reads the columns with these ordinals in the given rows.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let field = |ordinal: &usize| match self.levels.column_storage(*ordinal) {
             ColumnStorage::Column(_) => None,
             ColumnStorage::Field(field) => Some(field),
         };
         let fields: Vec<usize> = ordinals.iter().filter_map(field).collect();
-        // Levels are read without loading a page.
+        // Reading only levels loads no page.
         let arrays = if fields.is_empty() { vec![] } else { self.read_fields(&fields, rows)? };
         let mut arrays = arrays.into_iter();
         let array = |ordinal: &usize| match self.levels.column_storage(*ordinal) {
@@ -224,14 +225,14 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Runs the checks that neither opening the piece nor reading all columns of its `rows` rows performs.
+    /// Performs the checks that are left out when a piece of `rows` rows is opened and all its columns are read.
     pub fn check(&mut self, rows: usize) -> Result<(), BlockError> {
-        // If tuples have no fields, reading columns loads none of their pages.
+        // Loads and checks every page. Reading all columns does not do this if all of them are levels.
         self.read_fields(&[], &Rows::Range(0..rows))?;
         self.levels.columns().iter().try_for_each(ColumnPiece::check)
     }
 
-    /// Storage of the column with this ordinal: outermost encoding, its description, and bytes.
+    /// Storage of the column with this ordinal: outermost encoding, description and bytes.
     pub fn storage(&self, ordinal: usize) -> (Encoding, String, u64) {
         match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.storage(),
@@ -241,7 +242,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Adds the counts of bytes and pages read to a report, and resets them.
+    /// Adds the numbers of bytes and pages read to a report, and resets them to zero.
     pub fn flush_counts(&mut self, report: &mut ScanReport) {
         for column in self.levels.columns_mut() {
             report.bytes_read += std::mem::take(&mut column.bytes_read);
