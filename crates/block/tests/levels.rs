@@ -1,4 +1,4 @@
-//! Choice of the sort columns that become levels, their encodings, and the bytes that they save.
+//! Abstraction levels: which sort columns become levels, how levels are encoded, and how many bytes they save.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,8 +13,8 @@ use taut_types::{Column, ColumnIndex, LogicalType, Schema, TableDesign};
 
 const ROWS: i32 = 60_000;
 
-/// Rows sorted by all columns from the left: one value, long runs, numbers that restart in each run and ascend in it,
-/// unordered numbers, and text with a null.
+/// A table sorted by its columns from left to right: a constant, runs of 500 rows, numbers that restart in each run and
+/// ascend in it, random numbers of 20 bits, and text that is null in the first row.
 fn table() -> (Schema, RecordBatch) {
     let hash = |row: i32| i64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 40;
     let columns: Vec<(&str, ArrayRef)> = vec![
@@ -57,18 +57,18 @@ fn bytes(options: &[(&str, &str)]) -> u64 {
 
 const SORTED: (&str, &str) = ("sort_by", "same, runs, restarting, number, text");
 const AUTO: (&str, &str) = ("abstraction", "auto");
-const NONE: (&str, &str) = ("abstraction", "0");
+const NO_LEVELS: (&str, &str) = ("abstraction", "0");
 
 #[test]
 fn sorted_columns_become_levels_until_one_saves_too_little() {
     let packed = stored(&[("layout", "packed_row"), SORTED]);
-    assert_eq!(packed[0], "constant", "one value takes nothing in packed tuples");
+    assert_eq!(packed[0], "constant", "a constant takes no bits in packed tuples");
     assert!(packed[1].starts_with("level 1: run_length(120)"), "{packed:?}");
     assert!(packed[2].starts_with("level 2: delta(4) with 119 exceptions"), "{packed:?}");
     assert!(packed[3].starts_with("bit_packed(20)"), "{packed:?}");
-    assert!(!packed[4].starts_with("level"), "after a column that saves too little: {packed:?}");
+    assert!(!packed[4].starts_with("level"), "levels end before a column that saves too little: {packed:?}");
     assert_eq!(packed, stored(&[("layout", "packed_row"), SORTED, AUTO]));
-    // Slotted rows hold plain values, so all sorted columns pay off there, even the constant one.
+    // Slotted rows store plain values, so even a constant saves bytes as a level.
     let row = stored(&[("layout", "row"), ("sort_by", "same, runs, text, number"), AUTO]);
     assert_eq!(row[0], "level 1: constant");
     assert!(row[1].starts_with("level 2: run_length(120)"), "{row:?}");
@@ -79,12 +79,12 @@ fn sorted_columns_become_levels_until_one_saves_too_little() {
 
 #[test]
 fn levels_save_bytes() {
-    for (layout, bytes_least) in [("packed_row", 1.8), ("row", 11.0)] {
-        let saved = bytes(&[("layout", layout), SORTED, NONE]) - bytes(&[("layout", layout), SORTED, AUTO]);
-        // Bytes per row. A packed row saves 7 bits for `runs` and 13 for `restarting`, whose level takes 4 bits and
-        // the exceptions: nearly 2 bytes in all. A slotted row saves three plain numbers of 4 bytes, and has
-        // the same level.
-        assert!(saved as f64 / f64::from(ROWS) >= bytes_least, "{layout}: {saved}");
+    for (layout, bytes_min) in [("packed_row", 1.8), ("row", 11.0)] {
+        let saved = bytes(&[("layout", layout), SORTED, NO_LEVELS]) - bytes(&[("layout", layout), SORTED, AUTO]);
+        // Bytes saved per row. A packed row saves the 7 bits of `runs` and the 13 bits of `restarting`. The level of
+        // `restarting` takes 4 bits and the exceptions, so nearly 2 bytes are saved. A slotted row saves three plain
+        // numbers of 4 bytes, and its levels are as large.
+        assert!(saved as f64 / f64::from(ROWS) >= bytes_min, "{layout}: {saved}");
     }
 }
 
@@ -100,8 +100,8 @@ fn a_fixed_number_of_levels_is_respected() {
             assert_eq!(found, (0..5).map(|ordinal| ordinal < levels).collect::<Vec<_>>(), "{layout}: {stored:?}");
         }
     }
-    // In layout `column`, a forced level is stored in runs even if they are short, unless another encoding that uses
-    // the order of rows is smaller.
+    // In layout `column`, a forced level is run-length encoded even if its runs are short, unless another encoding
+    // for sorted values is smaller.
     let columns = stored(&[("layout", "column"), ("sort_by", "text, runs, number"), ("abstraction", "3")]);
     assert!(columns[4].starts_with("run_length(8") || columns[4].starts_with("front_coded"), "{columns:?}");
     assert!(columns[1].starts_with("run_length(120)") && columns[3].starts_with("delta"), "{columns:?}");
@@ -110,22 +110,23 @@ fn a_fixed_number_of_levels_is_respected() {
 
 #[test]
 fn in_layout_column_a_sort_column_becomes_a_level_if_that_is_smaller() {
-    let [without_levels, levels] = [NONE, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
+    let [without_levels, levels] =
+        [NO_LEVELS, AUTO].map(|abstraction| stored(&[("layout", "column"), SORTED, abstraction]));
     assert!(
         without_levels[2].starts_with("bit_packed(13)") && levels[2].starts_with("delta(4) with 119 exceptions"),
         "{levels:?}"
     );
     let others = |columns: &[String]| [0, 1, 3].map(|column| columns[column].clone());
     assert_eq!(others(&without_levels), others(&levels));
-    assert!(bytes(&[("layout", "column"), SORTED, AUTO]) < bytes(&[("layout", "column"), SORTED, NONE]));
+    assert!(bytes(&[("layout", "column"), SORTED, AUTO]) < bytes(&[("layout", "column"), SORTED, NO_LEVELS]));
     for forced in [("encoding", "restarting=bit_packed"), ("compression", "none")] {
         let column = |abstraction| stored(&[("layout", "column"), SORTED, abstraction, forced]).swap_remove(2);
-        assert_eq!(column(AUTO), column(NONE));
+        assert_eq!(column(AUTO), column(NO_LEVELS));
     }
 }
 
 #[test]
-fn forced_encodings_apply_to_levels_and_prevent_chosen_levels() {
+fn forced_encodings_apply_to_forced_levels_and_prevent_automatic_levels() {
     let forced = ("encoding", "runs=delta, text=dictionary");
     let row = stored(&[("layout", "row"), ("sort_by", "runs, text"), ("abstraction", "2"), forced]);
     assert!(row[1].starts_with("level 1: delta") && row[4].starts_with("level 2: dictionary"), "{row:?}");
@@ -138,7 +139,7 @@ fn forced_encodings_apply_to_levels_and_prevent_chosen_levels() {
 }
 
 #[test]
-fn few_rows_and_plain_values_have_no_chosen_levels() {
+fn few_rows_and_plain_values_get_no_automatic_levels() {
     let plain = stored(&[("layout", "packed_row"), SORTED, AUTO, ("compression", "none")]);
     assert!(plain.iter().all(|column| column == "plain"), "{plain:?}");
     let (schema, batch) = table();
