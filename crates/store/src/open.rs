@@ -329,7 +329,7 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
     let tables = file.tables.into_iter().map(|mut table| Table {
         blocks: blocks(&mut table),
         id: table.id,
-        name: named.known_name(&table.name),
+        name: named.upgraded_name(&table.name),
         schema: Arc::new(table.schema.into_owned()),
         design: Arc::new(table.design.into_owned()),
         runs: Arc::new(table.runs.into_owned()),
@@ -340,15 +340,15 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         content_version: 0,
         sparse_index: Arc::default(),
     });
-    let views = file.views.into_iter().map(|view| view.into_owned().with_known_names(&named));
+    let views = file.views.into_iter().map(|view| view.into_owned().with_upgraded_names(&named));
     let views: RedBlackTreeMapSync<_, _> = views.map(|view| (view.name.clone(), view)).collect();
     let sequence = |sequence: Cow<'_, Sequence>| {
         let sequence = sequence.into_owned();
-        (sequence.id, Sequence { name: named.known_name(&sequence.name), ..sequence })
+        (sequence.id, Sequence { name: named.upgraded_name(&sequence.name), ..sequence })
     };
     let sequences: RedBlackTreeMapSync<_, _> = file.sequences.into_iter().map(sequence).collect();
     let comments =
-        file.comments.into_iter().map(|(on, text)| (on.into_owned().with_known_name(&named), text.into_owned()));
+        file.comments.into_iter().map(|(on, text)| (on.into_owned().with_upgraded_name(&named), text.into_owned()));
     let comments = comments.collect();
     let tables = tables.map(Arc::new).collect();
     Catalog {

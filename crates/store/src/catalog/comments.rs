@@ -43,11 +43,11 @@ impl Commented {
         }
     }
 
-    /// The same with the name of a view as a catalog knows it: see [`Catalog::known_name`].
-    pub(crate) fn with_known_name(self, catalog: &Catalog) -> Self {
+    /// Upgrades the name of a view: see [`Catalog::upgraded_name`].
+    pub(crate) fn with_upgraded_name(self, catalog: &Catalog) -> Self {
         match self {
-            Self::View(view) => Self::View(catalog.known_name(&view)),
-            Self::ViewColumn(view, column) => Self::ViewColumn(catalog.known_name(&view), column),
+            Self::View(view) => Self::View(catalog.upgraded_name(&view)),
+            Self::ViewColumn(view, column) => Self::ViewColumn(catalog.upgraded_name(&view), column),
             other => other,
         }
     }

@@ -395,8 +395,8 @@ impl CatalogEdit {
     /// # Errors
     /// If the change cannot be made.
     pub(crate) fn redo(&mut self, change: &Change) -> Result<(), CommitError> {
-        match change.names_relations() {
-            true => self.apply(&change.with_known_names(&self.catalog)),
+        match change.has_relation_name() {
+            true => self.apply(&change.with_upgraded_names(&self.catalog)),
             false => self.apply(change),
         }
     }

@@ -1,4 +1,4 @@
-//! Schemas: the spaces of names of a database.
+//! Schemas: namespaces of tables, views, indexes and sequences.
 
 use taut_types::{PUBLIC_SCHEMA, relation_name, sibling_name, split_relation_name};
 
@@ -11,7 +11,7 @@ impl Catalog {
         name == PUBLIC_SCHEMA || self.schemas.contains(name)
     }
 
-    /// Names of all schemas: `public`, and then the others, ordered by name.
+    /// Names of all schemas: `public` first, then the others in the order of their names.
     pub fn schemas(&self) -> impl Iterator<Item = &str> {
         std::iter::once(PUBLIC_SCHEMA).chain(self.schemas.iter().map(String::as_str))
     }
@@ -24,7 +24,7 @@ impl Catalog {
         tables.chain(views).chain(sequences).filter(move |name| split_relation_name(name).0 == schema)
     }
 
-    /// Whether no table, view, index or sequence has a name.
+    /// Whether no table, view, index or sequence has this name.
     pub fn is_name_free(&self, name: &str) -> bool {
         self.table(name).is_none()
             && self.view(name).is_none()
@@ -34,8 +34,9 @@ impl Catalog {
                 .any(|table| table.design.indexes.iter().any(|index| sibling_name(&table.name, &index.name) == name))
     }
 
-    /// The name of a relation, from a file or record that may be older than schemas. A dot was then part of a name.
-    pub(crate) fn known_name(&self, stored: &str) -> String {
+    /// Upgrades the name of a relation from a catalog file or log record that may be older than schemas. In an old
+    /// name, a dot does not separate a schema. Returns other names unchanged.
+    pub(crate) fn upgraded_name(&self, stored: &str) -> String {
         let (schema, name) = split_relation_name(stored);
         match self.has_schema(&schema) && relation_name(&schema, &name) == stored {
             true => stored.to_owned(),
@@ -45,18 +46,18 @@ impl Catalog {
 }
 
 impl View {
-    /// The same with its names as a catalog knows them: see [`Catalog::known_name`].
-    pub(crate) fn with_known_names(mut self, catalog: &Catalog) -> Self {
-        self.name = catalog.known_name(&self.name);
+    /// Upgrades the names of the view and of the relations that it reads: see [`Catalog::upgraded_name`].
+    pub(crate) fn with_upgraded_names(mut self, catalog: &Catalog) -> Self {
+        self.name = catalog.upgraded_name(&self.name);
         let relations = self.relations.into_iter();
-        self.relations = relations.map(|(relation, columns)| (catalog.known_name(&relation), columns)).collect();
+        self.relations = relations.map(|(relation, columns)| (catalog.upgraded_name(&relation), columns)).collect();
         self
     }
 }
 
 impl Change {
     /// Whether the change contains the name of a relation.
-    pub(super) fn names_relations(&self) -> bool {
+    pub(super) fn has_relation_name(&self) -> bool {
         matches!(
             self,
             Self::CreateTable { .. }
@@ -69,15 +70,15 @@ impl Change {
         )
     }
 
-    /// Replaces the names of relations, as [`Catalog::known_name`] says.
-    pub(super) fn with_known_names(&self, catalog: &Catalog) -> Self {
+    /// Upgrades the names of relations: see [`Catalog::upgraded_name`].
+    pub(super) fn with_upgraded_names(&self, catalog: &Catalog) -> Self {
         let mut change = self.clone();
-        let known = |name: &mut String| *name = catalog.known_name(name);
+        let upgrade = |name: &mut String| *name = catalog.upgraded_name(name);
         match &mut change {
-            Self::CreateTable { name, .. } | Self::RenameTable { name, .. } | Self::DropView { name } => known(name),
-            Self::CreateView { view, .. } => *view = view.clone().with_known_names(catalog),
-            Self::CreateSequence { sequence } | Self::AlterSequence { sequence, .. } => known(&mut sequence.name),
-            Self::SetComment { on, .. } => *on = on.clone().with_known_name(catalog),
+            Self::CreateTable { name, .. } | Self::RenameTable { name, .. } | Self::DropView { name } => upgrade(name),
+            Self::CreateView { view, .. } => *view = view.clone().with_upgraded_names(catalog),
+            Self::CreateSequence { sequence } | Self::AlterSequence { sequence, .. } => upgrade(&mut sequence.name),
+            Self::SetComment { on, .. } => *on = on.clone().with_upgraded_name(catalog),
             _ => {}
         }
         change
