@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use taut_store::backup::{Backups, is_backup_directory};
-use taut_store::{Damage, OpenError, OpenOptions, Store};
+use taut_store::{Finding, OpenError, OpenOptions, Store};
 
 use crate::args::VerifyArguments;
 use crate::failure::Failure;
@@ -29,12 +29,12 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let spinner = spinner("reading every byte");
     let found = taut_store::verify(&store);
     spinner.finish_and_clear();
-    // Damage of the last group of commits that was synced together cannot be distinguished from a torn tail: see
+    // Finding of the last group of commits that was synced together cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(torn_tail) = &store.recovery().torn_tail {
         output.write_line(format!("note: {torn_tail}"))?;
     }
-    print_damages(found, &mut output)?;
+    print_findings(found, &mut output)?;
     let snapshot = store.snapshot();
     let (mut tables, mut blocks, mut bytes) = (0, 0, 0);
     for table in snapshot.tables() {
@@ -53,25 +53,25 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
     let spinner = spinner("reading every byte");
     let found = backups.verify();
     spinner.finish_and_clear();
-    print_damages(found.damages, &mut output)?;
+    print_findings(found.findings, &mut output)?;
     let (blocks, bytes) = (count_text(found.blocks), bytes_text(found.block_bytes));
     output.write_line(format!("no damage: {} backups, {blocks} blocks, {bytes}", found.backups))?;
     output.finish()
 }
 
 /// Prints damage, and harmless problems as notes. Returns a failure if there is any damage.
-fn print_damages(found: Vec<Damage>, output: &mut Output) -> Result<(), Failure> {
-    let (notes, damages): (Vec<_>, Vec<_>) = found.into_iter().partition(|damage| !damage.problem.is_damage());
-    for damage in &notes {
-        output.write_line(format!("note: {damage}"))?;
+fn print_findings(findings: Vec<Finding>, output: &mut Output) -> Result<(), Failure> {
+    let (notes, damage): (Vec<_>, Vec<_>) = findings.into_iter().partition(|finding| !finding.problem.is_damage());
+    for finding in &notes {
+        output.write_line(format!("note: {finding}"))?;
     }
-    for damage in &damages {
-        output.write_line(format!("damaged: {damage}"))?;
+    for finding in &damage {
+        output.write_line(format!("damaged: {finding}"))?;
     }
-    if damages.is_empty() {
+    if damage.is_empty() {
         return Ok(());
     }
     output.finish()?;
-    let files: BTreeSet<_> = damages.iter().map(|damage| &damage.path).collect();
-    Err(Failure::Damaged { places: damages.len(), files: files.len() })
+    let files: BTreeSet<_> = damage.iter().map(|finding| &finding.path).collect();
+    Err(Failure::Damaged { places: damage.len(), files: files.len() })
 }

@@ -66,4 +66,4 @@ pub use relocations::RowRelocations;
 pub use repair::{DamagedBlock, DatabaseLoss, RepairError, RepairReport, RepairedTable, TableLoss, repair, repair_on};
 pub use store::{Store, Synchronous};
 pub use transaction::{SavepointState, Transaction};
-pub use verify::{Damage, Problem, verify};
+pub use verify::{Finding, Problem, verify};

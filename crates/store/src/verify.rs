@@ -1,4 +1,4 @@
-//! Verification: reads every byte of every file, bypassing the cache, and reports damage.
+//! Verification: reads every byte of every file, bypassing the cache, and returns what is wrong.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use crate::log;
 use crate::open::{read_catalog, read_delta};
 use crate::{BlockFile, OpenBlock, Store, Table};
 
-/// Damage of a file: a difference from what was written.
+/// A problem that verification found in a file. [`Problem::is_damage`] separates damage from harmless problems.
 #[derive(Debug)]
-pub struct Damage {
+pub struct Finding {
     /// Path of the file.
     pub path: PathBuf,
     /// The table whose rows are in the file.
@@ -27,7 +27,7 @@ pub struct Damage {
     pub problem: Problem,
 }
 
-/// A problem of a file.
+/// What is wrong with a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
@@ -35,15 +35,15 @@ pub enum Problem {
     Missing,
     /// A file or directory that does not belong to a database or a backup. It is harmless.
     Foreign,
-    /// A file of a backup that has no manifest. The backup was interrupted, or its manifest was removed.
+    /// A file whose backup has no manifest: the backup was interrupted, or its manifest was removed. It is harmless.
     NoManifest,
     /// A file or directory cannot be read.
     File(FileError),
     /// The catalog, the delta file or the log is damaged.
     Catalog(OpenError),
-    /// The catalog belongs to another database than the one that is open.
+    /// The catalog file belongs to a database other than the open one.
     OtherDatabase,
-    /// The catalog and the log do not lead to the last commit.
+    /// The last commit in the catalog file and the log is not the last commit of the open database.
     Replaced {
         /// Version of the last commit.
         expected: u64,
@@ -59,7 +59,7 @@ pub enum Problem {
         /// The byte.
         found: u8,
     },
-    /// The block contradicts the catalog.
+    /// A property of the block differs from the catalog.
     Differs {
         /// The property that differs.
         what: &'static str,
@@ -69,16 +69,16 @@ pub enum Problem {
         /// What was expected.
         expected: String,
     },
-    /// A row of the block belongs to another partition than the catalog states.
+    /// A row does not belong to the partition that the catalog has for its block.
     Partition {
         /// Partition in the catalog.
         expected: u32,
         /// Partition of the row.
         found: u32,
-        /// Position of the row in the block.
+        /// Position of the row in the block, from zero.
         row: u64,
     },
-    /// The null count of a column in the catalog is not the sum over all blocks of the table.
+    /// The catalog has a null count of a column that is not the sum over the blocks of the table.
     Nulls {
         /// Name of the column.
         column: String,
@@ -92,7 +92,7 @@ impl Problem {
     }
 }
 
-impl Display for Damage {
+impl Display for Finding {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.problem {
@@ -110,41 +110,42 @@ impl Display for Damage {
             Problem::OtherDatabase => write!(formatter, "{path} belongs to another database"),
             Problem::Replaced { expected, found } => write!(formatter, "{path} has version {found}, not {expected}"),
             Problem::Padding { at, found } => write!(formatter, "{path}, byte {at}: expected zero, found {found}"),
-            Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog says"),
+            Problem::Differs { what } => write!(formatter, "{path} has another {what} than the catalog"),
             Problem::Content { expected } => write!(formatter, "{path}: expected {expected}"),
             Problem::Partition { expected, found, row } => {
                 write!(formatter, "{path}, row {row}: expected partition {expected}, found {found}")
             }
             Problem::Nulls { column } => {
-                write!(formatter, "{path} stores another number of nulls for column {column:?} than the blocks have")
+                write!(formatter, "{path} has another null count of column {column:?} than the blocks")
             }
         }?;
         self.table.as_ref().map_or(Ok(()), |table| write!(formatter, " (table {table:?})"))
     }
 }
 
-/// Verifies the whole database, and reports all damage. Commits wait only while the catalog and the log are read.
-pub fn verify(store: &Store) -> Vec<Damage> {
-    let mut damages = Vec::new();
-    let snapshot = check_catalog(store, &mut damages);
-    check_names(store, &mut damages);
+/// Verifies the whole database. Returns everything that is wrong. Commits wait only while the catalog and the log are
+/// read.
+pub fn verify(store: &Store) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let snapshot = check_catalog(store, &mut findings);
+    check_names(store, &mut findings);
     for table in snapshot.tables() {
-        check_table(store, table, &mut damages);
+        check_table(store, table, &mut findings);
     }
-    damages
+    findings
 }
 
 /// Compares the catalog file and the log with the catalog in memory. Returns the catalog in memory.
-fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
+fn check_catalog(store: &Store, findings: &mut Vec<Finding>) -> Arc<crate::Catalog> {
     let disk = &*store.directory().disk;
     if store.directory().reader().is_some() {
-        return check_as_reader(store, damages);
+        return check_as_reader(store, findings);
     }
     let _no_checkpoint = store.inner.checkpoints.lock();
     let mut commits = store.inner.commits.lock();
     if let Some(log) = commits.log.clone() {
-        // Syncs the records that are still in memory. If that fails, their commits report it. Durable records may not
-        // be visible yet, because another thread is about to publish them.
+        // Syncs records that are still in memory. If that fails, their commits return the error. Then publishes
+        // durable commits that are not visible yet, because another thread is about to publish them.
         if log.close().is_ok() {
             store.inner.publish_all(&mut commits);
         }
@@ -163,13 +164,13 @@ fn check_catalog(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog
         }
         Ok(_) => return snapshot,
     };
-    damages.push(Damage { path, table: None, problem });
+    findings.push(Finding { path, table: None, problem });
     snapshot
 }
 
-/// Does what [`check_catalog`] does, in a process that only reads. Another process may be writing, so the files may be
-/// newer than the snapshot.
-fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catalog> {
+/// Like [`check_catalog`], in a read-only process. Another process may be writing, so the files may be newer than the
+/// snapshot.
+fn check_as_reader(store: &Store, findings: &mut Vec<Finding>) -> Arc<crate::Catalog> {
     let (snapshot, path) = (store.snapshot(), store.directory().disk.path(CATALOG));
     let problem = match store.read_newest() {
         Ok((database, _)) if database != snapshot.database_id() => Problem::OtherDatabase,
@@ -181,7 +182,7 @@ fn check_as_reader(store: &Store, damages: &mut Vec<Damage>) -> Arc<crate::Catal
         Problem::Catalog(OpenError::Corrupt { path, .. }) => path.clone(),
         _ => path,
     };
-    damages.push(Damage { path, table: None, problem });
+    findings.push(Finding { path, table: None, problem });
     snapshot
 }
 
@@ -208,31 +209,31 @@ fn last_commit(disk: &dyn Disk, file: &CatalogFile<'_>, database: u64) -> Result
 
 /// Searches for names that do not belong to a database. Block files that no catalog references are allowed: a load may
 /// be writing them.
-fn check_names(store: &Store, damages: &mut Vec<Damage>) {
+fn check_names(store: &Store, findings: &mut Vec<Finding>) {
     let disk = &*store.directory().disk;
-    let mut damage = |name: &str, problem| damages.push(Damage { path: disk.path(name), table: None, problem });
+    let mut report = |name: &str, problem| findings.push(Finding { path: disk.path(name), table: None, problem });
     for directory in [ROOT, BLOCKS, LOG, READERS] {
         let entries = match list(disk, directory) {
             Ok(entries) => entries,
             Err(error) => {
-                damage(directory, Problem::File(error));
+                report(directory, Problem::File(error));
                 continue;
             }
         };
         for entry in entries {
             if !is_database_file_name(directory, &entry) {
                 let name = if directory == ROOT { entry.name } else { format!("{directory}/{}", entry.name) };
-                damage(&name, Problem::Foreign);
+                report(&name, Problem::Foreign);
             }
         }
     }
 }
 
 /// Checks all blocks of a table, and the catalog's statistics over all of them.
-fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
+fn check_table(store: &Store, table: &Table, findings: &mut Vec<Finding>) {
     let disk = &*store.directory().disk;
-    let mut damage = |name: &str, problem| {
-        damages.push(Damage { path: disk.path(name), table: Some(table.name.clone()), problem });
+    let mut report = |name: &str, problem| {
+        findings.push(Finding { path: disk.path(name), table: Some(table.name.clone()), problem });
     };
     let mut nulls = vec![0; table.schema.len()];
     let mut are_blocks_intact = true;
@@ -240,12 +241,12 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
         let checked = check_block(table, block, &mut nulls).and_then(|open| check_partition(table, index, &open));
         if let Err(problem) = checked {
             are_blocks_intact = false;
-            damage(&block_name(block.id()), problem);
+            report(&block_name(block.id()), problem);
         }
     }
     for (column, (nulls, statistics)) in nulls.into_iter().zip(table.statistics.iter()).enumerate() {
         if are_blocks_intact && nulls != statistics.nulls {
-            damage(CATALOG, Problem::Nulls { column: table.schema.columns()[column].name.clone() });
+            report(CATALOG, Problem::Nulls { column: table.schema.columns()[column].name.clone() });
         }
     }
 }
@@ -253,7 +254,7 @@ fn check_table(store: &Store, table: &Table, damages: &mut Vec<Damage>) {
 /// Reads all bytes of a block file, bypassing the cache, and checks their consistency.
 ///
 /// # Errors
-/// If anything is wrong: the first problem found.
+/// If anything is wrong. The error is the first problem found.
 pub(crate) fn check_block_file(file: &Arc<BlockFile>) -> Result<(), ReadError> {
     let open = file.open_uncached()?;
     open.block().check(&open).map_err(|error| open.locate_in_file(error))?;
@@ -274,7 +275,7 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (_, design) = block.description(&open).map_err(damaged)?;
-    // A block keeps the names and the nullability that its columns had when it was written.
+    // A block keeps the column names and nullability of the time when it was written, so only types are compared.
     if !block.has_types(&table.schema) {
         return Err(Problem::Differs { what: "schema" });
     }

@@ -11,7 +11,7 @@ use common::random_steps::random_step;
 use common::{append, change_rows, create_table, open, write};
 use taut_store::backup::{BackupOptions, BackupVerification, Backups, is_backup_directory};
 use taut_store::disk::{Disk, SimulatedDisk};
-use taut_store::{Damage, OpenOptions, Problem, Store, Synchronous, verify};
+use taut_store::{Finding, OpenOptions, Problem, Store, Synchronous, verify};
 
 /// Four backups of a database that changes in between: three with the log, and the last one without. They share blocks.
 fn sample() -> SimulatedDisk {
@@ -36,22 +36,22 @@ fn verified(backups: &SimulatedDisk) -> BackupVerification {
 /// The names of damaged files, and the texts of the damage.
 fn found(backups: &SimulatedDisk) -> (BTreeSet<String>, String) {
     let before = backups.files();
-    let damages = verified(backups).damages;
+    let findings = verified(backups).findings;
     assert!(backups.files() == before, "a verification writes nothing");
     let root = backups.path("");
-    let name = |damage: &Damage| damage.path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-    let texts: Vec<String> = damages.iter().map(ToString::to_string).collect();
-    assert!(damages.iter().all(|damage| damage.to_string().contains(&name(damage))), "{texts:?}");
-    let names: BTreeSet<String> = damages.iter().map(name).collect();
-    assert_eq!(names.len(), damages.len(), "each file is reported once: {texts:?}");
+    let name = |finding: &Finding| finding.path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(findings.iter().all(|finding| finding.to_string().contains(&name(finding))), "{texts:?}");
+    let names: BTreeSet<String> = findings.iter().map(name).collect();
+    assert_eq!(names.len(), findings.len(), "each file is reported once: {texts:?}");
     (names, texts.join("\n"))
 }
 
 #[test]
 fn complete_backups_have_no_damage_and_share_blocks() {
     let backups = sample();
-    let BackupVerification { damages, backups: count, blocks, block_bytes } = verified(&backups);
-    assert!(damages.is_empty(), "{damages:?}");
+    let BackupVerification { findings, backups: count, blocks, block_bytes } = verified(&backups);
+    assert!(findings.is_empty(), "{findings:?}");
     let files = backups.files();
     let of_blocks: Vec<usize> =
         files.iter().filter(|(name, _)| name.ends_with(".block")).map(|(_, bytes)| bytes.len()).collect();
@@ -65,7 +65,7 @@ fn complete_backups_have_no_damage_and_share_blocks() {
         backups.put(name, b"remains");
     }
     backups.put("blocks/notes.txt", b"mine");
-    let [remains, foreign] = &verified(&backups).damages[..] else { panic!("not two problems") };
+    let [remains, foreign] = &verified(&backups).findings[..] else { panic!("not two problems") };
     assert!(matches!(remains.problem, Problem::NoManifest) && remains.path.ends_with("00000009.catalog"), "{remains}");
     assert!(matches!(foreign.problem, Problem::Foreign) && foreign.path.ends_with("blocks/notes.txt"), "{foreign}");
     assert!(!remains.problem.is_damage() && !foreign.problem.is_damage());
@@ -97,11 +97,11 @@ fn damage_of_every_file_is_found_and_named() {
         removed.remove(name).unwrap();
         if let Some(number) = name.strip_suffix(".manifest") {
             // Without its manifest, a backup looks like one that was interrupted.
-            let damages = verified(&removed).damages;
-            let is_noted = |damage: &Damage| {
-                matches!(damage.problem, Problem::NoManifest) && damage.path.ends_with(format!("{number}.catalog"))
+            let findings = verified(&removed).findings;
+            let is_noted = |finding: &Finding| {
+                matches!(finding.problem, Problem::NoManifest) && finding.path.ends_with(format!("{number}.catalog"))
             };
-            assert!(damages.iter().any(is_noted), "{name}: {damages:?}");
+            assert!(findings.iter().any(is_noted), "{name}: {findings:?}");
         } else {
             cases.push(("missing".into(), removed));
         }
@@ -141,12 +141,12 @@ fn a_backup_directory_is_not_opened_as_a_database() {
     assert!(is_backup_directory(&backups) && !is_backup_directory(&database));
     std::fs::create_dir(database.join("backups")).unwrap();
     assert!(!is_backup_directory(&database) && !is_backup_directory(root.path().join("nothing")));
-    assert!(Backups::open(&backups).unwrap().verify().damages.is_empty());
+    assert!(Backups::open(&backups).unwrap().verify().findings.is_empty());
     let block = std::fs::read_dir(backups.join("blocks")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = std::fs::read(&block).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&block, bytes).unwrap();
-    let [damage] = &Backups::open(&backups).unwrap().verify().damages[..] else { panic!("one damaged block") };
+    let [damage] = &Backups::open(&backups).unwrap().verify().findings[..] else { panic!("one damaged block") };
     assert_eq!((&damage.path, damage.table.as_deref()), (&block, Some("t")));
     assert!(damage.to_string().contains(": expected content with checksum "), "{damage}");
 }
@@ -163,7 +163,7 @@ fn a_damaged_block_that_an_earlier_backup_has_is_not_read_and_can_be_restored() 
     let name = disk.files().into_keys().find(|name| name.ends_with(".block")).unwrap();
     disk.remove(&name).unwrap();
     back_up(&store, &backups, WITHOUT_LOG).unwrap();
-    assert!(verified(&backups).damages.is_empty());
+    assert!(verified(&backups).findings.is_empty());
     assert_eq!(verify(&store).len(), 1);
     let other =
         store.backup_to(Arc::new(SimulatedDisk::new()), BackupOptions::default(), &mut never_cancel).unwrap_err();

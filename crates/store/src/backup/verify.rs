@@ -25,14 +25,14 @@ use crate::directory::Directory;
 use crate::disk::{MemoryDisk, NoLock};
 use crate::error::OpenError;
 use crate::files::{file_error, list};
-use crate::verify::{Damage, Problem};
+use crate::verify::{Finding, Problem};
 use crate::{BlockEntry, Cache, Catalog};
 
 /// Result of a verification of a backup directory.
 #[derive(Debug)]
 pub struct BackupVerification {
-    /// All damage, and foreign files.
-    pub damages: Vec<Damage>,
+    /// All problems found, harmless ones included.
+    pub findings: Vec<Finding>,
     /// Number of backups whose manifests are intact.
     pub backups: u64,
     /// Number of blocks that these backups need. A block that several backups share counts once.
@@ -42,32 +42,33 @@ pub struct BackupVerification {
 }
 
 impl Backups {
-    /// Verifies all backups of the directory, and reports all damage. A block that several backups share is read once.
+    /// Verifies all backups of the directory. Returns everything that is wrong. A block that several backups share is
+    /// read once.
     pub fn verify(&self) -> BackupVerification {
-        let mut damages = Vec::new();
-        self.check_names(&mut damages);
-        damages.extend(self.damaged().into_iter().map(|(_, error)| damage(error, PathBuf::new())));
+        let mut findings = Vec::new();
+        self.check_names(&mut findings);
+        findings.extend(self.damaged().into_iter().map(|(_, error)| finding(error, PathBuf::new())));
         let checksums = self.directory.blocks();
         for manifest in self.directory.manifests.values() {
-            self.check_backup(manifest, &checksums, &mut damages);
+            self.check_backup(manifest, &checksums, &mut findings);
         }
         for manifest in self.directory.manifests.values() {
             if let Some(log) = &manifest.log
                 && let Err(error) = self.check_log(manifest, log, &checksums)
             {
-                damages.push(damage(
+                findings.push(finding(
                     error,
                     self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Log)),
                 ));
             }
         }
-        let block_bytes = self.check_blocks(&mut damages);
+        let block_bytes = self.check_blocks(&mut findings);
         let backups = self.directory.manifests.len() as u64;
-        BackupVerification { damages, backups, blocks: checksums.len() as u64, block_bytes }
+        BackupVerification { findings, backups, blocks: checksums.len() as u64, block_bytes }
     }
 
     /// Searches for names that do not belong to a backup directory, and for catalogs without a manifest.
-    fn check_names(&self, damages: &mut Vec<Damage>) {
+    fn check_names(&self, findings: &mut Vec<Finding>) {
         let disk = &*self.directory.disk;
         for directory in [BACKUPS, BLOCKS] {
             match list(disk, directory) {
@@ -83,10 +84,10 @@ impl Backups {
                             _ => continue,
                         };
                         let path = disk.path(&format!("{directory}/{}", entry.name));
-                        damages.push(Damage { path, table: None, problem });
+                        findings.push(Finding { path, table: None, problem });
                     }
                 }
-                Err(error) => damages.push(damage(error.into(), disk.path(directory))),
+                Err(error) => findings.push(finding(error.into(), disk.path(directory))),
             }
         }
     }
@@ -101,19 +102,19 @@ impl Backups {
         &self,
         manifest: &Manifest,
         checksums: &HashMap<BlockKey, BlockChecksum>,
-        damages: &mut Vec<Damage>,
+        findings: &mut Vec<Finding>,
     ) {
         let mut are_files_intact = true;
         let delta = manifest.delta.map(|delta| (BackupFileKind::Delta, delta));
         for (kind, sum) in std::iter::once((BackupFileKind::Catalog, manifest.catalog)).chain(delta) {
             let name = backup_file_name(manifest.number, kind);
             if let Err(error) = self.read_backup_file(&name, sum) {
-                damages.push(damage(error, self.directory.disk.path(&name)));
+                findings.push(finding(error, self.directory.disk.path(&name)));
                 are_files_intact = false;
             }
         }
         if are_files_intact && let Err(error) = self.check_state(manifest, checksums) {
-            damages.push(damage(
+            findings.push(finding(
                 error,
                 self.directory.disk.path(&backup_file_name(manifest.number, BackupFileKind::Catalog)),
             ));
@@ -187,19 +188,19 @@ impl Backups {
         if base.number >= manifest.number || continuation.is_none_or(|(next, _)| next.number != manifest.number) {
             return Ok(());
         }
-        // Damage of the base backup is reported with that backup.
+        // Finding of the base backup is reported with that backup.
         let Ok(mut state) = self.open_backup(&directory_in_memory(), base) else { return Ok(()) };
         self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Checks each block once. Returns the bytes of all blocks.
-    fn check_blocks(&self, damages: &mut Vec<Damage>) -> u64 {
+    fn check_blocks(&self, findings: &mut Vec<Finding>) -> u64 {
         let (mut checked, mut bytes) = (HashSet::new(), 0);
         for (table, block) in self.directory.manifests.values().flat_map(Manifest::blocks) {
             if checked.insert(block.key()) {
                 bytes += block.bytes();
                 if let Err(error) = self.check_block(table, block) {
-                    damages.push(damage(error, self.directory.disk.path(&block_name(block.key()))));
+                    findings.push(finding(error, self.directory.disk.path(&block_name(block.key()))));
                 }
             }
         }
@@ -232,19 +233,19 @@ fn directory_in_memory() -> Arc<Directory> {
     Arc::new(Directory::new(Arc::new(MemoryDisk::new()), Box::new(NoLock), Cache::new(0)))
 }
 
-/// The damage that an error reports. `path` is the file if the error does not have one.
-fn damage(error: BackupError, path: PathBuf) -> Damage {
+/// Converts an error to a finding. `path` is the file, for an error that does not have its own.
+fn finding(error: BackupError, path: PathBuf) -> Finding {
     match error {
         BackupError::Damaged { path, table, expected } => {
-            Damage { path, table, problem: Problem::Content { expected } }
+            Finding { path, table, problem: Problem::Content { expected } }
         }
-        BackupError::File(error) => Damage { path: error.path.clone(), table: None, problem: Problem::File(error) },
+        BackupError::File(error) => Finding { path: error.path.clone(), table: None, problem: Problem::File(error) },
         BackupError::Open(error @ OpenError::Version { .. }) => {
-            Damage { path, table: None, problem: Problem::Catalog(error) }
+            Finding { path, table: None, problem: Problem::Catalog(error) }
         }
         error => {
             let expected = format!("a backup that can be restored: {error}");
-            Damage { path, table: None, problem: Problem::Content { expected } }
+            Finding { path, table: None, problem: Problem::Content { expected } }
         }
     }
 }
