@@ -1,4 +1,4 @@
-//! Salvage of a damaged database into a new one. Nothing is written to the damaged one.
+//! Salvages a damaged database into a new one. Nothing is written to the damaged one.
 //!
 //! ```text
 //!   catalog      the newest readable one           repair/history.rs
@@ -9,7 +9,7 @@
 //!                                                 repair/constraints.rs
 //! ```
 //!
-//! Until the repair is complete, the new directory has a file `incomplete`, and does not open (crate::incomplete).
+//! Until the repair is complete, the new directory has a file `incomplete` and does not open: see `crate::incomplete`.
 
 mod blocks;
 mod constraints;
@@ -46,8 +46,9 @@ pub struct RepairReport {
     pub tables: Vec<RepairedTable>,
     /// An incomplete end of the log, as a crash leaves it. It does not count as a loss.
     pub torn_tail: Option<TornLogTail>,
-    /// Whether the damaged database retains its log for the next backup. The new one does not: it is another database,
-    /// with its own backup directory. The points in time since the last backup are only in the damaged one.
+    /// Whether the damaged database retains its log for the next backup. The new one does not, because it is another
+    /// database and needs a backup directory of its own. Only the damaged one has the points in time since its last
+    /// backup.
     pub retained_log: bool,
 }
 
@@ -88,13 +89,13 @@ pub enum DatabaseLoss {
         /// Version of that catalog.
         version: u64,
     },
-    /// The delta file is lost: the rows that were in no block at the last checkpoint, and the deletions of rows of
+    /// The delta file is lost: the rows that were in no block at the last checkpoint, and the deletions of rows in
     /// blocks.
     Delta {
         /// Why the delta file cannot be read.
         error: OpenError,
     },
-    /// All commits from some position in the log on are lost.
+    /// All commits after some position in the log are lost.
     Log {
         /// Why the log cannot be read further.
         error: OpenError,
@@ -103,7 +104,7 @@ pub enum DatabaseLoss {
         /// Number of lost commits, if the rest of the log shows it.
         commits: Option<u64>,
     },
-    /// Changes in the log cannot be repeated because their rows are lost.
+    /// Changes in the log cannot be replayed because their rows are lost.
     Changes {
         /// Number of changes.
         count: u64,
@@ -114,26 +115,21 @@ impl Display for DatabaseLoss {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Catalog { error, used, version } => {
-                write!(
-                    formatter,
-                    "{}; {} was used, which was written at commit {version}",
-                    reason(error),
-                    used.display()
-                )
+                write!(formatter, "{}; used {} instead, written at commit {version}", reason(error), used.display())
             }
             Self::Delta { error } => write!(
                 formatter,
-                "{}; rows that were in no block are lost, and rows that were deleted may be back",
+                "{}; rows that were in no block are lost, and deleted rows may have come back",
                 reason(error)
             ),
             Self::Log { error, version, commits } => {
-                write!(formatter, "{}; commit {version} is the last that was salvaged", reason(error))?;
+                write!(formatter, "{}; commit {version} is the last one salvaged", reason(error))?;
                 match commits {
                     Some(commits) => write!(formatter, ", {commits} later ones are lost"),
                     None => write!(formatter, ", all later ones are lost"),
                 }
             }
-            Self::Changes { count } => write!(formatter, "{count} changes in the log were of rows that are lost"),
+            Self::Changes { count } => write!(formatter, "{count} changes in the log refer to rows that are lost"),
         }
     }
 }
@@ -158,11 +154,11 @@ pub enum TableLoss {
     Rows {
         /// The block file.
         path: PathBuf,
-        /// Ranges of positions in the block, counted from zero.
+        /// Ranges of positions in the block, from zero, with all lost rows.
         rows: Vec<Range<u64>>,
-        /// Number of live rows among them.
+        /// Number of lost rows that were live.
         count: u64,
-        /// The damage of the file.
+        /// Why the rows cannot be read.
         error: ReadError,
     },
     /// A constraint was dropped because the remaining rows violate it.
@@ -178,12 +174,12 @@ impl Display for TableLoss {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rows { path, rows, count, error } => {
-                write!(formatter, "{count} rows are lost with ")?;
+                write!(formatter, "{count} rows are lost, of ")?;
                 for (index, range) in rows.iter().enumerate() {
                     let separator = if index == 0 { "rows" } else { "," };
                     write!(formatter, "{separator} {} to {}", range.start, range.end.saturating_sub(1))?;
                 }
-                write!(formatter, " of {}: {error}", path.display())
+                write!(formatter, " in {}: {error}", path.display())
             }
             Self::Constraint { name, reason } => write!(formatter, "constraint {name:?} is dropped: {reason}"),
         }
@@ -196,13 +192,13 @@ impl Display for TableLoss {
 pub struct DamagedBlock {
     /// The block file.
     pub path: PathBuf,
-    /// The damage of the file.
+    /// Why the block cannot be read whole.
     pub error: ReadError,
 }
 
 impl Display for DamagedBlock {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "no row is lost of {}: {}", self.path.display(), self.error)
+        write!(formatter, "no row of {} is lost: {}", self.path.display(), self.error)
     }
 }
 
@@ -216,11 +212,11 @@ pub enum RepairError {
     /// No catalog can be read, so the tables are unknown.
     #[error("nothing can be salvaged without a catalog, and none can be read: {}", reason(.error))]
     NoCatalog {
-        /// The damage of the catalog.
+        /// Why the catalog cannot be read.
         error: OpenError,
     },
-    /// A file of the damaged database cannot be read, although it may be intact. A repair without it would lose its
-    /// rows without need.
+    /// A file of the damaged database cannot be read, but may be intact. A repair without it might lose rows that can
+    /// still be read later.
     #[error("{0}; the file may be intact, so the repair stops: make it readable, and repair again")]
     Unreadable(FileError),
     /// The directory of the new database is not empty.
@@ -268,12 +264,12 @@ pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepo
     repaired
 }
 
-/// The nearest directory at or above a path that exists.
+/// The nearest existing directory at or above a path.
 fn existing_ancestor(path: &Path) -> Option<PathBuf> {
     std::path::absolute(path).ok()?.ancestors().find_map(|path| path.canonicalize().ok())
 }
 
-/// Repairs as [`repair`] does, on two disks.
+/// Like [`repair`], on two disks. If it fails, it does not remove the new directory.
 ///
 /// # Errors
 /// If the repair fails, as for [`repair`].
@@ -324,6 +320,7 @@ fn write_database(
     Ok(reports)
 }
 
+/// Checks that the directory of a disk exists and is not empty.
 fn check_exists(disk: &dyn Disk) -> Result<(), OpenError> {
     let path = disk.path(ROOT);
     match disk.list(ROOT) {

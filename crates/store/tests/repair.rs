@@ -153,7 +153,7 @@ fn intact_segments_of_a_damaged_block_are_salvaged() {
                 }
                 [] if report.tables[0].rewritten_blocks == 1 => {
                     let [damaged] = &report.tables[0].without_loss[..] else { panic!("{context}: {report:?}") };
-                    assert!(damaged.to_string().starts_with("no row is lost of "), "{context}: {damaged}");
+                    assert!(damaged.to_string().starts_with("no row of "), "{context}: {damaged}");
                     assert!(report.is_complete(), "{context}: {}", texts(&report));
                     rewritten += 1;
                     vec![]
