@@ -183,7 +183,11 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
         columns.dedup();
         let is_distinct = columns.len() == index.columns.len() && columns.iter().all(inside);
         if !is_distinct || !(1..=index.kind.columns_max()).contains(&columns.len()) {
-            return Err(format!("an index {:?} of some of its columns", index.name));
+            return Err(format!(
+                "distinct existing columns in index {:?}, at most {}",
+                index.name,
+                index.kind.columns_max()
+            ));
         }
         if design.indexes[..position].iter().any(|other| other.name == index.name) {
             return Err(format!("one index named {:?}", index.name));

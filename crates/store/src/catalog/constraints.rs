@@ -1,8 +1,7 @@
-//! Constraints on the rows of a table, beyond the types and nulls of its columns.
+//! Constraints on the rows of a table, apart from column types and `NOT NULL`.
 //!
-//! The store keeps the constraints. For keys and foreign keys, it also keeps key entries of the rows in no block
-//! (`delta/keys.rs`), by which rows are looked up. The constraints are enforced where statements are executed, because
-//! only that layer can evaluate expressions.
+//! The store keeps the constraints. For keys and foreign keys, it also keeps an index of the rows that are in no block
+//! (`delta/keys.rs`). `taut-query` enforces the constraints, because only it can evaluate expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,24 +26,24 @@ pub struct Constraints {
     /// `DEFAULT` of columns: SQL expressions without column references.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<ColumnIndex, String>,
-    /// Generated columns: SQL expressions over the other columns, from which the value of each row is computed.
+    /// Generated columns: SQL expressions over other columns, which compute the value of each row.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub generated: BTreeMap<ColumnIndex, String>,
-    /// The generated columns that are hidden, because they hold the computed parts of indexes.
+    /// Hidden generated columns, which hold the computed parts of indexes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub index_columns: BTreeMap<ColumnIndex, IndexColumn>,
-    /// Sequences that belong to columns. The default of a `SERIAL` or identity column takes numbers of its sequence.
+    /// Sequences that columns own. The default of a `SERIAL` or identity column takes numbers of its sequence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sequences: BTreeMap<ColumnIndex, OwnedSequence>,
     /// The tables with a foreign key to this one, perhaps this table itself. A statement that changes rows of this
-    /// table uses the list to find these foreign keys. Adding a foreign key changes the list. So it conflicts with a
-    /// concurrent transaction that changes rows of this table and does not know of the new foreign key.
+    /// table finds the foreign keys through this set. A new foreign key changes the set, so the statement that adds it
+    /// conflicts with concurrent transactions that change rows of this table without checking that foreign key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub referenced_by: BTreeSet<TableId>,
 }
 
-/// A hidden generated column that holds a part of an index which is no column of the table: the values of an
-/// expression, or the values of a column or an expression in those rows that a partial index has.
+/// A hidden generated column for a computed part of an index. The part is an expression or, in a partial index, a
+/// column or expression whose value is null in rows outside of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IndexColumn {
@@ -120,8 +119,8 @@ impl Constraints {
         *self == Self::default()
     }
 
-    /// Whether these constraints differ from `other` and demand nothing of the rows that `other` does not. Defaults
-    /// demand nothing.
+    /// Whether these constraints differ from `other`, and all rows that `other` allows satisfy them. Defaults and
+    /// sequences do not matter.
     pub(crate) fn is_weaker_than(&self, other: &Self) -> bool {
         self != other
             && self.keys.iter().all(|key| other.keys.contains(key))
@@ -156,7 +155,7 @@ impl Constraints {
         keys.chain(checks).chain(self.foreign_keys.iter().map(|key| key.name.as_str()))
     }
 
-    /// The distinct lists of columns of all keys and foreign keys. Rows are looked up by them.
+    /// The column lists by which rows are looked up: those of keys and foreign keys, without duplicates.
     pub fn lookup_columns(&self) -> Vec<Box<[usize]>> {
         let keys = self.keys.iter().map(|key| &key.columns);
         let mut lists: Vec<Box<[usize]>> = Vec::new();
@@ -169,8 +168,8 @@ impl Constraints {
         lists
     }
 
-    /// The constraints after a column of their table is dropped, with its default or expression. `None` if a key or
-    /// foreign key uses the column.
+    /// Returns the constraints as they are after a column of the table is dropped, without the default or expression of
+    /// the column. Returns `None` if a key or foreign key uses the column.
     pub(crate) fn without_column(&self, dropped: ColumnIndex) -> Option<Self> {
         let mut constraints = self.clone();
         let keys = constraints.keys.iter_mut().flat_map(|key| &mut key.columns);
@@ -193,7 +192,8 @@ impl Constraints {
         Some(constraints)
     }
 
-    /// The constraints after a column of table `parent` is dropped. `None` if a foreign key references the column.
+    /// Returns the constraints as they are after a column of table `parent` is dropped. Returns `None` if a foreign key
+    /// references the column.
     pub(crate) fn without_referenced_column(&self, parent: TableId, dropped: ColumnIndex) -> Option<Self> {
         let mut constraints = self.clone();
         let keys = constraints.foreign_keys.iter_mut().filter(|key| key.table == parent);
@@ -203,15 +203,18 @@ impl Constraints {
         Some(constraints)
     }
 
-    /// Checks that the constraints fit a table of a catalog. An error names what was expected.
+    /// Checks that the constraints fit a table and the tables that they refer to. The error is what was expected.
     pub(crate) fn check(&self, table: TableId, schema: &Schema, catalog: &Catalog) -> Result<(), String> {
         self.check_against_schema(schema)?;
         for key in &self.foreign_keys {
             let parent = catalog.table_of(key.table);
-            let parent = parent.ok_or_else(|| format!("a table that foreign key {:?} references", key.name))?;
+            let parent = parent.ok_or_else(|| format!("the table that foreign key {:?} references", key.name))?;
             let parent_constraints = if key.table == table { self } else { &*parent.constraints };
             if !key.references(schema, &parent.schema, parent_constraints) {
-                return Err(format!("a key of table {:?} that foreign key {:?} references", parent.name, key.name));
+                return Err(format!(
+                    "a key of table {:?} with the columns and types that foreign key {:?} references",
+                    parent.name, key.name
+                ));
             }
         }
         for (column, owned) in &self.sequences {
@@ -220,13 +223,13 @@ impl Constraints {
             let is_owned = others.flat_map(|other| other.constraints.sequences.values()).any(|other| is_other(&other))
                 || self.sequences.range(..column).any(|(_, other)| is_other(&other));
             if is_owned || catalog.sequence_of(owned.sequence).is_none() {
-                return Err(format!("sequence {} to be owned by one column only", owned.sequence.0));
+                return Err(format!("an existing sequence {} that only one column owns", owned.sequence.0));
             }
         }
         for child in &self.referenced_by {
             let is_child = |child: &super::Table| child.constraints.foreign_keys.iter().any(|key| key.table == table);
             if *child != table && !catalog.table_of(*child).is_some_and(|child| is_child(child)) {
-                return Err(format!("a foreign key of table number {}", child.0));
+                return Err(format!("a foreign key of table {} to this table", child.0));
             }
             let keys = catalog.table_of(*child).map(|child| child.constraints.foreign_keys.as_slice());
             let keys = if *child == table { &self.foreign_keys } else { keys.unwrap_or_default() };
@@ -238,7 +241,7 @@ impl Constraints {
         Ok(())
     }
 
-    /// Checks column references and names, but not other tables. An error names what was expected.
+    /// Checks column references and names, but not other tables. The error is what was expected.
     pub(crate) fn check_against_schema(&self, schema: &Schema) -> Result<(), String> {
         let inside = |column: &ColumnIndex| column.index() < schema.len();
         let are_distinct_columns = |columns: &[ColumnIndex]| {
@@ -247,35 +250,38 @@ impl Constraints {
         };
         let mut names = BTreeSet::new();
         if let Some(duplicate) = self.names().find(|name| !names.insert(*name)) {
-            return Err(format!("one constraint named {duplicate:?}"));
+            return Err(format!("only one constraint named {duplicate:?}"));
         }
         if let Some(key) = self.keys.iter().find(|key| !are_distinct_columns(&key.columns)) {
-            return Err(format!("a key {:?} of some of its columns", key.name));
+            return Err(format!("distinct existing columns in key {:?}", key.name));
         }
         let primary: Vec<_> = self.keys.iter().filter(|key| key.is_primary).collect();
         let holds_nulls = |key: &&UniqueKey| key.columns.iter().any(|column| schema.column(*column).nullable);
         if primary.len() > 1 || primary.iter().any(holds_nulls) {
-            return Err("one primary key, of columns without nulls".to_owned());
+            return Err("at most one primary key, on NOT NULL columns".to_owned());
         }
         let is_valid =
             |key: &&ForeignKey| are_distinct_columns(&key.columns) && key.referenced.len() == key.columns.len();
         if let Some(key) = self.foreign_keys.iter().find(|key| !is_valid(key)) {
-            return Err(format!("a foreign key {:?} of some of its columns", key.name));
+            return Err(format!(
+                "distinct existing columns in foreign key {:?}, one for each referenced column",
+                key.name
+            ));
         }
         if !self.sequences.keys().all(inside) {
-            return Err("sequences of its own columns".to_owned());
+            return Err("existing columns as owners of sequences".to_owned());
         }
         let has_other_value =
             |column: &ColumnIndex| self.defaults.contains_key(column) || self.sequences.contains_key(column);
         if !self.generated.keys().all(inside) || self.generated.keys().any(has_other_value) {
-            return Err("generated columns that exist and have no default or sequence".to_owned());
+            return Err("generated columns that exist and have neither a default nor a sequence".to_owned());
         }
         if !self.index_columns.keys().all(|column| self.generated.contains_key(column)) {
-            return Err("columns of indexes that are generated".to_owned());
+            return Err("an expression for each hidden column".to_owned());
         }
         match self.defaults.keys().all(inside) {
             true => Ok(()),
-            false => Err("defaults of its own columns".to_owned()),
+            false => Err("defaults of existing columns".to_owned()),
         }
     }
 
@@ -304,8 +310,8 @@ impl IndexColumn {
 }
 
 impl ForeignKey {
-    /// Puts the columns in the order of the referenced key, which is the order in which that key is looked up and
-    /// locked.
+    /// Orders the columns as the referenced key has them. Rows of the referenced table are looked up and locked in that
+    /// order of columns.
     pub fn match_key_order(&mut self, parent: &Constraints) {
         let Some(key) = parent.key_on(&self.referenced) else { return };
         let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();
@@ -313,8 +319,8 @@ impl ForeignKey {
         (self.columns, self.referenced) = pairs.into_iter().unzip();
     }
 
-    /// Whether the key that the foreign key references is in `constraints`, the constraints of table `parent`, and has
-    /// columns of the same types.
+    /// Whether the referenced columns are a key and have the types of the referencing columns. `parent` and
+    /// `constraints` belong to the referenced table.
     pub fn references(&self, child: &Schema, parent: &Schema, constraints: &Constraints) -> bool {
         let same = |(own_column, referenced): (&ColumnIndex, &ColumnIndex)| {
             referenced.index() < parent.len()
