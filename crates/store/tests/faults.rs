@@ -1,5 +1,5 @@
-//! Every operation fails once or permanently, and the disk fills up at every point. The step then returns an error and
-//! changes nothing, and succeeds when repeated.
+//! Injected faults: each disk operation fails once, or all fail from one on, or the disk fills up. The step that meets
+//! the fault returns an error and changes nothing, and succeeds when it is repeated without the fault.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -8,8 +8,9 @@ use common::{FixedStep, assert_tidy, change_in, change_rows, contents, fixed_ste
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{CommitError, Store, Synchronous};
 
-/// Runs each step until it succeeds. The fault is removed after the first error. Returns whether there was one.
-fn run(fault: Fault) -> bool {
+/// Opens a database and runs all steps on a disk with a fault. Removes the fault after the first error, and repeats
+/// what failed. Returns whether anything failed.
+fn run_with(fault: Fault) -> bool {
     let disk = SimulatedDisk::new();
     disk.set_fault(Some(fault));
     let context = format!("{fault:?}");
@@ -32,8 +33,8 @@ fn run(fault: Fault) -> bool {
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
         }
-        // A fault may also hit work after the step has certainly succeeded, or a read of this check. A read
-        // fails only once, so the contents are read again.
+        // The fault may also hit cleanup after a step that succeeded, or a read of this check. A read fails only
+        // once, so the contents are read again.
         let found = contents(&store).or_else(|_| contents(&store));
         assert_eq!(found.unwrap(), step.after, "{context}");
         before = step.after;
@@ -48,7 +49,8 @@ fn run(fault: Fault) -> bool {
     has_failed
 }
 
-/// Asserts that a failed step changed nothing, in memory and on the disk. An uncertain commit may be on the disk.
+/// Asserts that a failed step changed nothing, neither in memory nor on the disk. Only an uncertain commit may be on
+/// the disk.
 fn check_failed(
     disk: &SimulatedDisk,
     store: &Store,
@@ -60,7 +62,8 @@ fn check_failed(
 ) {
     let is_uncertain = matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. }));
     assert!(
-        // A failed log continues in another file. On a full disk there is no space for it either.
+        // If a write to a log file fails, the log continues in another file. That fails too if the fault is permanent
+        // or the disk is full.
         !is_uncertain || matches!(fault, Fault::FailFrom(_) | Fault::Capacity(_)),
         "{context}: a single failure must not leave the outcome uncertain: {error}"
     );
@@ -76,17 +79,17 @@ fn check_failed(
     assert_eq!(contents(store).unwrap(), *before, "{context}: after {error}");
     for seed in 0..12 {
         let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
-        let again = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
-        let found = contents(&again).unwrap();
+        let reopened = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
+        let found = contents(&reopened).unwrap();
         let is_after = is_uncertain && found == step.after;
-        assert!(found == *before || is_after, "{context}, seed {seed}: {:?}", common::layouts(&again));
-        assert_tidy(&again, &disk, context);
+        assert!(found == *before || is_after, "{context}, seed {seed}: {:?}", common::layouts(&reopened));
+        assert_tidy(&reopened, &disk, context);
     }
 }
 
 fn for_every_operation(fault: impl Fn(u64) -> Fault) {
     let mut failures = 0;
-    // Cleanup ignores errors, so a run without an error is not necessarily the last one.
+    // A run without an error need not be the last one, because cleanup ignores errors. So the operations are counted.
     let total = {
         let disk = SimulatedDisk::new();
         let store = open(&disk).unwrap();
@@ -95,7 +98,7 @@ fn for_every_operation(fault: impl Fn(u64) -> Fault) {
         (disk.changes().len() as u64).max(disk.reads())
     };
     for at in 0..total {
-        failures += u64::from(run(fault(at)));
+        failures += u64::from(run_with(fault(at)));
     }
     assert!(failures > 5, "only {failures} of {total} faults had an effect");
 }
@@ -106,7 +109,7 @@ fn a_change_fails_once() {
 }
 
 #[test]
-fn a_change_succeeds_but_reports_a_failure() {
+fn a_change_takes_effect_but_returns_an_error() {
     for_every_operation(Fault::FailAfter);
 }
 
@@ -117,21 +120,22 @@ fn all_changes_fail_from_some_point_on() {
 
 #[test]
 fn a_read_fails_once() {
-    // Only opening reads, steps do not.
-    assert!(run(Fault::FailReadAt(0)));
+    // The first read is one of opening. Steps read nothing, so later faults may only hit reads of the checks.
+    assert!(run_with(Fault::FailReadAt(0)));
     for at in 1..40 {
-        run(Fault::FailReadAt(at));
+        run_with(Fault::FailReadAt(at));
     }
 }
 
 #[test]
 fn the_disk_becomes_full_at_many_points() {
-    let full = (0..150_u64).map(|place| run(Fault::Capacity(place * 409))).filter(|failed| *failed).count();
-    assert!(full > 50, "the disk was full in {full} runs");
+    let failures =
+        (0..150_u64).map(|step| run_with(Fault::Capacity(step * 409))).filter(|has_failed| *has_failed).count();
+    assert!(failures > 50, "the disk was full in only {failures} runs");
 }
 
 /// Disk and store before step `number`. If `is_reopened`, the database was closed and opened again after the earlier
-/// steps, so step `number` begins a log file.
+/// steps, so step `number` writes to a new log file.
 fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
@@ -144,7 +148,7 @@ fn disk_before(number: usize, is_reopened: bool) -> (SimulatedDisk, Store) {
     (disk, store)
 }
 
-/// Names of the changes that a step makes, in order.
+/// Names of the disk changes that a step makes, in order.
 fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     let (disk, store) = disk_before(number, is_reopened);
     disk.set_fault(None);
@@ -152,16 +156,16 @@ fn changes_of(number: usize, is_reopened: bool) -> Vec<String> {
     disk.changes()
 }
 
-/// A commit has certainly failed in two cases: a log file fails permanently but another one can be created, or no log
-/// file can be created and the log has no records yet.
+/// It is certain that a commit failed in two cases: all writes to one log file fail but another file can be created, or
+/// no log file can be created and the log has no records yet.
 #[test]
 fn a_commit_that_certainly_failed_is_not_reported_as_uncertain() {
-    let mut seen = [0; 2];
+    let (mut log_errors, mut file_errors) = (0, 0);
     for (number, step) in fixed_steps().iter().enumerate() {
         for is_reopened in [false, true] {
             let changes = changes_of(number, is_reopened);
-            let of_log = changes.iter().filter(|change| change.contains(" log") && !change.starts_with("remove "));
-            for (change, has_effect) in of_log.flat_map(|change| [(change, false), (change, true)]) {
+            let log_changes = changes.iter().filter(|change| change.contains(" log") && !change.starts_with("remove "));
+            for (change, has_effect) in log_changes.flat_map(|change| [(change, false), (change, true)]) {
                 let fault = Fault::FailEvery { change: change.clone().leak(), has_effect };
                 let (disk, store) = disk_before(number, is_reopened);
                 let before = contents(&store).unwrap();
@@ -170,14 +174,14 @@ fn a_commit_that_certainly_failed_is_not_reported_as_uncertain() {
                 let error = (step.run)(&store).expect_err(&context);
                 let commit = error.downcast_ref::<CommitError>();
                 match commit {
-                    Some(CommitError::Log(_)) => seen[0] += 1,
-                    Some(CommitError::File(_)) => seen[1] += 1,
+                    Some(CommitError::Log(_)) => log_errors += 1,
+                    Some(CommitError::File(_)) => file_errors += 1,
                     _ => panic!("{context}: {error}"),
                 }
                 check_failed(&disk, &store, step, &before, fault, &*error, &context);
                 if matches!(commit, Some(CommitError::Log(_))) && !change.ends_with(" log") {
-                    // The failed file is no longer written, so the step succeeds.
-                    (step.run)(&store).unwrap_or_else(|error| panic!("{context}, elsewhere: {error}"));
+                    // The log continues in another file, so the step succeeds despite the fault.
+                    (step.run)(&store).unwrap_or_else(|error| panic!("{context}, in another log file: {error}"));
                     disk.set_fault(None);
                 } else {
                     disk.set_fault(None);
@@ -185,23 +189,24 @@ fn a_commit_that_certainly_failed_is_not_reported_as_uncertain() {
                 }
                 for seed in 0..6 {
                     let disk = if seed == 0 { disk.after_kill() } else { disk.after_power_loss(seed) };
-                    let again = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
-                    assert_eq!(contents(&again).unwrap(), step.after, "{context}, seed {seed}");
+                    let reopened = open(&disk).unwrap_or_else(|error| panic!("{context}, seed {seed}: {error}"));
+                    assert_eq!(contents(&reopened).unwrap(), step.after, "{context}, seed {seed}");
                 }
                 assert_tidy(&store, &disk, &format!("{context}, again"));
             }
         }
     }
-    assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
+    assert!(log_errors > 5 && file_errors > 5, "{log_errors} log errors, {file_errors} file errors");
 }
 
-/// The record may be in the log, and no write succeeds that could invalidate it.
+/// A commit is uncertain if its record may be in the log and no write succeeds that could invalidate the record.
 #[test]
 fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
     for (number, step) in fixed_steps().iter().enumerate() {
         let changes = changes_of(number, false);
-        let of_record = |(_, change): &(usize, &String)| change.ends_with(".log") && !change.starts_with("create");
-        for (at, change) in changes.iter().enumerate().filter(of_record) {
+        let is_record_change =
+            |(_, change): &(usize, &String)| change.ends_with(".log") && !change.starts_with("create");
+        for (at, change) in changes.iter().enumerate().filter(is_record_change) {
             let (disk, store) = disk_before(number, false);
             let before = contents(&store).unwrap();
             let fault = Fault::FailFrom(at as u64);
@@ -213,7 +218,7 @@ fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
             let error = (step.run)(&store).expect_err(&context);
             assert!(!matches!(error.downcast_ref(), Some(CommitError::Uncertain { .. })), "{context}, again: {error}");
             assert_eq!(contents(&store).unwrap(), before, "{context}, again");
-            // If the process ends without another commit, the files stay.
+            // The files also stay if the process ends without another commit.
             let closed = disk.after_kill();
             disk.set_fault(None);
             (step.run)(&store).unwrap_or_else(|error| panic!("{context}, again: {error}"));
@@ -230,7 +235,7 @@ fn an_uncertain_commit_keeps_all_files_until_its_outcome_is_known() {
 }
 
 #[test]
-fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
+fn a_store_closed_after_an_uncertain_commit_keeps_the_files() {
     let steps = fixed_steps();
     let sync = changes_of(1, false).iter().position(|change| change.starts_with("sync log/")).unwrap();
     let (disk, store) = disk_before(1, false);
@@ -248,7 +253,7 @@ fn a_store_closed_after_an_uncertain_commit_leaves_the_files() {
         assert_tidy(&store, &disk, &format!("seed {seed}"));
         seen[usize::from(found == steps[1].after)] = true;
     }
-    assert_eq!(seen, [true; 2], "both outcomes are possible");
+    assert_eq!(seen, [true; 2], "both outcomes occur");
 }
 
 /// If any change of a checkpoint fails, nothing is lost, commits continue, and the next checkpoint succeeds.
@@ -283,9 +288,9 @@ fn a_checkpoint_fails_at_every_change() {
     assert!(failures > 20, "only {failures} checkpoints failed");
 }
 
-/// Commits without sync are visible before they are durable. If the log then fails, they are not undone.
+/// Commits without sync are visible before they are durable. They stay if the log then fails.
 #[test]
-fn states_that_readers_saw_survive_a_log_failure() {
+fn visible_commits_survive_a_log_failure() {
     let mut failures = 0;
     for synchronous in [Synchronous::Normal, Synchronous::Off] {
         for fault in [Fault::FailAt, Fault::FailAfter, Fault::FailFrom, |at| Fault::Capacity(700 + 97 * at)] {
@@ -301,8 +306,8 @@ fn states_that_readers_saw_survive_a_log_failure() {
                     match transaction.commit(if is_last { Synchronous::Full } else { synchronous }) {
                         Ok(()) => expected.push(value),
                         Err(error) => {
-                            let is_of_log = matches!(error, CommitError::Log(_) | CommitError::Uncertain { .. });
-                            assert!(is_of_log, "{context}: {error}");
+                            let is_log_error = matches!(error, CommitError::Log(_) | CommitError::Uncertain { .. });
+                            assert!(is_log_error, "{context}: {error}");
                             failures += 1;
                         }
                     }

@@ -1,5 +1,5 @@
-//! Databases opened read-only while a writer commits, takes checkpoints and removes files: what readers see, which
-//! files the writer keeps for them, and that readers change nothing.
+//! Readers of a database while a writer commits, takes checkpoints and removes files: what the readers see, which files
+//! the writer keeps for them, and that they change nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,7 +14,7 @@ use taut_store::disk::{Disk, Fault, FileDisk, SimulatedDisk};
 use taut_store::{CommitError, OpenError, OpenOptions, ReadCounters, Store, verify};
 
 #[test]
-fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
+fn a_reader_sees_commits_up_to_its_opening_or_last_refresh() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     versioned_step(&writer).unwrap();
@@ -35,9 +35,9 @@ fn a_reader_sees_the_last_commit_when_it_opened_or_refreshed() {
         writer.checkpoint().unwrap();
     }
     assert!(reader.refresh().unwrap());
-    assert_eq!((check(&reader, "far"), check_snapshot(&first, "a snapshot from before")), (11, 2));
+    assert_eq!((check(&reader, "refreshed over checkpoints"), check_snapshot(&first, "an old snapshot")), (11, 2));
     assert!(verify(&reader).is_empty() && verify(&writer).is_empty());
-    // `definitions_id` identifies the meaning of names. Cached plans depend on it.
+    // `definitions_id` changes if a name gets another meaning. Cached plans depend on it.
     let before = reader.snapshot().definitions_id();
     drop_table(&writer, "t").unwrap();
     create_table(&writer, "t").unwrap();
@@ -57,19 +57,19 @@ fn a_reader_writes_nothing() {
     let writer = open(&disk).unwrap();
     (0..5).for_each(|_| versioned_step(&writer).unwrap());
     let reader = read(&disk).unwrap();
-    let refused = |error: &CommitError| matches!(error, CommitError::ReadOnly);
-    assert!(create_table(&reader, "u").is_err_and(|error| error.downcast_ref().is_some_and(refused)));
+    let is_read_only = |error: &CommitError| matches!(error, CommitError::ReadOnly);
+    assert!(create_table(&reader, "u").is_err_and(|error| error.downcast_ref().is_some_and(is_read_only)));
     assert!(change_rows(&reader, "t", &[1], &[]).is_err());
     assert!(write(&reader, &[1], "row").is_err());
-    assert!(refused(&reader.checkpoint().unwrap_err()));
+    assert!(is_read_only(&reader.checkpoint().unwrap_err()));
     // A transaction without changes commits normally.
     reader.begin().commit(Default::default()).unwrap();
-    assert_eq!(check(&reader, "after refusals"), 5);
+    assert_eq!(check(&reader, "after rejected writes"), 5);
 }
 
 /// Leftovers of a crash, a load and an interrupted checkpoint stay for the next writer.
 #[test]
-fn a_reader_removes_repairs_and_upgrades_nothing() {
+fn a_reader_does_not_remove_repair_or_upgrade_files() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..5).for_each(|_| versioned_step(&writer).unwrap());
@@ -92,11 +92,11 @@ fn a_reader_removes_repairs_and_upgrades_nothing() {
     assert!(reader.recovery().torn_tail.is_none());
     reader.refresh().unwrap();
     assert_eq!(verify(&reader).len(), 0);
-    let mut with_reader = killed.files();
+    let mut files_with_reader = killed.files();
     let registered = files_of(&killed, "readers/");
     assert_eq!(registered.len(), 1);
-    with_reader.remove(&registered[0]);
-    assert_eq!(with_reader, before);
+    files_with_reader.remove(&registered[0]);
+    assert_eq!(files_with_reader, before);
     drop(reader);
     assert_eq!(killed.files(), before);
     let writer = open(&killed).unwrap();
@@ -106,7 +106,7 @@ fn a_reader_removes_repairs_and_upgrades_nothing() {
 }
 
 #[test]
-fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
+fn files_stay_for_a_reader_until_it_closes_or_is_killed() {
     for is_killed in [false, true] {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
@@ -116,7 +116,7 @@ fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
             versioned_step(&writer).unwrap();
             writer.checkpoint().unwrap();
         }
-        assert_eq!(check(&reader, "while the writer goes on"), 3);
+        assert_eq!(check(&reader, "while the writer commits"), 3);
         assert!(files_of(&disk, "blocks/").len() > 1);
         assert!(verify(&writer).is_empty(), "{:?}", verify(&writer));
         if is_killed {
@@ -132,7 +132,7 @@ fn files_of_a_live_reader_stay_and_those_of_a_dead_one_are_removed() {
 }
 
 #[test]
-fn a_refresh_releases_files_and_a_running_query_keeps_them() {
+fn a_refresh_releases_files_unless_a_running_query_needs_them() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..3).for_each(|_| versioned_step(&writer).unwrap());
@@ -149,19 +149,19 @@ fn a_refresh_releases_files_and_a_running_query_keeps_them() {
     drop(running);
     writer.checkpoint().unwrap();
     assert_eq!(files_of(&disk, "blocks/").len(), 1);
-    assert_eq!(check(&reader, "still"), 9);
+    assert_eq!(check(&reader, "after the query"), 9);
 }
 
 #[test]
-fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
-    for crash in [false, true] {
+fn files_stay_for_a_reader_when_the_writer_closes_or_crashes_and_opens_again() {
+    for crashes in [false, true] {
         let mut disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
         (0..3).for_each(|_| versioned_step(&writer).unwrap());
         let reader = read(&disk).unwrap();
         let needed = files_of(&disk, "blocks/");
         (0..3).for_each(|_| versioned_step(&writer).unwrap());
-        if crash {
+        if crashes {
             disk = disk.after_kill();
         } else {
             drop(writer);
@@ -173,7 +173,7 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
         }
         let files = files_of(&disk, "blocks/");
         assert!(needed.iter().all(|name| files.contains(name)), "{needed:?} of {files:?}");
-        if !crash {
+        if !crashes {
             assert_eq!(check(&reader, "after the writer opened again"), 3);
             reader.refresh().unwrap();
             assert_eq!(check(&reader, "refreshed"), 10);
@@ -187,7 +187,7 @@ fn files_stay_for_a_reader_when_the_writer_ends_or_crashes_and_opens_again() {
     }
 }
 
-/// A writer cannot know of a reader whose file in `readers` was removed externally.
+/// A writer does not know of a reader whose file in `readers` was removed from outside.
 #[test]
 fn a_reader_notices_a_removed_registration_and_registers_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn a_reader_notices_a_removed_registration_and_registers_again() {
     let remove_simulated = |disk: &SimulatedDisk| {
         files_of(disk, "readers/").iter().for_each(|name| disk.remove(name).unwrap());
     };
-    /// A disk, and how the registrations on it are removed.
+    /// A disk, and a function that removes the registrations on it.
     type Case<'a> = (Arc<dyn Disk>, Box<dyn Fn() + 'a>);
     let disks: [Case<'_>; 2] = [
         (Arc::new(simulated.clone()), Box::new(|| remove_simulated(&simulated))),
@@ -205,7 +205,7 @@ fn a_reader_notices_a_removed_registration_and_registers_again() {
         let open = |options| Store::open_on(Arc::clone(&disk), options).unwrap();
         let writer = open(OpenOptions { create: true, ..OpenOptions::default() });
         (0..3).for_each(|_| versioned_step(&writer).unwrap());
-        // One reader has the header of the block in memory, the other has nothing.
+        // `other` gets the header of the block into memory, `reader` has nothing of the block.
         let (reader, other) = (open(READ_ONLY), open(OpenOptions { cache_bytes: Some(0), ..READ_ONLY }));
         let snapshot = other.snapshot();
         drop(snapshot.table("t").unwrap().blocks[0].open(&ReadCounters::new()).unwrap());
@@ -214,7 +214,7 @@ fn a_reader_notices_a_removed_registration_and_registers_again() {
         let error = contents(&reader).unwrap_err().to_string();
         assert!(error.contains("was removed; refresh or reopen the database"), "{error}");
         assert!(error.contains("readers") && !error.contains("DROP TABLE"), "{error}");
-        // From the refresh on, the writer knows of the reader again.
+        // The refresh registers the reader again, so the writer keeps files for it.
         assert!(reader.refresh().unwrap());
         assert_eq!(contents(&reader).unwrap()["t"], [1]);
         let before = reader.snapshot();
@@ -231,25 +231,25 @@ fn a_reader_notices_a_removed_registration_and_registers_again() {
     }
 }
 
-/// The file of a block that was never committed stays while there are readers. The next block gets another number.
+/// A block file that was never committed stays while there are readers. The next block gets another number.
 #[test]
 fn a_block_file_that_could_not_be_removed_is_not_overwritten() {
     let disk = SimulatedDisk::new();
     drop(open(&disk).unwrap());
     let reader = read(&disk).unwrap();
-    disk.put("blocks/0000000000000001.block", b"of somebody");
+    disk.put("blocks/0000000000000001.block", b"uncommitted");
     let writer = open(&disk).unwrap();
     (0..2).for_each(|_| versioned_step(&writer).unwrap());
-    assert_eq!(disk.files()["blocks/0000000000000001.block"], b"of somebody");
+    assert_eq!(disk.files()["blocks/0000000000000001.block"], b"uncommitted");
     drop(reader);
     writer.checkpoint().unwrap();
     assert_tidy(&writer, &disk, "without the reader");
 }
 
-/// A reader may see a commit that the writer then cannot make durable. The data that it has seen stays readable.
+/// A reader may see a commit that the writer then cannot make durable. The reader can still read its rows.
 #[test]
 fn a_reader_that_saw_a_failed_commit_can_read_its_rows() {
-    let mut seen_later = 0;
+    let mut readers_of_failed_commit = 0;
     for fails_from in 0..10 {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
@@ -264,20 +264,20 @@ fn a_reader_that_saw_a_failed_commit_can_read_its_rows() {
         let reader = read(&disk).unwrap();
         let seen = check(&reader, "seen");
         assert!(seen == 5 || seen == 6, "{seen}");
-        seen_later += u64::from(seen == 6);
+        readers_of_failed_commit += u64::from(seen == 6);
         (0..4).for_each(|_| versioned_step(&writer).unwrap());
         writer.checkpoint().unwrap();
-        assert_eq!(check(&reader, "seen and still there"), seen);
+        assert_eq!(check(&reader, "after later commits"), seen);
         reader.refresh().unwrap();
         assert_eq!(check(&reader, "refreshed"), check(&writer, "writer"));
         drop((reader, writer));
         assert_tidy(&open(&disk).unwrap(), &disk, &format!("failed from {fails_from}"));
     }
-    assert!(seen_later > 0);
+    assert!(readers_of_failed_commit > 0);
 }
 
 #[test]
-fn a_missing_database_is_refused_and_nothing_is_created() {
+fn opening_a_missing_database_fails_and_creates_nothing() {
     let root = tempfile::tempdir().unwrap();
     let open = |name: &str| Store::open(root.path().join(name), READ_ONLY).unwrap_err();
     assert!(matches!(open("missing"), OpenError::Missing { .. }));
@@ -292,12 +292,12 @@ fn a_missing_database_is_refused_and_nothing_is_created() {
     std::fs::create_dir(root.path().join("foreign")).unwrap();
     std::fs::write(root.path().join("foreign/notes.txt"), "mine").unwrap();
     assert!(matches!(open("foreign"), OpenError::Foreign { .. }));
-    // Another process is creating the database, or was interrupted.
+    // Another process is creating the database, or was interrupted while creating it.
     std::fs::create_dir_all(root.path().join("begun/blocks")).unwrap();
     std::fs::write(root.path().join("begun/lock"), "4711\n").unwrap();
     let error = open("begun");
     assert!(error.to_string().contains("begun is no database yet: process 4711"), "{error}");
-    let names = |name: &str| std::fs::read_dir(root.path().join(name)).unwrap().count();
+    let entries = |name: &str| std::fs::read_dir(root.path().join(name)).unwrap().count();
     assert!(!root.path().join("missing").exists());
-    assert_eq!((names("empty"), names("foreign"), names("begun")), (0, 1, 2));
+    assert_eq!((entries("empty"), entries("foreign"), entries("begun")), (0, 1, 2));
 }

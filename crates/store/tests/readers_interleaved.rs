@@ -1,4 +1,5 @@
-//! Databases opened read-only while a writer changes them between any two operations of a reader, and the reverse.
+//! Interleavings of a reader and a writer: the writer commits between any two disk operations of the reader, and the
+//! reader opens the database between any two of the writer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -13,16 +14,16 @@ use parking_lot::Mutex;
 use taut_store::disk::{DirectoryEntry, Disk, FileDisk, Lock, ReadFile, Registration, SimulatedDisk, WriteFile};
 use taut_store::{OpenError, OpenOptions, Store, verify};
 
-/// Number of an operation, and a function to call before it.
+/// Number of a disk operation, and a function to call before it.
 type Hook = (u64, Box<dyn FnOnce() + Send>);
 
-/// A disk that counts operations, calls a hook before one of them, and may be read-only.
+/// A disk that counts its operations, calls a hook before one of them, and may be read-only.
 struct Hooked {
     disk: Arc<dyn Disk>,
     count: AtomicU64,
     hook: Mutex<Option<Hook>>,
     is_read_only: bool,
-    /// Byte range that the first full read of a log file returns as zeros.
+    /// Byte range that is zero in the first read of a whole log file.
     stale: Mutex<Option<std::ops::Range<usize>>>,
 }
 
@@ -47,7 +48,8 @@ impl Hooked {
         Arc::new(Self { is_read_only: true, ..Self::new(disk) })
     }
 
-    fn count(&self) {
+    /// Counts an operation. Calls the hook first if it belongs to this operation.
+    fn begin(&self) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let hook = self.hook.lock().take_if(|(at, _)| *at == number);
         if let Some((_, hook)) = hook {
@@ -55,23 +57,25 @@ impl Hooked {
         }
     }
 
-    fn change(&self) -> io::Result<()> {
-        self.count();
+    /// Counts an operation that changes the disk. Fails if the disk is read-only.
+    fn begin_change(&self) -> io::Result<()> {
+        self.begin();
         if self.is_read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 }
 
+/// A log file of a hooked disk.
 #[derive(Debug)]
-struct StaleFile(Arc<dyn ReadFile>, Arc<Hooked>);
+struct HookedLog(Arc<dyn ReadFile>, Arc<Hooked>);
 
-impl ReadFile for StaleFile {
+impl ReadFile for HookedLog {
     fn length(&self) -> io::Result<u64> {
-        self.1.count();
+        self.1.begin();
         self.0.length()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.1.count();
+        self.1.begin();
         self.0.read_at(offset, into)?;
         if let Some(stale) = self.1.stale.lock().take_if(|stale| into.len() > stale.end) {
             into[stale].fill(0);
@@ -90,63 +94,63 @@ impl Disk for Shared {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn WriteFile>> {
-        self.0.change()?;
+        self.0.begin_change()?;
         self.0.disk.create(name)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn ReadFile>> {
-        self.0.count();
+        self.0.begin();
         let file = self.0.disk.open(name)?;
-        Ok(if name.ends_with(".log") { Arc::new(StaleFile(file, Arc::clone(&self.0))) } else { file })
+        Ok(if name.ends_with(".log") { Arc::new(HookedLog(file, Arc::clone(&self.0))) } else { file })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.change()?;
+        self.0.begin_change()?;
         self.0.disk.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.change()?;
+        self.0.begin_change()?;
         self.0.disk.remove(name)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.list(directory)
     }
 
     fn create_directory(&self, name: &str) -> io::Result<()> {
-        self.0.change()?;
+        self.0.begin_change()?;
         self.0.disk.create_directory(name)
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.sync_directory(name)
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.lock(name)
     }
 
     fn lock_shared(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.lock_shared(name)
     }
 
     fn register(&self, name: &str, content: &[u8]) -> io::Result<Option<Box<dyn Registration>>> {
-        self.0.change()?;
+        self.0.begin_change()?;
         self.0.disk.register(name, content)
     }
 
     fn read_registration(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.read_registration(name)
     }
 
     fn sync_file(&self, name: &str) -> io::Result<()> {
-        self.0.count();
+        self.0.begin();
         self.0.disk.sync_file(name)
     }
 
@@ -155,10 +159,10 @@ impl Disk for Shared {
     }
 }
 
-/// Whatever a writer does between two operations of a reader that opens or refreshes, the reader sees a consistent
-/// state.
+/// A reader that opens or refreshes sees a consistent state, although a writer commits and takes checkpoints between
+/// two of its operations.
 #[test]
-fn a_writer_does_anything_between_two_operations_of_a_reader() {
+fn a_writer_commits_between_any_two_operations_of_a_reader() {
     let prepare = || {
         let disk = SimulatedDisk::new();
         let writer = open(&disk).unwrap();
@@ -167,7 +171,7 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
         (0..3).for_each(|_| versioned_step(&writer).unwrap());
         (disk, writer)
     };
-    let race = |writer: Store| {
+    let write = |writer: Store| {
         move || {
             for _ in 0..2 {
                 (0..3).for_each(|_| versioned_step(&writer).unwrap());
@@ -186,7 +190,7 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
                 (0..3).for_each(|_| versioned_step(&writer).unwrap());
             }
             let start = hooked.count.load(Ordering::Relaxed);
-            *hooked.hook.lock() = Some((start + at, Box::new(race(writer.clone()))));
+            *hooked.hook.lock() = Some((start + at, Box::new(write(writer.clone()))));
             let reader = match reader {
                 None => read_on(Shared(Arc::clone(&hooked))).unwrap(),
                 Some(reader) => {
@@ -212,11 +216,10 @@ fn a_writer_does_anything_between_two_operations_of_a_reader() {
     assert!(interleavings > 20, "{interleavings}");
 }
 
-/// A reader that opens or refreshes between two operations of a writer sees a consistent state, and continues to see
-/// it.
+/// A reader that opens or refreshes between two operations of a writer sees a consistent state, which does not change.
 #[test]
-fn a_reader_opens_between_two_operations_of_a_writer() {
-    let work = |writer: &Store| {
+fn a_reader_opens_between_any_two_operations_of_a_writer() {
+    let write = |writer: &Store| {
         for _ in 0..2 {
             (0..4).for_each(|_| versioned_step(writer).unwrap());
             writer.checkpoint().unwrap();
@@ -239,7 +242,7 @@ fn a_reader_opens_between_two_operations_of_a_writer() {
             *seen_by_hook.lock() = Some([(early, early_version), (late, late_version)]);
         };
         *hooked.hook.lock() = Some((start + at, Box::new(hook)));
-        work(&writer);
+        write(&writer);
         let operations = hooked.count.load(Ordering::Relaxed) - start;
         let context = format!("operation {at} of {operations}");
         let Some(readers) = seen.lock().take() else {
@@ -257,7 +260,7 @@ fn a_reader_opens_between_two_operations_of_a_writer() {
 }
 
 #[test]
-fn a_record_written_while_the_log_is_read_is_no_damage() {
+fn a_record_written_while_the_log_is_read_is_not_damage() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..6).for_each(|_| versioned_step(&writer).unwrap());
@@ -268,9 +271,9 @@ fn a_record_written_while_the_log_is_read_is_no_damage() {
     let stale = magics[2]..magics[3];
     let hooked = Arc::new(Hooked::new(disk.clone()));
     *hooked.stale.lock() = Some(stale.clone());
-    assert_eq!(check(&read_on(Shared(Arc::clone(&hooked))).unwrap(), "a record is missing once"), 6);
+    assert_eq!(check(&read_on(Shared(Arc::clone(&hooked))).unwrap(), "one record is zero in the first read"), 6);
     assert!(hooked.stale.lock().is_none());
-    // Zeros that stay are damage.
+    // Zeros in every read are damage.
     let mut damaged = bytes;
     damaged[stale].fill(0);
     disk.put(&log, &damaged);
@@ -278,7 +281,7 @@ fn a_record_written_while_the_log_is_read_is_no_damage() {
 }
 
 #[test]
-fn a_read_only_disk_is_read_while_there_is_no_writer() {
+fn a_read_only_disk_can_be_read_unless_there_is_a_writer() {
     let disk = SimulatedDisk::new();
     let writer = open(&disk).unwrap();
     (0..5).for_each(|_| versioned_step(&writer).unwrap());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows of a table by their distinct values, with the number of times that each was moved without a row relocation.
+/// Rows of a table by their distinct values, with the number of times that each was rewritten without a row relocation.
 pub type Rows = BTreeMap<i64, u32>;
 
 /// Name and rows of each table, by table id.
@@ -90,9 +90,9 @@ impl ModelTransaction {
     pub fn delete(&mut self, table: u64, values: &[i64]) {
         let inserted = self.inserted.entry(table).or_default();
         for value in values {
-            let relocations = self.view.get_mut(&table).unwrap().1.remove(value).unwrap();
+            let rewrites = self.view.get_mut(&table).unwrap().1.remove(value).unwrap();
             if !inserted.remove(value) {
-                self.deleted.entry(table).or_default().insert(*value, relocations);
+                self.deleted.entry(table).or_default().insert(*value, rewrites);
             }
         }
     }
@@ -113,8 +113,8 @@ impl ModelTransaction {
                 continue;
             }
             let rows = &mut database.get_mut(table).ok_or(Rejection::NoTable)?.1;
-            for (value, relocations) in self.deleted.get(table).into_iter().flatten() {
-                if rows.remove(value) != Some(*relocations) {
+            for (value, rewrites) in self.deleted.get(table).into_iter().flatten() {
+                if rows.remove(value) != Some(*rewrites) {
                     return Err(Rejection::RowsChanged);
                 }
             }

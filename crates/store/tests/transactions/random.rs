@@ -1,4 +1,5 @@
-//! Random steps of several transactions. After each step, all of them and a new snapshot must agree with the model.
+//! Random steps of several transactions. After each step, every open transaction and a new snapshot must agree with the
+//! model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
@@ -13,17 +14,18 @@ use taut_testkit::{Random, number_from_environment};
 use crate::common::{Relocation, all_old_rows, batch, design, open, rows_with_ids, schema, write};
 use crate::model::{Change, Database, ModelTransaction, Rejection};
 
-/// Number of runs, each with its own seed. Nightly runs have more.
+/// Number of seeds. Nightly tests use more.
 const SEEDS: u64 = 12;
 const SEEDS_VARIABLE: &str = "TAUT_TRANSACTION_SEEDS";
 const STEPS: usize = 300;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
+/// A transaction, its model, and the model at each savepoint.
 struct OpenTransaction {
     transaction: Transaction,
     model: ModelTransaction,
     savepoints: Vec<(String, ModelTransaction)>,
-    /// Locked rows, with all row ids that they have got since.
+    /// Rows that the transaction has locked, as tables and row ids. Relocations add the new ids of these rows.
     locked: BTreeSet<(u64, RowId)>,
 }
 
@@ -36,14 +38,14 @@ struct World {
     committed: Vec<Database>,
     open: Vec<OpenTransaction>,
     next_value: i64,
-    /// Relocation whose rows were read and written, but not replaced yet.
+    /// A relocation that has read rows and written a block, but has not been committed.
     relocation: Option<Relocation>,
     /// New row ids of relocated rows, by table and old row id.
-    relocated: BTreeMap<(u64, RowId), RowId>,
+    new_row_ids: BTreeMap<(u64, RowId), RowId>,
     /// Durability of the last commit.
-    last: Synchronous,
+    last_synchronous: Synchronous,
     context: String,
-    /// Number of occurrences of each interesting case.
+    /// Number of occurrences of each case that the test must reach.
     seen: BTreeMap<&'static str, u32>,
 }
 
@@ -66,8 +68,8 @@ fn assert_sees(catalog: &Catalog, expected: &Database, context: &str) {
         found.sort_unstable();
         let is_same = found.iter().eq(rows.keys());
         assert!(is_same, "{context}: {} rows of {name:?}, expected {}", found.len(), rows.len());
-        let of_blocks = table.statistics[0].rows;
-        assert_eq!(of_blocks, table.block_rows(), "{context}: statistics of {name:?}");
+        let counted_rows = table.statistics[0].rows;
+        assert_eq!(counted_rows, table.block_rows(), "{context}: statistics of {name:?}");
     }
 }
 
@@ -83,8 +85,8 @@ impl World {
             open: Vec::new(),
             next_value: 0,
             relocation: None,
-            relocated: BTreeMap::new(),
-            last: Synchronous::Full,
+            new_row_ids: BTreeMap::new(),
+            last_synchronous: Synchronous::Full,
             context: String::new(),
             seen: BTreeMap::new(),
         }
@@ -121,7 +123,7 @@ impl World {
         (self.next_value - count..self.next_value).collect()
     }
 
-    /// Runs one step of one transaction.
+    /// Begins a transaction, runs a step of an open one, or runs a checkpoint, a rewrite, a relocation or a restart.
     fn step(&mut self) {
         if self.open.is_empty() || (self.open.len() < 4 && self.random.below(6) == 0) {
             let (transaction, model) = (self.store().begin(), ModelTransaction::starting_from(self.newest().clone()));
@@ -143,7 +145,7 @@ impl World {
             (90..93, _) => drop(self.open.remove(number)),
             (93..95, _) => {
                 self.store().checkpoint().unwrap();
-                self.last = Synchronous::Full;
+                self.last_synchronous = Synchronous::Full;
             }
             (95, _) => self.rewrite(),
             (96..99, _) => self.relocate_rows(),
@@ -153,12 +155,12 @@ impl World {
 
     fn change(&mut self, number: usize, tables: &[u64]) {
         let name = self.random.pick(&NAMES);
-        let kind = if tables.is_empty() { 0 } else { self.random.below(9) };
+        let choice = if tables.is_empty() { 0 } else { self.random.below(9) };
         let table = if tables.is_empty() { 0 } else { self.random.pick(tables) };
-        let values = if kind >= 5 { self.values() } else { vec![] };
+        let values = if choice >= 5 { self.values() } else { vec![] };
         let OpenTransaction { transaction, model, .. } = &mut self.open[number];
         let id = TableId(table);
-        let (change, result) = match kind {
+        let (change, result) = match choice {
             0 | 1 => {
                 let created = transaction.change(|edit| edit.create_table(name, schema(), design("column")));
                 let id = created.as_ref().map_or(0, |id: &TableId| id.0);
@@ -192,7 +194,7 @@ impl World {
         }
         let wanted: BTreeMap<RowId, i64> = match self.random.below(8) {
             0 => rows.into_iter().collect(),
-            kind => (0..kind * kind).map(|_| self.random.pick(&rows)).collect(),
+            count => (0..count * count).map(|_| self.random.pick(&rows)).collect(),
         };
         let model = &self.open[number].model;
         let foreign: Vec<(RowId, i64)> = wanted
@@ -202,8 +204,8 @@ impl World {
             .collect();
         let row_ids: Vec<(u64, RowId)> = foreign.iter().flat_map(|(row, _)| self.row_ids(table, *row)).collect();
         let mut others = self.open.iter().enumerate().filter(|(other, _)| *other != number);
-        let waits = others.any(|(_, open)| row_ids.iter().any(|row| open.locked.contains(row)));
-        let is_changed = self.newest().get(&table).is_some_and(|(_, newest)| {
+        let must_wait = others.any(|(_, open)| row_ids.iter().any(|row| open.locked.contains(row)));
+        let has_conflict = self.newest().get(&table).is_some_and(|(_, newest)| {
             foreign.iter().any(|(_, value)| newest.get(value) != model.view[&table].1.get(value))
         });
         let set: RowSet = wanted.keys().copied().collect();
@@ -212,7 +214,7 @@ impl World {
             std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
         };
         let context = format!("{}: {} rows of {table}, {} of others", self.context, wanted.len(), foreign.len());
-        if waits {
+        if must_wait {
             assert!(result.is_pending(), "{context}: did not wait");
             self.saw("waiting");
             return;
@@ -220,28 +222,28 @@ impl World {
         let open = &mut self.open[number];
         open.locked.extend(row_ids);
         match result {
-            Poll::Ready(Ok(())) if !is_changed => {
+            Poll::Ready(Ok(())) if !has_conflict => {
                 open.model.delete(table, &wanted.values().copied().collect::<Vec<_>>());
-                self.saw(if foreign.is_empty() { "own deleted" } else { "deleted" });
+                self.saw(if foreign.is_empty() { "own rows deleted" } else { "rows deleted" });
             }
-            Poll::Ready(Err(TransactionError::Commit(CommitError::RowsChanged { .. }))) if is_changed => {
-                self.saw("changed before");
+            Poll::Ready(Err(TransactionError::Commit(CommitError::RowsChanged { .. }))) if has_conflict => {
+                self.saw("delete conflict");
             }
-            result => panic!("{context}: {result:?}, changed: {is_changed}"),
+            result => panic!("{context}: {result:?}, conflict: {has_conflict}"),
         }
     }
 
     /// A row id, and all later row ids of the same row.
     fn row_ids(&self, table: u64, row: RowId) -> Vec<(u64, RowId)> {
-        let next = |row: &RowId| self.relocated.get(&(table, *row)).copied();
+        let next = |row: &RowId| self.new_row_ids.get(&(table, *row)).copied();
         std::iter::successors(Some(row), next).map(|row| (table, row)).collect()
     }
 
     fn savepoint(&mut self, number: usize) {
-        let (name, kind) = (self.random.pick(&["x", "x", "y"]), self.random.below(4));
+        let (name, choice) = (self.random.pick(&["x", "x", "y"]), self.random.below(4));
         let OpenTransaction { transaction, model, savepoints, .. } = &mut self.open[number];
-        let index = savepoints.iter().rposition(|(known, _)| known == name);
-        let result = match kind {
+        let index = savepoints.iter().rposition(|(other, _)| other == name);
+        let result = match choice {
             0 | 1 => {
                 transaction.savepoint(name);
                 savepoints.push((name.to_owned(), model.clone()));
@@ -255,7 +257,7 @@ impl World {
             assert!(matches!(result, Err(TransactionError::NoSavepoint { name: found }) if found == name));
             return;
         };
-        if kind == 2 {
+        if choice == 2 {
             savepoints.truncate(index + 1);
             *model = savepoints[index].1.clone();
         } else {
@@ -273,9 +275,9 @@ impl World {
                 assert_eq!(result, Ok(()), "{}: refresh", self.context);
                 model.view = view;
             }
-            Err(refusal) => {
-                assert_eq!(result, Err(refusal), "{}: refresh", self.context);
-                self.saw("refresh refused");
+            Err(rejection) => {
+                assert_eq!(result, Err(rejection), "{}: refresh", self.context);
+                self.saw("refresh rejected");
             }
         }
     }
@@ -290,19 +292,19 @@ impl World {
         match expected {
             Ok(database) => {
                 if !is_empty {
-                    // The changes may cancel out. Then there is nothing to make durable.
-                    self.last = if *self.newest() == database { Synchronous::Off } else { synchronous };
+                    // Changes that cancel out leave nothing to make durable.
+                    self.last_synchronous = if *self.newest() == database { Synchronous::Off } else { synchronous };
                 }
                 self.committed.push(database);
                 self.saw("committed");
             }
-            Err(Rejection::RowsChanged) => self.saw("commit refused for rows"),
-            Err(_) => self.saw("commit refused"),
+            Err(Rejection::RowsChanged) => self.saw("commit conflict"),
+            Err(_) => self.saw("commit rejected"),
         }
     }
 
-    /// Moves all rows of a table to one block without recording row relocations, so transactions that began before can
-    /// no longer delete these rows.
+    /// Rewrites all rows of a table into one block without recording row relocations, so transactions that began before
+    /// can no longer delete these rows.
     fn rewrite(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         if tables.is_empty() {
@@ -326,18 +328,18 @@ impl World {
             self.store().commit::<_, CommitError>(|edit| edit.replace_rows(TableId(id), old, new, RowOrder::Sorted));
         if is_locked {
             assert!(matches!(result, Err(CommitError::RowsLocked)), "{}: {result:?}", self.context);
-            self.saw("rewrite refused");
+            self.saw("rewrite rejected");
             return;
         }
         result.unwrap_or_else(|error| panic!("{}: {error}", self.context));
         let mut database = self.newest().clone();
-        database.get_mut(&id).unwrap().1.values_mut().for_each(|relocated| *relocated += 1);
+        database.get_mut(&id).unwrap().1.values_mut().for_each(|rewrites| *rewrites += 1);
         self.committed.push(database);
-        self.last = Synchronous::Full;
+        self.last_synchronous = Synchronous::Full;
         self.saw("rewritten");
     }
 
-    /// Starts a relocation, or completes one that was started some steps ago, regardless of the steps in between.
+    /// Reads and writes the rows of a relocation, or commits the one that was written some steps ago.
     fn relocate_rows(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         let snapshot = self.store().snapshot();
@@ -359,19 +361,19 @@ impl World {
         });
         let (old, new) = (relocation.rows.clone(), relocation.new.first().map(|block| block.entry().id));
         let deleted = |catalog: &Catalog| catalog.table_of(id).unwrap().delta.all_deleted().count();
-        let has_changed = is_current && relocation.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
+        let has_new_deletions = is_current && relocation.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
         let result = relocation.commit(self.store());
         assert_eq!(result.is_ok(), is_current, "{}: {result:?}", self.context);
         if result.is_err() {
-            return self.saw("relocation refused");
+            return self.saw("relocation rejected");
         }
-        if has_changed {
+        if has_new_deletions {
             self.saw("relocated rows deleted since");
         }
         let container = new.map_or(ContainerId(0), |block| ContainerId::of(block).unwrap());
         for (index, old) in old.into_iter().enumerate() {
             let new = RowId::new(container, (index / 65_536) as u16, (index % 65_536) as u16);
-            self.relocated.insert((id.0, old), new);
+            self.new_row_ids.insert((id.0, old), new);
             let holder = self.open.iter_mut().find(|open| open.locked.contains(&(id.0, old)));
             if let Some(holder) = holder {
                 holder.locked.insert((id.0, new));
@@ -379,15 +381,15 @@ impl World {
             }
         }
         self.committed.push(self.newest().clone());
-        self.last = Synchronous::Full;
+        self.last_synchronous = Synchronous::Full;
         self.saw("relocated");
     }
 
-    /// Ends the process in one of several ways, and all open transactions with it.
+    /// Opens the database again after it was closed, after a kill or after a power loss. Open transactions are lost.
     fn reopen(&mut self) {
-        let is_killed = self.last != Synchronous::Off && self.random.below(2) == 0;
-        let is_powerless = is_killed && self.last == Synchronous::Full && self.random.below(2) == 0;
-        if is_powerless {
+        let is_killed = self.last_synchronous != Synchronous::Off && self.random.below(2) == 0;
+        let has_power_loss = is_killed && self.last_synchronous == Synchronous::Full && self.random.below(2) == 0;
+        if has_power_loss {
             self.disk = self.disk.after_power_loss(self.random.number());
         } else if is_killed {
             self.disk = self.disk.after_kill();
@@ -396,10 +398,10 @@ impl World {
         self.relocation = None;
         self.store = None;
         self.store = Some(open(&self.disk).unwrap_or_else(|error| panic!("{}: {error}", self.context)));
-        self.last = Synchronous::Full;
-        let damages: Vec<String> = verify(self.store()).iter().map(ToString::to_string).collect();
-        assert!(damages.is_empty(), "{}: {damages:?}", self.context);
-        self.saw(if is_powerless {
+        self.last_synchronous = Synchronous::Full;
+        let findings: Vec<String> = verify(self.store()).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{}: {findings:?}", self.context);
+        self.saw(if has_power_loss {
             "power lost"
         } else if is_killed {
             "killed"
@@ -424,13 +426,14 @@ fn random_transactions_agree_with_the_model() {
         world.check();
         world.seen.into_iter().for_each(|(event, times)| *seen.entry(event).or_default() += times);
     }
-    for event in ["waiting", "deleted", "own deleted", "changed before", "committed", "commit refused for rows"] {
+    for event in ["waiting", "rows deleted", "own rows deleted", "delete conflict", "committed", "commit conflict"] {
         assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
-    for event in ["relocated", "relocated locked rows", "relocated rows deleted since", "relocation refused"] {
+    for event in ["relocated", "relocated locked rows", "relocated rows deleted since", "relocation rejected"] {
         assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
-    for event in ["savepoint used", "refresh refused", "rewritten", "rewrite refused", "closed", "killed", "power lost"]
+    for event in
+        ["savepoint used", "refresh rejected", "rewritten", "rewrite rejected", "closed", "killed", "power lost"]
     {
         assert!(seen.contains_key(event), "never {event}: {seen:?}");
     }
