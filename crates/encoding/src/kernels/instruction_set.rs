@@ -1,8 +1,9 @@
-//! Instruction set that the loops use: the one detected on this machine, or a lower one on request.
+//! Instruction set that kernels use: the best one of this machine, or a lower one on request.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Instruction set for which loops are compiled. Each is faster than the previous one, and all give the same results.
+/// Instruction set for which kernels are compiled. Sets ascend from the slowest to the fastest. The results of kernels
+/// do not depend on the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum InstructionSet {
@@ -10,16 +11,16 @@ pub enum InstructionSet {
     Portable = 1,
     /// AVX2, and with it BMI1 and POPCNT: vectors of 32 bytes.
     Avx2 = 2,
-    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons that give bits.
+    /// AVX-512 with its extensions F, BW, DQ, VL, VBMI and VBMI2: vectors of 64 bytes, and comparisons into bit masks.
     /// Includes GFNI and BMI2, which every machine with these extensions has.
     Avx512 = 3,
 }
 
-/// Set that the loops use, as its code. 0 until it is first read.
+/// Discriminant of the set in use. Zero until a set is chosen.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 impl InstructionSet {
-    /// All sets, from the lowest to the best.
+    /// All sets, from the slowest to the fastest.
     pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
     /// Best set that this machine supports.
@@ -59,8 +60,8 @@ impl InstructionSet {
         }
     }
 
-    /// Makes all threads use this set from now on, or the machine's best set if it is lower. Returns the set in use.
-    /// For tests and benchmarks that compare sets.
+    /// Makes all threads use this set, or the best set of the machine if that one is lower. Returns the set in use. For
+    /// tests and benchmarks that compare sets.
     #[cold]
     pub fn use_at_most(self) -> Self {
         let chosen = self.min(Self::best());
@@ -68,8 +69,8 @@ impl InstructionSet {
         chosen
     }
 
-    /// Calls `visit` once with each set that this machine supports, while that set is in use. For tests. Calls run one
-    /// at a time.
+    /// Calls `visit` with each set that this machine supports, while that set is in use. For tests. Concurrent calls of
+    /// this function wait for each other.
     #[cfg(test)]
     pub(crate) fn for_each_available(mut visit: impl FnMut(Self)) {
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -1,10 +1,9 @@
-//! Statistics of the numbers of a chunk, from one pass over them. The choice of an encoding and the size estimates use
-//! them.
+//! Statistics of the numbers of a chunk, for the choice of an encoding and for estimates of its size.
 
 use crate::kernels::{Native, with_wide_vectors};
 use crate::packed;
 
-/// Numbers of a chunk, with the results of one pass over them.
+/// Numbers of a chunk, with their statistics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statistics<'v, N> {
     pub(crate) values: &'v [N],
@@ -26,7 +25,7 @@ impl<'v, N: Native> Statistics<'v, N> {
                 min = min.min(*value);
                 max = max.max(*value);
             }
-            // Counted in parts of 128 pairs, so that each count fits a byte.
+            // Runs are counted in parts of 128 pairs of neighbours, so that each count fits a byte.
             for part in 0..values.len().div_ceil(128) {
                 let left = &values[part * 128..values.len().min(part * 128 + 128)];
                 let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];
@@ -51,12 +50,12 @@ impl<'v, N: Native> Statistics<'v, N> {
         self.max.to_number().checked_sub(self.min.to_number())
     }
 
-    /// Bits of a number's distance from the least. Returns `None` if 64 are not enough.
+    /// Bits of the greatest distance from the least number. Returns `None` if they are more than 64.
     pub(crate) fn width(&self) -> Option<usize> {
         packed::width_of(self.min, self.max)
     }
 
-    /// Bits of a number's distance from zero. Returns `None` if 64 are not enough, or if a number is negative.
+    /// Bits of the greatest number. Returns `None` if they are more than 64, or if a number is negative.
     pub(crate) fn width_from_zero(&self) -> Option<usize> {
         packed::width_of(N::from_number(0), self.max).filter(|_| self.min.to_number() >= 0)
     }
