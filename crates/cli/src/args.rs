@@ -171,8 +171,8 @@ impl SettingsArguments {
         let defaults = Settings::default();
         let settings = Settings {
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
-            memory_bytes: self.memory.map(ByteSize::in_memory).or(defaults.memory_bytes),
-            cache_bytes: self.cache.map(ByteSize::in_memory).or(defaults.cache_bytes),
+            memory_bytes: self.memory.map(ByteSize::as_usize).or(defaults.memory_bytes),
+            cache_bytes: self.cache.map(ByteSize::as_usize).or(defaults.cache_bytes),
             create,
             read_only: access.read_only,
             mover: defaults.mover,

@@ -1,4 +1,4 @@
-//! Sizes, durations and counts as text for people; parser for sizes.
+//! Formats sizes, durations and counts for people, and parses sizes.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// Size in memory. Saturates at `usize::MAX`.
-    pub fn in_memory(self) -> usize {
+    /// Number of bytes as a `usize`. Saturates at `usize::MAX`.
+    pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-/// Error: a text is not a size.
+/// The error of a text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is no size; write for example 4GiB, 512MiB, 1.5GB or a number of bytes")]
+#[error("{found:?} is not a size; write for example 4GiB, 512MiB, 1.5GB or a number of bytes")]
 pub struct ParseByteSizeError {
     found: String,
 }
@@ -27,9 +27,9 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseByteSizeError { found: text.to_owned() };
         let lower = text.trim().to_ascii_lowercase();
-        let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-        let number: f64 = lower[..digits].parse().map_err(|_| error())?;
-        let unit: f64 = match lower[digits..].trim() {
+        let unit_start = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let number: f64 = lower[..unit_start].parse().map_err(|_| error())?;
+        let unit: f64 = match lower[unit_start..].trim() {
             "" | "b" => 1.0,
             "k" | "kib" => 1024.0,
             "m" | "mib" => 1024.0 * 1024.0,
@@ -42,7 +42,7 @@ impl FromStr for ByteSize {
             _ => return Err(error()),
         };
         let bytes = number * unit;
-        // A float-to-integer cast saturates. The bound excludes values that would.
+        // The cast saturates without an error. The range excludes values for which it would.
         if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(error()) }
     }
 }
@@ -72,12 +72,12 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// Count of things with their noun: `1 file`, `2 files`.
+/// Count with its noun, in singular or plural: `1 file`, `2 files`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{} {noun}{}", count_text(count as u64), if count == 1 { "" } else { "s" })
 }
 
-/// Count with separated thousands: `6,001,215`.
+/// Count with thousands separators: `6,001,215`.
 pub fn count_text(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -90,7 +90,7 @@ pub fn count_text(count: u64) -> String {
     text
 }
 
-/// Rows per second: `1.20 M rows/s`.
+/// Rate in rows per second: `1.20 M rows/s`.
 pub fn rate_text(rows: u64, duration: Duration) -> String {
     let rate = rows as f64 / duration.as_secs_f64().max(1e-9);
     match rate {
@@ -100,7 +100,7 @@ pub fn rate_text(rows: u64, duration: Duration) -> String {
     }
 }
 
-/// Compression ratio, plain size divided by stored size: `3.4x`.
+/// Compression ratio, plain size divided by stored size: `3.4x`. `-` if the stored size is zero.
 pub fn ratio_text(stored: u64, plain: u64) -> String {
     if stored == 0 { "-".to_owned() } else { format!("{:.1}x", plain as f64 / stored as f64) }
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn sizes_are_parsed() {
         let cases = [("4GiB", 4 << 30), ("512 mib", 512 << 20), ("1.5kb", 1500), ("77", 77), ("2g", 2 << 30)];
         for (text, bytes) in cases {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
