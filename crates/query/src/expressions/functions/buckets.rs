@@ -1,13 +1,13 @@
-//! Intervals of equal width that contain a timestamp: `date_bin` of PostgreSQL and `time_bucket` of DuckDB.
+//! Start of the bucket that contains a timestamp: `date_bin` of PostgreSQL and `time_bucket` of DuckDB.
 //!
 //! ```text
 //!   date_bin('15 minutes', timestamp '2024-02-11 15:44', timestamp '2024-01-01')   2024-02-11 15:30:00
 //!   time_bucket('3 months', date '2024-02-11')                                     2024-01-01
 //! ```
 //!
-//! The third argument is the start of one of the intervals. For `time_bucket` it can also be an interval, by which all
-//! of them are moved. Without it, one of the intervals begins on Monday, 2000-01-03, or, if the width consists of
-//! months, on 2000-01-01.
+//! The first argument, an interval, is the width of all buckets. The third is the origin, at which one bucket begins.
+//! For `time_bucket` it can also be an interval, by which all buckets are shifted. The default origin of `date_bin` is
+//! 1970-01-01. That of `time_bucket` is Monday, 2000-01-03, or 2000-01-01 if the width consists of months.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn width_in_micros(width: IntervalMonthDayNano) -> Option<i64> {
     i64::from(width.days).checked_mul(MICROSECONDS_PER_DAY)?.checked_add(width.nanoseconds / 1_000)
 }
 
-/// The start of the interval of a width that contains a moment. All values are in the same unit.
+/// Start of the bucket that contains a moment. All values are in the same unit.
 fn start(width: i64, moment: i64, origin: i64) -> Result<i64> {
     let distance = moment.checked_sub(origin).and_then(|distance| distance.checked_sub(distance.rem_euclid(width)));
     distance
