@@ -253,7 +253,7 @@ impl Collector {
                 Poll::Ready(None) => {
                     let run = self.window.pop_front();
                     if let (Some(run), Some(runs)) = (run, &self.runs) {
-                        runs.report(run.returned_rows);
+                        runs.adapt(run.returned_rows);
                     }
                 }
                 Poll::Pending if !self.is_parallel && self.threads > 1 => self.is_parallel = true,

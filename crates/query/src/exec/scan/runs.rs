@@ -1,4 +1,4 @@
-//! Runs of a scan whose rows are collected in order.
+//! Divides a scan into runs of morsels, for an operator that collects the rows of the scan in order.
 
 use std::sync::Arc;
 
@@ -7,62 +7,64 @@ use taut_store::Table;
 
 use super::morsels::{Morsel, WorkQueue};
 
-/// Maximum number of morsels in a run: those whose indexes are searched together.
+/// Maximum number of morsels in a run.
 const MORSELS_MAX: usize = 1_024;
 
-/// Divides the morsels of one scan into runs of consecutive morsels, which are taken in order. It is an extension in
-/// the config with which the scan is executed.
+/// Divides the morsels of one scan into runs of consecutive morsels, which are taken in order. The scan finds it as an
+/// extension of its session configuration.
 ///
-/// The target is `rows` rows per run that pass the conditions of the scan. The number of morsels in a run adapts to the
-/// share of rows that passed in the runs so far. Near the end, runs get shorter, so that threads end at about the same
-/// time.
+/// A run should return about `rows_target` rows. Later runs get twice the morsels if a run returned less than half of
+/// that, and half the morsels if it returned more. Near the end of the scan, runs get shorter, so that all threads end
+/// at about the same time.
 #[derive(Debug)]
 pub struct ScanRuns {
-    rows: usize,
-    /// Number of runs that are computed at once or wait.
-    at_once: usize,
-    state: Mutex<Remaining>,
+    rows_target: usize,
+    /// Maximum number of runs that are being computed, or whose rows wait to be collected.
+    runs_max: usize,
+    progress: Mutex<RunProgress>,
 }
 
 #[derive(Debug)]
-struct Remaining {
+struct RunProgress {
     /// All morsels of the scan; `None` before the first run is taken.
     morsels: Option<Arc<[Morsel]>>,
+    /// Index of the first morsel of the next run.
     next: usize,
-    /// Number of morsels of the next run.
-    run: usize,
+    /// Number of morsels in the next run, unless the scan is near its end.
+    run_morsels: usize,
 }
 
 impl ScanRuns {
-    /// Runs with about this many rows, of which `at_once` are in use at the same time.
-    pub fn new(rows: usize, at_once: usize) -> Self {
-        Self { rows, at_once: at_once.max(1), state: Mutex::new(Remaining { morsels: None, next: 0, run: 1 }) }
+    /// Creates runs that should return about `rows_target` rows each. At most `runs_max` of them are open at a time.
+    pub fn new(rows_target: usize, runs_max: usize) -> Self {
+        let progress = RunProgress { morsels: None, next: 0, run_morsels: 1 };
+        Self { rows_target, runs_max: runs_max.max(1), progress: Mutex::new(progress) }
     }
 
     /// Whether all runs are taken.
     pub fn are_exhausted(&self) -> bool {
-        let state = self.state.lock();
-        state.morsels.as_ref().is_some_and(|morsels| state.next >= morsels.len())
+        let progress = self.progress.lock();
+        progress.morsels.as_ref().is_some_and(|morsels| progress.next >= morsels.len())
     }
 
     /// Takes the next run.
     pub(super) fn take(&self, table: &Table) -> WorkQueue {
-        let mut state = self.state.lock();
-        let Remaining { morsels, next, run } = &mut *state;
+        let mut progress = self.progress.lock();
+        let RunProgress { morsels, next, run_morsels } = &mut *progress;
         let morsels = morsels.get_or_insert_with(|| WorkQueue::all(table).into_morsels().into());
         let rest = &morsels[(*next).min(morsels.len())..];
-        let count = (*run).min(rest.len().div_ceil(self.at_once)).min(rest.len());
+        let count = (*run_morsels).min(rest.len().div_ceil(self.runs_max)).min(rest.len());
         *next += count;
         WorkQueue::from_morsels(rest[..count].to_vec())
     }
 
-    /// Reports the number of rows of a finished run.
-    pub fn report(&self, rows: usize) {
-        let mut state = self.state.lock();
-        if rows < self.rows / 2 {
-            state.run = (state.run * 2).min(MORSELS_MAX);
-        } else if rows > self.rows {
-            state.run = (state.run / 2).max(1);
+    /// Adapts the number of morsels of later runs to the number of rows that a run returned.
+    pub fn adapt(&self, returned_rows: usize) {
+        let RunProgress { run_morsels, .. } = &mut *self.progress.lock();
+        if returned_rows < self.rows_target / 2 {
+            *run_morsels = (*run_morsels * 2).min(MORSELS_MAX);
+        } else if returned_rows > self.rows_target {
+            *run_morsels = (*run_morsels / 2).max(1);
         }
     }
 }
@@ -71,22 +73,22 @@ impl ScanRuns {
 mod tests {
     use super::*;
 
-    fn runs_of(morsels: usize, at_once: usize) -> ScanRuns {
-        let runs = ScanRuns::new(100, at_once);
-        runs.state.lock().morsels = Some((0..morsels).map(Morsel::Page).collect());
+    fn runs_of(morsels: usize, runs_max: usize) -> ScanRuns {
+        let runs = ScanRuns::new(100, runs_max);
+        runs.progress.lock().morsels = Some((0..morsels).map(Morsel::Page).collect());
         runs
     }
 
     #[test]
-    fn runs_grow_while_few_rows_pass_and_shrink_otherwise() {
+    fn runs_grow_while_few_rows_pass_and_shrink_if_many_pass() {
         let runs = runs_of(10_000, 2);
-        let size = || runs.state.lock().run;
+        let size = || runs.progress.lock().run_morsels;
         assert_eq!(size(), 1);
-        (0..20).for_each(|_| runs.report(3));
+        (0..20).for_each(|_| runs.adapt(3));
         assert_eq!(size(), MORSELS_MAX);
-        runs.report(70);
+        runs.adapt(70);
         assert_eq!(size(), MORSELS_MAX);
-        (0..20).for_each(|_| runs.report(5_000));
+        (0..20).for_each(|_| runs.adapt(5_000));
         assert_eq!(size(), 1);
         assert!(!runs.are_exhausted());
     }
