@@ -1,11 +1,11 @@
-//! Splits the result of a mutation's query into rows of the table to delete and rows to insert.
+//! Splits the rows of a mutation's query: records the ids of rows to remove, and returns the rows to insert.
 //!
 //! ```text
-//! query       | taut row | taut action | new values |       one per row to change; with a join, one per match
+//! query       | taut row | taut action | new values |       a row for each change; with a join, one for each match
 //!                  │            │             │
 //!                  ▼            ▼             ▼
-//!             ChangedRows: the ids of rows that are deleted or replaced, each once
-//!                               └─> rows to insert, and updated rows with new values: the output, which is inserted
+//!             ChangedRows: records the ids of rows that are deleted or replaced, each once
+//!                               └─> output: the new rows and the new versions of updated rows, which are then inserted
 //! ```
 
 mod first;
@@ -38,14 +38,14 @@ use taut_store::{RowId, RowSet};
 use self::first::FirstRows;
 use crate::error::QueryError;
 
-/// Splits a batch of [`ChangedRowsExec::returning_actions`] by the action of each row. Returns two batches without
-/// actions: all rows, for `RETURNING`, and only the rows to insert.
+/// Splits a batch of [`ChangedRowsExec::returning_actions`] by the action of each row. Returns two batches without the
+/// column of actions: all rows, for `RETURNING`, and the rows to insert.
 ///
 /// # Errors
 /// If the last column does not hold actions.
 pub fn split_by_action(batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch)> {
     let Some(last) = batch.num_columns().checked_sub(1) else {
-        return internal_err!("rows without actions");
+        return internal_err!("a batch without a column of actions");
     };
     let actions = cast(batch.column(last), &DataType::Int64)?;
     let actions = actions.as_primitive::<Int64Type>();
@@ -71,7 +71,7 @@ impl RemovedRows {
         let (target, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
         let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
         let mut is_first = BooleanBufferBuilder::new(rows.len());
-        // Rows mostly come segment by segment.
+        // Rows mostly come segment by segment, so the rows of a segment are added together.
         for part in rows.chunk_by(|row, next| (row.container(), row.segment()) == (next.container(), next.segment())) {
             if other.is_empty() && target.append(part) {
                 is_first.append_n(part.len(), true);
@@ -83,20 +83,21 @@ impl RemovedRows {
     }
 }
 
-/// The changed rows of a running mutation, shared by its partitions.
+/// The rows that a running mutation removes, shared by its partitions.
 pub type ChangedRows = Arc<Mutex<RemovedRows>>;
 
-/// Operator that records the rows that a mutation removes and returns the rows that it inserts. For a `DELETE` it
+/// Operator that records the rows that a mutation removes and returns the rows that it inserts. For a `DELETE`, it
 /// returns the deleted rows.
 #[derive(Debug)]
 pub struct ChangedRowsExec {
     input: Arc<dyn ExecutionPlan>,
     outputs: Outputs,
     kind: MutationKind,
-    /// Keys, as ordinals of output columns. Of rows with equal values of a key, only the first is returned.
+    /// Keys, as ordinals of output columns. Of rows with equal values in the columns of a key, only the first is
+    /// returned.
     keys: Vec<Vec<usize>>,
     changed: ChangedRows,
-    /// Whether deleted rows are returned as well, with the action of each row in a last column: [`ACTION`].
+    /// Whether deleted rows are returned too, with the action of each row as the last column.
     returns_actions: bool,
     first: Arc<OnceLock<Mutex<FirstRows>>>,
     metrics: ExecutionPlanMetricsSet,
@@ -104,8 +105,8 @@ pub struct ChangedRowsExec {
 }
 
 impl ChangedRowsExec {
-    /// Creates the operator over the plan of a mutation's query. Of rows with equal values in one of `keys` only the
-    /// first is returned. Keys are ordinals of columns in the table.
+    /// Creates the operator over the plan of a mutation's query. Keys are lists of ordinals of output columns. Of rows
+    /// with equal values in the columns of a key, only the first is returned.
     ///
     /// # Errors
     /// If the plan lacks the columns of the query.
@@ -119,7 +120,7 @@ impl ChangedRowsExec {
         Self::build(input, outputs, kind, keys, changed, false)
     }
 
-    /// Returns the same operator, but with deleted rows in its output and the action of each row as the last column.
+    /// Makes the operator return deleted rows too, with the action of each row as the last column.
     ///
     /// # Errors
     /// If the plan lacks the columns of the query, or the actions.
@@ -168,7 +169,7 @@ impl ChangeSplitter {
     fn split_batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = self.outputs.row.map(|index| batch.column(index).as_primitive_opt::<UInt64Type>());
         let rows = match rows {
-            Some(None) => return internal_err!("the id of a row is no number"),
+            Some(None) => return internal_err!("row ids are not numbers"),
             rows => rows.flatten(),
         };
         let actions = self.outputs.action.map(|index| cast(batch.column(index), &DataType::Int64)).transpose()?;
@@ -180,7 +181,7 @@ impl ChangeSplitter {
             return self.output(batch, is_first);
         }
         let mut changed = self.changed.lock();
-        let mut is_written = BooleanBufferBuilder::new(batch.num_rows());
+        let mut is_returned = BooleanBufferBuilder::new(batch.num_rows());
         for index in 0..batch.num_rows() {
             let row = rows.filter(|rows| rows.is_valid(index)).map(|rows| RowId(rows.value(index)));
             let action = match (actions, self.kind) {
@@ -189,11 +190,11 @@ impl ChangeSplitter {
                 (None, MutationKind::Delete) => Some(Action::Delete),
                 (None, MutationKind::Update | MutationKind::Merge) => Some(Action::Update),
             };
-            let action = action.ok_or_else(|| internal_datafusion_err!("an action without a meaning"))?;
+            let action = action.ok_or_else(|| internal_datafusion_err!("unknown code of an action"))?;
             let is_first = match action {
                 Action::Nothing | Action::Insert => true,
                 Action::Update | Action::Delete => {
-                    let row = row.ok_or_else(|| internal_datafusion_err!("a row to change without an id"))?;
+                    let row = row.ok_or_else(|| internal_datafusion_err!("a changed row without an id"))?;
                     let RemovedRows { replaced, deleted } = &mut *changed;
                     let (target, other) =
                         if action == Action::Update { (replaced, deleted) } else { (deleted, replaced) };
@@ -204,25 +205,26 @@ impl ChangeSplitter {
                 let error = QueryError::Cardinality { verb: self.kind.verb() };
                 return Err(DataFusionError::External(Box::new(error)));
             }
-            let is_output = match action {
+            let has_output = match action {
                 Action::Nothing => false,
                 Action::Insert | Action::Update => true,
-                // `RETURNING` reads deleted rows.
+                // `RETURNING` may read deleted rows.
                 Action::Delete => self.kind == MutationKind::Delete || self.returns_actions,
             };
-            is_written.append(is_output && is_first);
+            is_returned.append(has_output && is_first);
         }
         drop(changed);
-        self.output(batch, is_written.finish())
+        self.output(batch, is_returned.finish())
     }
 
-    /// Returns the output columns of the rows that `is_written` selects; of rows with equal keys, only the first.
-    fn output(&self, batch: &RecordBatch, is_written: BooleanBuffer) -> Result<RecordBatch> {
+    /// Returns the output columns of the rows that `is_returned` selects. Of rows with equal keys, returns only the
+    /// first.
+    fn output(&self, batch: &RecordBatch, is_returned: BooleanBuffer) -> Result<RecordBatch> {
         let indexes = output_columns(&self.outputs, self.returns_actions);
         let columns: Vec<ArrayRef> = indexes.into_iter().map(|index| Arc::clone(batch.column(index))).collect();
         let options = datafusion::arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let output = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
-        let output = filter_record_batch(&output, &BooleanArray::from(is_written))?;
+        let output = filter_record_batch(&output, &BooleanArray::from(is_returned))?;
         match self.first.get() {
             Some(first) => {
                 let is_first = first.lock().select_first(&output)?;
@@ -278,7 +280,7 @@ impl ExecutionPlan for ChangedRowsExec {
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
         let returns_actions = self.returns_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
-            // Another partition may have set it first.
+            // Fails if another partition was faster. Its value is then used.
             let _ = self.first.set(Mutex::new(FirstRows::new(&self.keys, &schema, &context)?));
         }
         let splitter = ChangeSplitter {

@@ -1,4 +1,4 @@
-//! Files outside the database: their formats, the options for reading them, and readers of their rows.
+//! Files outside the database: options for reading them, readers of their rows, and writers of text formats.
 
 mod chunks;
 mod csv_file;
@@ -32,24 +32,24 @@ use crate::error::{QueryError, Result};
 use records::Dialect;
 use text_table::TextTable;
 
-/// Number of records that the columns of a CSV or JSON file are inferred from.
+/// Maximum number of records from which the columns of a CSV or JSON file are inferred.
 const INFERENCE_RECORDS: usize = 100_000;
 
 /// Options for reading files.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Format of the files; `None` derives it from the file name extension.
+    /// Format of the files. `None` derives it from the extension of the file name.
     pub format: Option<FileFormat>,
-    /// Whether the first line of a CSV file names the columns. `None` compares the line with the column names of the
-    /// table, or means true if there is no table.
+    /// Whether the first line of a CSV file is a header with the column names. `None` decides it by comparison with the
+    /// column names of the table; without a table, it means true.
     pub header: Option<bool>,
-    /// Delimiter between values; `None` derives it from the file name extension.
+    /// Delimiter between values. `None` derives it from the extension of the file name.
     pub delimiter: Option<u8>,
     /// Quote character.
     pub quote: u8,
-    /// Escape character for a quote inside a quoted value; `None` if such a quote is doubled.
+    /// Escape character for a quote inside a quoted value. `None` if such a quote is doubled.
     pub escape: Option<u8>,
-    /// Text without quotes that stands for null; `None` stands for the empty text.
+    /// Unquoted text that is read as null. `None` means empty text.
     pub null: Option<String>,
 }
 
@@ -102,10 +102,10 @@ impl ReadOptions {
         self.delimiter.unwrap_or(if is_separated_by_tabs(path) { b'\t' } else { b',' })
     }
 
-    /// Characters and null text of a CSV file.
+    /// Delimiter, quote, escape character and null text of a CSV file.
     ///
     /// # Errors
-    /// If two of them exclude each other.
+    /// If two of them conflict, for example because they are the same character.
     fn dialect(&self, path: &Path) -> Result<Dialect> {
         let (delimiter, quote) = (self.delimiter_of(path), self.quote);
         let null = self.null.clone().unwrap_or_default();
@@ -129,9 +129,9 @@ pub fn is_url(name: &str) -> bool {
 /// Columns of a table that files are read into.
 #[derive(Clone, Debug)]
 pub struct FileColumns {
-    /// Columns, in the order of CSV files.
+    /// The columns, in the order in which a CSV file has them.
     pub schema: Schema,
-    /// Whether the statement lists the columns. Every file then has all of them.
+    /// Whether the statement lists the columns. Every file must then have all of them.
     pub are_listed: bool,
     /// Whether each column has a default.
     pub have_defaults: Vec<bool>,
@@ -139,9 +139,9 @@ pub struct FileColumns {
 
 /// Reads the rows of files. Columns match by ordinal for `csv`, and by name for `parquet` and `json`.
 ///
-/// For an existing table, `columns` describes the columns of the files, and text is parsed into their types. If they
-/// are not listed, the frame lacks those that are not in the header of a CSV file, and those with a default that are
-/// not among the keys of a JSON file.
+/// For an existing table, `columns` describes the columns of the files, and text is parsed into their types. If the
+/// statement does not list them, the frame lacks columns that are not in the header of a CSV file, and columns with a
+/// default that are not among the keys of a JSON file.
 ///
 /// # Errors
 /// If a file cannot be opened or its columns cannot be inferred. Errors in the contents appear when the rows are read.
@@ -167,15 +167,16 @@ pub async fn read(
     let format = options.format_of(first)?;
     if format == FileFormat::Parquet {
         let paths: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-        let end = first.extension().and_then(|end| end.to_str()).map(|end| format!(".{end}")).unwrap_or_default();
-        let frame = context.read_parquet(paths, ParquetReadOptions::default().file_extension(&end)).await?;
+        let extension = first.extension().and_then(|extension| extension.to_str());
+        let extension = extension.map(|extension| format!(".{extension}")).unwrap_or_default();
+        let frame = context.read_parquet(paths, ParquetReadOptions::default().file_extension(&extension)).await?;
         return Ok((format, frame));
     }
     let table = TextTable::open(files, format, options, columns)?;
     Ok((format, context.read_table(Arc::new(table))?))
 }
 
-/// The table that a query reads from CSV or JSON files. `None` if a name is not that of such files.
+/// The table for a name in a query that is the path or pattern of CSV or JSON files. Returns `None` for other names.
 ///
 /// # Errors
 /// If the columns of the files cannot be inferred.
@@ -186,11 +187,11 @@ pub fn text_table(name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     Ok(Some(Arc::new(TextTable::open(&files, format, &ReadOptions::default(), None)?)))
 }
 
-/// Reads the bytes of a file, decompressed if its extension names a compression format.
+/// Opens a file for reading. Its bytes are decompressed if its extension names a compression format.
 fn open_decompressed(path: &Path) -> Result<Box<dyn Read + Send>> {
     let io = |error: std::io::Error| file_error(path, &ArrowError::IoError(error.to_string(), error));
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
-    let compression = match path.extension().and_then(|end| end.to_str()) {
+    let compression = match path.extension().and_then(|extension| extension.to_str()) {
         Some("gz") => FileCompressionType::GZIP,
         Some("zst") => FileCompressionType::ZSTD,
         Some("bz2") => FileCompressionType::BZIP2,
@@ -200,7 +201,7 @@ fn open_decompressed(path: &Path) -> Result<Box<dyn Read + Send>> {
     Ok(compression.convert_read(file)?)
 }
 
-/// Adds the path of the file to a reader's error.
+/// Adds the path of the file to the error of a reader.
 fn file_error(path: &Path, error: &ArrowError) -> QueryError {
     match error {
         ArrowError::ParseError(message) | ArrowError::JsonError(message) => message_error(path, message.clone()),
@@ -209,7 +210,7 @@ fn file_error(path: &Path, error: &ArrowError) -> QueryError {
 }
 
 fn message_error(path: &Path, message: String) -> QueryError {
-    /// SQLSTATE of a file that does not have its format.
+    /// `bad_copy_file_format`: the SQLSTATE of files whose content cannot be read.
     const BAD_FORMAT: &str = "22P04";
     QueryError::File { path: path.display().to_string(), message, hint: None, sqlstate: BAD_FORMAT }
 }

@@ -1,17 +1,17 @@
 //! `min` and `max` of floating-point numbers, in PostgreSQL's order: NaN is greater than infinity, and all NaN are
 //! equal.
 //!
-//! The engine starts a group with the greatest or least finite number, so a group of infinities has a wrong result, and
-//! its comparison with NaN depends on the order of the rows. Here it aggregates integers that have the order of the
-//! numbers:
+//! The engine's functions initialize a group with the greatest or least finite number, so a group of infinities gets a
+//! wrong result. Whether NaN counts depends on the order of rows. Here, the engine's functions aggregate integer keys
+//! instead, which sort like the numbers:
 //!
 //! ```text
 //!   -inf < -1.0 < -0.0 < 0.0 < 1.0 < inf < NaN
-//!   key = bits if the sign is 0, else bits with all but the sign inverted
+//!   key = the bits if the sign bit is 0, otherwise the bits with all but the sign bit inverted
 //! ```
 //!
-//! Intervals are compared by their length, in which a month has 30 days. The engine compares months, then days, then
-//! the time. For other types, these functions call the engine's.
+//! Intervals are compared by their length, with 30 days in a month. The engine would compare months, then days, then
+//! the time. Other types are left to the engine's functions.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use datafusion::logical_expr::{
 use super::super::intervals::lengths as interval_lengths;
 use super::sliding::sliding_accumulator;
 
-/// The functions that replace the engine's `min` and `max`.
+/// The `min` and `max` that replace those of the engine.
 pub fn extrema() -> [AggregateUDF; 2] {
     [
         AggregateUDF::new_from_impl(Extremum { engine: Min::new() }),
@@ -52,12 +52,13 @@ pub fn maximum(argument: Expr) -> Expr {
     max.call(vec![argument])
 }
 
+/// `min` or `max`, based on the engine's function.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extremum<Engine> {
     engine: Engine,
 }
 
-/// Type of the keys of floating-point numbers. `None` for other types.
+/// Type of the keys for a floating-point type. Returns `None` for other types.
 fn key_type(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Float32 => Some(DataType::Int32),
@@ -85,7 +86,7 @@ impl<Engine: AggregateUDFImpl + Eq + std::hash::Hash> AggregateUDFImpl for Extre
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         if is_interval(args.return_type()) {
-            return Ok(Box::new(IntervalExtremum { is_maximum: self.name() == "max", found: None }));
+            return Ok(Box::new(IntervalExtremum { is_maximum: self.name() == "max", best: None }));
         }
         match key_type(args.return_type()) {
             Some(key_type) => Ok(Box::new(ByKey { engine: self.engine.accumulator(with_type(args, key_type))? })),
@@ -144,12 +145,12 @@ fn is_interval(data_type: &DataType) -> bool {
     *data_type == DataType::Interval(IntervalUnit::MonthDayNano)
 }
 
-/// Accumulator of the shortest or the longest interval.
+/// Accumulator for the shortest or longest interval.
 #[derive(Debug)]
 struct IntervalExtremum {
     is_maximum: bool,
-    /// Length of the interval in nanoseconds, and the interval.
-    found: Option<(i128, IntervalMonthDayNano)>,
+    /// The shortest or longest interval so far, after its length in nanoseconds.
+    best: Option<(i128, IntervalMonthDayNano)>,
 }
 
 impl Accumulator for IntervalExtremum {
@@ -158,12 +159,12 @@ impl Accumulator for IntervalExtremum {
         let intervals = values[0].as_primitive::<IntervalMonthDayNanoType>();
         for (length, interval) in lengths.as_primitive::<Decimal128Type>().iter().zip(intervals) {
             let Some((length, interval)) = length.zip(interval) else { continue };
-            let is_better = self.found.is_none_or(|(best, _)| match self.is_maximum {
-                true => length > best,
-                false => length < best,
+            let is_better = self.best.is_none_or(|(best_length, _)| match self.is_maximum {
+                true => length > best_length,
+                false => length < best_length,
             });
             if is_better {
-                self.found = Some((length, interval));
+                self.best = Some((length, interval));
             }
         }
         Ok(())
@@ -178,7 +179,7 @@ impl Accumulator for IntervalExtremum {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::IntervalMonthDayNano(self.found.map(|(_, interval)| interval)))
+        Ok(ScalarValue::IntervalMonthDayNano(self.best.map(|(_, interval)| interval)))
     }
 
     fn size(&self) -> usize {
@@ -186,12 +187,12 @@ impl Accumulator for IntervalExtremum {
     }
 }
 
-/// The arguments, with another result type.
+/// Replaces the result type of the arguments.
 fn with_type(args: AccumulatorArgs<'_>, data_type: DataType) -> AccumulatorArgs<'_> {
     AccumulatorArgs { return_field: Arc::new(Field::new(args.return_field.name(), data_type, true)), ..args }
 }
 
-/// An accumulator of the engine that aggregates the keys of floating-point numbers.
+/// An accumulator of floating-point numbers that lets an accumulator of the engine aggregate their keys.
 #[derive(Debug)]
 struct ByKey<Engine> {
     engine: Engine,
@@ -259,47 +260,49 @@ impl GroupsAccumulator for ByKey<Box<dyn GroupsAccumulator>> {
     }
 }
 
-fn key_of_32(number: f32) -> i32 {
+fn key_of_f32(number: f32) -> i32 {
     let bits = if number.is_nan() { f32::NAN } else { number }.to_bits().cast_signed();
     if bits < 0 { bits ^ i32::MAX } else { bits }
 }
 
-fn key_of_64(number: f64) -> i64 {
+fn key_of_f64(number: f64) -> i64 {
     let bits = if number.is_nan() { f64::NAN } else { number }.to_bits().cast_signed();
     if bits < 0 { bits ^ i64::MAX } else { bits }
 }
 
-fn number_of_32(key: i32) -> f32 {
+fn f32_of_key(key: i32) -> f32 {
     f32::from_bits(if key < 0 { key ^ i32::MAX } else { key }.cast_unsigned())
 }
 
-fn number_of_64(key: i64) -> f64 {
+fn f64_of_key(key: i64) -> f64 {
     f64::from_bits(if key < 0 { key ^ i64::MAX } else { key }.cast_unsigned())
 }
 
-/// Keys of columns of numbers.
+/// Converts columns of numbers to keys.
 fn keys(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     let key = |column: &ArrayRef| match column.data_type() {
-        DataType::Float32 => Ok(Arc::new(column.as_primitive::<Float32Type>().unary::<_, Int32Type>(key_of_32)) as _),
-        DataType::Float64 => Ok(Arc::new(column.as_primitive::<Float64Type>().unary::<_, Int64Type>(key_of_64)) as _),
-        other => internal_err!("min and max of floating-point numbers got {other}"),
+        DataType::Float32 => Ok(Arc::new(column.as_primitive::<Float32Type>().unary::<_, Int32Type>(key_of_f32)) as _),
+        DataType::Float64 => Ok(Arc::new(column.as_primitive::<Float64Type>().unary::<_, Int64Type>(key_of_f64)) as _),
+        other => internal_err!("min or max: expected floating-point numbers, found {other}"),
     };
     columns.iter().map(key).collect()
 }
 
+/// Converts a column of keys to numbers.
 fn numbers(column: &ArrayRef) -> Result<ArrayRef> {
     match column.data_type() {
-        DataType::Int32 => Ok(Arc::new(column.as_primitive::<Int32Type>().unary::<_, Float32Type>(number_of_32))),
-        DataType::Int64 => Ok(Arc::new(column.as_primitive::<Int64Type>().unary::<_, Float64Type>(number_of_64))),
-        other => internal_err!("min and max of floating-point numbers returned {other}"),
+        DataType::Int32 => Ok(Arc::new(column.as_primitive::<Int32Type>().unary::<_, Float32Type>(f32_of_key))),
+        DataType::Int64 => Ok(Arc::new(column.as_primitive::<Int64Type>().unary::<_, Float64Type>(f64_of_key))),
+        other => internal_err!("min or max: expected keys, found {other}"),
     }
 }
 
+/// Converts a key to a number.
 fn number(value: &ScalarValue) -> Result<ScalarValue> {
     match value {
-        ScalarValue::Int32(key) => Ok(ScalarValue::Float32(key.map(number_of_32))),
-        ScalarValue::Int64(key) => Ok(ScalarValue::Float64(key.map(number_of_64))),
-        other => internal_err!("min and max of floating-point numbers returned {}", other.data_type()),
+        ScalarValue::Int32(key) => Ok(ScalarValue::Float32(key.map(f32_of_key))),
+        ScalarValue::Int64(key) => Ok(ScalarValue::Float64(key.map(f64_of_key))),
+        other => internal_err!("min or max: expected a key, found {}", other.data_type()),
     }
 }
 
@@ -310,11 +313,11 @@ mod tests {
     #[test]
     fn keys_have_the_order_of_numbers() {
         let numbers = [f64::NEG_INFINITY, f64::MIN, -1.0, -0.0, 0.0, 1e-300, 1.0, f64::MAX, f64::INFINITY, f64::NAN];
-        assert!(numbers.windows(2).all(|pair| key_of_64(pair[0]) < key_of_64(pair[1])));
-        assert!(numbers.iter().all(|number| number_of_64(key_of_64(*number)).to_bits() == number.to_bits()));
-        assert_eq!(key_of_64(f64::NAN), key_of_64(-f64::NAN));
+        assert!(numbers.windows(2).all(|pair| key_of_f64(pair[0]) < key_of_f64(pair[1])));
+        assert!(numbers.iter().all(|number| f64_of_key(key_of_f64(*number)).to_bits() == number.to_bits()));
+        assert_eq!(key_of_f64(f64::NAN), key_of_f64(-f64::NAN));
         let numbers = [f32::NEG_INFINITY, f32::MIN, -1.0, -0.0, 0.0, 1.0, f32::MAX, f32::INFINITY, f32::NAN];
-        assert!(numbers.windows(2).all(|pair| key_of_32(pair[0]) < key_of_32(pair[1])));
-        assert!(numbers.iter().all(|number| number_of_32(key_of_32(*number)).to_bits() == number.to_bits()));
+        assert!(numbers.windows(2).all(|pair| key_of_f32(pair[0]) < key_of_f32(pair[1])));
+        assert!(numbers.iter().all(|number| f32_of_key(key_of_f32(*number)).to_bits() == number.to_bits()));
     }
 }

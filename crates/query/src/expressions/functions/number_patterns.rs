@@ -1,16 +1,16 @@
-//! `to_char` of numbers, with PostgreSQL's patterns. Where SQL is parsed, a call of `to_char` whose pattern has digits
-//! becomes a call of this function.
+//! `to_char` of numbers, with PostgreSQL's patterns. `taut_sql` replaces a call of `to_char` by a call of this function
+//! if the pattern is one of numbers.
 //!
 //! ```text
-//!   9 0       a digit; zeros before the number are shown from the first 0 on, otherwise spaces
-//!   . D , G   the decimal point, and a comma between digits
-//!   S MI PL SG PR   the sign: before the number, or at this place; <> around negative numbers
-//!   TH th     an ordinal ending
-//!   FM        no spaces, and no zeros behind the last 0 of the fraction
+//!   9 0             a digit; leading zeros are shown from the first 0 of the pattern on, spaces before it
+//!   . D , G         the decimal point, and a comma between digits
+//!   S MI PL SG PR   the sign: before the number (leading S), at this position, or as <> around negative numbers (PR)
+//!   TH th           the suffix of an ordinal number
+//!   FM              no spaces, and no trailing zeros after the last 0 of the pattern
 //! ```
 //!
-//! Without a sign in the pattern, a minus sign or a space precedes the first digit. A number with too many digits is
-//! shown as `#`. Other characters, and text in double quotes, are written as they are.
+//! Without a sign in the pattern, a minus sign or a space precedes the first digit. If a number has more digits than
+//! the pattern, each digit is shown as `#`. Other characters, and text in double quotes, are written unchanged.
 
 use std::sync::Arc;
 
@@ -29,37 +29,37 @@ pub(super) const NUMBER_TO_CHAR: Definition = Definition {
     compute: formatted_numbers,
 };
 
-/// Significant digits of double precision numbers that are shown.
-const DIGITS_OF_DOUBLE: usize = 15;
+/// Maximum number of significant digits that are shown of a double precision number.
+const DOUBLE_DIGITS_MAX: usize = 15;
 
 fn formatted_numbers(arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    let mut last: Option<(String, NumberPattern)> = None;
-    let decimals = match arguments[0].data_type() {
+    let mut last_parsed: Option<(String, NumberPattern)> = None;
+    let numbers = match arguments[0].data_type() {
         DataType::Float64 | DataType::Decimal128(..) => Arc::clone(&arguments[0]),
         _ => cast(&arguments[0], &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))?,
     };
     let rows = complete_rows(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
         let text = texts(&arguments[1]).value(row);
-        if last.as_ref().is_none_or(|(pattern, _)| pattern != text) {
-            last = Some((text.to_owned(), NumberPattern::parse(text)?));
+        if last_parsed.as_ref().is_none_or(|(pattern, _)| pattern != text) {
+            last_parsed = Some((text.to_owned(), NumberPattern::parse(text)?));
         }
-        let Some((_, pattern)) = &last else { return Ok(None) };
-        Ok(Some(match decimals.data_type() {
+        let Some((_, pattern)) = &last_parsed else { return Ok(None) };
+        Ok(Some(match numbers.data_type() {
             DataType::Decimal128(_, scale) => {
-                let number = decimals.as_primitive::<Decimal128Type>().value(row);
-                pattern.format(&Digits::of_decimal(number, scale.unsigned_abs().into(), pattern.fraction))
+                let number = numbers.as_primitive::<Decimal128Type>().value(row);
+                pattern.format(&Digits::of_decimal(number, scale.unsigned_abs().into(), pattern.fraction_digits))
             }
             _ => {
-                let number = decimals.as_primitive::<Float64Type>().value(row);
-                pattern.format(&Digits::of_double(number, pattern.fraction))
+                let number = numbers.as_primitive::<Float64Type>().value(row);
+                pattern.format(&Digits::of_double(number, pattern.fraction_digits))
             }
         }))
     });
     Ok(Arc::new(rows.collect::<Result<StringViewArray>>()?))
 }
 
-/// The digits of a number that is rounded to the digits of a pattern.
+/// The digits of a number, rounded to the fraction digits of a pattern.
 #[derive(Debug)]
 struct Digits {
     is_negative: bool,
@@ -91,19 +91,19 @@ impl Digits {
             return Self { is_negative: false, integer: "NaN".to_owned(), fraction: "#".repeat(fraction) };
         }
         if number.is_infinite() {
-            // More digits than any pattern has.
+            // More digits than any pattern has, so that they are shown as `#`.
             let integer = "1".repeat(usize::from(u16::MAX));
             return Self { is_negative: number < 0.0, integer, fraction: String::new() };
         }
         let integer_digits = format!("{:.0}", number.abs().trunc()).len();
-        let shown = fraction.min(DIGITS_OF_DOUBLE.saturating_sub(integer_digits));
+        let shown = fraction.min(DOUBLE_DIGITS_MAX.saturating_sub(integer_digits));
         let written = format!("{:.shown$}", number.abs());
         let (integer, decimals) = written.split_once('.').unwrap_or((&written, ""));
         Self { is_negative: number < 0.0, integer: integer.to_owned(), fraction: decimals.to_owned() }
     }
 }
 
-/// The next number of a row of digits.
+/// The digits of an integer plus one.
 fn incremented(digits: &str) -> String {
     let kept = digits.trim_end_matches('9');
     let nines = digits.len() - kept.len();
@@ -117,11 +117,11 @@ enum PatternPart {
     Digit,
     Point,
     Comma,
-    /// Sign of negative numbers, and a space for others.
+    /// A minus sign for negative numbers, a space for others.
     Minus,
-    /// Sign of positive numbers, and a space for others.
+    /// A space for negative numbers, a plus sign for others.
     Plus,
-    /// Either sign.
+    /// A minus or plus sign.
     AnySign,
     Ordinal {
         is_upper: bool,
@@ -132,29 +132,31 @@ enum PatternPart {
 /// How the sign of a number is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignStyle {
-    /// A minus sign before the first digit, or a space.
+    /// A minus sign or a space before the first digit.
     Default,
-    /// Either sign before the first digit.
+    /// A minus or plus sign before the first digit.
     Leading,
-    /// `<` before and `>` behind negative numbers, and spaces otherwise.
+    /// `<` before and `>` after negative numbers, and spaces around others.
     Brackets,
-    /// Only where the pattern has a sign.
+    /// A sign only where the pattern has one.
     InPlace,
 }
 
+/// A parsed pattern.
 #[derive(Debug)]
 struct NumberPattern {
     parts: Vec<PatternPart>,
     sign: SignStyle,
     /// Whether the pattern has `FM`.
     is_compact: bool,
-    /// Digits before and behind the decimal point.
-    integer: usize,
-    fraction: usize,
-    /// Index of the first digit that is shown even if it precedes the number.
+    /// Number of digits before the decimal point.
+    integer_digits: usize,
+    /// Number of digits after the decimal point.
+    fraction_digits: usize,
+    /// Index of the first `0` among the digits before the point. From there on, leading zeros are shown.
     first_zero: Option<usize>,
-    /// Digits of the fraction up to the last `0` of the pattern.
-    fraction_zeros: usize,
+    /// Number of digits after the point up to the last `0`. They are shown even if they are trailing zeros.
+    fraction_digits_min: usize,
 }
 
 impl NumberPattern {
@@ -163,10 +165,10 @@ impl NumberPattern {
             parts: Vec::new(),
             sign: SignStyle::Default,
             is_compact: false,
-            integer: 0,
-            fraction: 0,
+            integer_digits: 0,
+            fraction_digits: 0,
             first_zero: None,
-            fraction_zeros: 0,
+            fraction_digits_min: 0,
         };
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
@@ -218,18 +220,19 @@ impl NumberPattern {
             digit @ ('9' | '0') => {
                 self.parts.push(PatternPart::Digit);
                 if has_point {
-                    self.fraction += 1;
-                    self.fraction_zeros = if digit == '0' { self.fraction } else { self.fraction_zeros };
+                    self.fraction_digits += 1;
+                    self.fraction_digits_min =
+                        if digit == '0' { self.fraction_digits } else { self.fraction_digits_min };
                 } else {
                     if digit == '0' && self.first_zero.is_none() {
-                        self.first_zero = Some(self.integer);
+                        self.first_zero = Some(self.integer_digits);
                     }
-                    self.integer += 1;
+                    self.integer_digits += 1;
                 }
             }
             '.' | 'D' if !has_point => self.parts.push(PatternPart::Point),
             ',' | 'G' => self.parts.push(PatternPart::Comma),
-            'S' if self.integer + self.fraction == 0 => self.sign = SignStyle::Leading,
+            'S' if self.integer_digits + self.fraction_digits == 0 => self.sign = SignStyle::Leading,
             'S' => {
                 self.push_sign(PatternPart::AnySign);
             }
@@ -239,29 +242,29 @@ impl NumberPattern {
     }
 
     fn format(&self, digits: &Digits) -> String {
-        Formatted { pattern: self, digits, text: String::new(), has_number: false }.finish()
+        Formatted { pattern: self, digits, text: String::new(), has_begun: false }.finish()
     }
 }
 
-/// A number as it is written.
+/// A number that is being formatted.
 struct Formatted<'a> {
     pattern: &'a NumberPattern,
     digits: &'a Digits,
     text: String,
-    /// Whether the first digit of the number has been written.
-    has_number: bool,
+    /// Whether the first digit or the point has been written.
+    has_begun: bool,
 }
 
 impl Formatted<'_> {
     fn finish(mut self) -> String {
         let Self { pattern, digits, .. } = self;
-        let is_overflow = digits.integer.len() > pattern.integer;
-        // A zero before the point is not shown, unless the pattern asks for it or there is nothing else.
-        let is_hidden = digits.integer == "0" && pattern.fraction > 0 && pattern.first_zero.is_none();
+        let is_overflow = digits.integer.len() > pattern.integer_digits;
+        // A single zero before the point is hidden, unless the pattern has a `0` there or no other digit is shown.
+        let is_hidden = digits.integer == "0" && pattern.fraction_digits > 0 && pattern.first_zero.is_none();
         let fraction = self.shown_fraction(is_overflow);
         let needs_zero = is_hidden && pattern.is_compact && fraction.is_empty();
         let shown = if is_hidden && !needs_zero { 0 } else { digits.integer.len() };
-        let start = pattern.integer.saturating_sub(shown);
+        let start = pattern.integer_digits.saturating_sub(shown);
         let start = if is_overflow { 0 } else { pattern.first_zero.map_or(start, |zero| zero.min(start)) };
         let mut position = 0;
         let mut decimals = fraction.chars();
@@ -272,7 +275,7 @@ impl Formatted<'_> {
                 PatternPart::Digit => {
                     if position >= start {
                         self.begin();
-                        let at = (position + digits.integer.len()).checked_sub(pattern.integer);
+                        let at = (position + digits.integer.len()).checked_sub(pattern.integer_digits);
                         let digit = at.and_then(|at| digits.integer.chars().nth(at)).unwrap_or('0');
                         self.text.push(if is_overflow { '#' } else { digit });
                     } else {
@@ -283,11 +286,11 @@ impl Formatted<'_> {
                 PatternPart::Point => {
                     has_point = true;
                     self.begin();
-                    if pattern.fraction > 0 {
+                    if pattern.fraction_digits > 0 {
                         self.text.push('.');
                     }
                 }
-                PatternPart::Comma if self.has_number => self.text.push(','),
+                PatternPart::Comma if self.has_begun => self.text.push(','),
                 PatternPart::Comma => self.blank(),
                 PatternPart::Minus => self.sign_in_place(digits.is_negative.then_some('-')),
                 PatternPart::Plus => self.sign_in_place((!digits.is_negative).then_some('+')),
@@ -303,21 +306,21 @@ impl Formatted<'_> {
     fn shown_fraction(&self, is_overflow: bool) -> String {
         let Self { pattern, digits, .. } = self;
         if is_overflow {
-            return "#".repeat(pattern.fraction);
+            return "#".repeat(pattern.fraction_digits);
         }
         if !pattern.is_compact {
             return digits.fraction.clone();
         }
-        let significant = digits.fraction.trim_end_matches('0').len().max(pattern.fraction_zeros);
+        let significant = digits.fraction.trim_end_matches('0').len().max(pattern.fraction_digits_min);
         digits.fraction[..significant.min(digits.fraction.len())].to_owned()
     }
 
-    /// Writes what precedes the first digit or the point.
+    /// Writes the sign or the space before the first digit or the point.
     fn begin(&mut self) {
-        if self.has_number {
+        if self.has_begun {
             return;
         }
-        self.has_number = true;
+        self.has_begun = true;
         let is_negative = self.digits.is_negative;
         match self.pattern.sign {
             SignStyle::Default if is_negative => self.text.push('-'),
@@ -328,7 +331,7 @@ impl Formatted<'_> {
         }
     }
 
-    /// Writes what follows the number.
+    /// Writes the closing bracket or space of `PR`.
     fn end(&mut self) {
         let is_negative = self.digits.is_negative;
         match self.pattern.sign {
@@ -338,6 +341,7 @@ impl Formatted<'_> {
         }
     }
 
+    /// Writes a space, unless the pattern has `FM`.
     fn blank(&mut self) {
         if !self.pattern.is_compact {
             self.text.push(' ');
@@ -353,17 +357,17 @@ impl Formatted<'_> {
 
     fn ordinal(&mut self, is_upper: bool) {
         let integer = &self.digits.integer;
-        if self.digits.is_negative || self.pattern.fraction > 0 {
+        if self.digits.is_negative || self.pattern.fraction_digits > 0 {
             return;
         }
         let is_teen = integer.len() > 1 && integer[..integer.len() - 1].ends_with('1');
-        let ending = match integer.chars().last() {
+        let suffix = match integer.chars().last() {
             Some('1') if !is_teen => "st",
             Some('2') if !is_teen => "nd",
             Some('3') if !is_teen => "rd",
             _ => "th",
         };
-        self.text.push_str(&if is_upper { ending.to_uppercase() } else { ending.to_owned() });
+        self.text.push_str(&if is_upper { suffix.to_uppercase() } else { suffix.to_owned() });
     }
 }
 
@@ -373,7 +377,7 @@ mod tests {
 
     fn formatted(number: i128, scale: usize, pattern: &str) -> String {
         let pattern = NumberPattern::parse(pattern).unwrap();
-        pattern.format(&Digits::of_decimal(number, scale, pattern.fraction))
+        pattern.format(&Digits::of_decimal(number, scale, pattern.fraction_digits))
     }
 
     #[test]

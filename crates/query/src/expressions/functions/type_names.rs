@@ -1,5 +1,5 @@
-//! `pg_typeof` and `typeof`: the types of values, in the names of PostgreSQL and of DuckDB. They depend on types alone,
-//! and are known when a statement is planned.
+//! `pg_typeof` and `typeof`: the name of a value's type in PostgreSQL and in DuckDB. The result depends only on the
+//! type of the argument, so it is the same for all rows.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ pub(super) fn functions() -> [Arc<ScalarUDF>; 2] {
         .map(|is_postgres| Arc::new(ScalarUDF::new_from_impl(TypeName { is_postgres, signature: signature.clone() })))
 }
 
+/// `pg_typeof` or `typeof`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TypeName {
     is_postgres: bool,
@@ -69,6 +70,7 @@ pub(super) fn name_in_postgres(data_type: &DataType) -> String {
     name.to_owned()
 }
 
+/// Name of a type in DuckDB.
 fn name_in_duckdb(data_type: &DataType) -> String {
     let name = match data_type {
         DataType::Boolean => "BOOLEAN",
