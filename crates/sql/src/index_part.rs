@@ -1,4 +1,4 @@
-//! What indexes are on: columns and expressions.
+//! Parts of an index: columns and expressions.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,7 +6,7 @@ use datafusion_sql::sqlparser::ast::{CastKind, Expr};
 
 use crate::identifiers::normalize;
 
-/// What an index, or the target of `ON CONFLICT`, is on.
+/// A part of an index, or of the target of `ON CONFLICT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexPart {
     /// A column, by its name.
@@ -25,7 +25,8 @@ impl Display for IndexPart {
 }
 
 impl IndexPart {
-    /// The column, or the function of an expression.
+    /// Name of the part in the generated name of an index: that of the column, or of the function that the expression
+    /// calls, as in PostgreSQL.
     pub(crate) fn name(&self) -> String {
         fn name_of(expression: &Expr) -> Option<String> {
             match expression {
@@ -52,7 +53,7 @@ impl IndexPart {
         }
     }
 
-    /// Converts an expression. A column in parentheses is a column.
+    /// Converts an expression. The name of a column, also in parentheses, becomes a column.
     pub(crate) fn from_expression(mut expression: Expr) -> Self {
         while let Expr::Nested(inner) = expression {
             expression = *inner;
@@ -64,8 +65,8 @@ impl IndexPart {
     }
 }
 
-/// Whether PostgreSQL's grammar allows an expression in an index without further parentheses: names of columns, and
-/// what is written like a function.
+/// Whether PostgreSQL's grammar allows an expression in an index as it is written. It allows column names, calls of
+/// functions and expressions in parentheses.
 pub fn is_index_part(expression: &Expr) -> bool {
     matches!(
         expression,
