@@ -1,4 +1,4 @@
-//! Conversion of Python values to parameters of statements.
+//! Converts Python values to parameters of statements.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use taut::{Parameters, Value};
 
 use crate::errors::{DataError, NotSupportedError};
 
-/// Maximum digits of a decimal.
+/// Maximum precision of a decimal.
 const DIGITS_MAX: i64 = 38;
 
 /// Converts the parameters of a statement: a sequence for `$1` or `?`, a mapping for `$name`, `None` for no parameters.
@@ -32,7 +32,7 @@ pub fn parameters_of(parameters: Option<&Bound<'_, PyAny>>) -> PyResult<Paramete
     if is_text(parameters) || parameters.is_instance_of::<PyBytes>() {
         return Err(PyTypeError::new_err("parameters are a sequence or a mapping; write (value,) for one value"));
     }
-    // Sets have no order.
+    // A set is iterable, but has no order.
     let is_ordered = parameters.cast::<PySequence>().is_ok()
         || parameters.hasattr("__getitem__")?
         || parameters.hasattr("__next__")?;
@@ -47,7 +47,7 @@ fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
 }
 
-/// Converts one value. Scalars of NumPy and pandas are converted as the value they hold, and their arrays as lists.
+/// Converts one value. Scalars of NumPy and pandas convert like the Python value that they hold, and arrays like lists.
 fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
@@ -69,9 +69,9 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
         let bytes = value.py().get_type::<PyBytes>().call1((value,))?;
         return Ok(Value::Bytes(bytes.extract()?));
     }
-    let kind = value.get_type().qualname()?.to_string();
-    // The null values of pandas. NaT is a datetime too, so it is checked before those.
-    if kind == "NAType" || kind == "NaTType" {
+    let type_name = value.get_type().qualname()?.to_string();
+    // Null values of pandas. `NaT` is an instance of `datetime` too, so this check comes first.
+    if type_name == "NAType" || type_name == "NaTType" {
         return Ok(Value::Null);
     }
     if value.is_instance_of::<PyDateTime>() {
@@ -80,7 +80,7 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_instance_of::<PyDate>() {
         let date: NaiveDate = value.extract()?;
         let days = date.signed_duration_since(DateTime::UNIX_EPOCH.date_naive()).num_days();
-        // Dates of Python have years 1 to 9999, so their days fit an i32.
+        // Python dates have years 1 to 9999, so the days fit an i32.
         return Ok(Value::Date(days as i32));
     }
     if value.is_instance_of::<PyTime>() {
@@ -96,16 +96,16 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if value.is_instance(DECIMAL.import(value.py(), "decimal", "Decimal")?)? {
         return decimal_of(value);
     }
-    if kind == "UUID" {
+    if type_name == "UUID" {
         return Ok(Value::Text(value.str()?.extract()?));
     }
-    if kind == "datetime64" {
+    if type_name == "datetime64" {
         return datetime64_of(value);
     }
-    if kind == "timedelta64" {
+    if type_name == "timedelta64" {
         return timedelta64_of(value);
     }
-    // Scalars of NumPy are arrays without dimensions.
+    // A NumPy scalar has zero dimensions.
     match value.getattr("ndim").and_then(|dimensions| dimensions.extract::<i64>()) {
         Ok(0) if value.hasattr("item")? => {
             let inner = value.call_method0("item")?;
@@ -113,12 +113,12 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
                 return value_of(&inner);
             }
         }
-        // An array of NumPy, or a Series. Its items have their units; those of `tolist` would not.
+        // A NumPy array or a pandas Series. Iteration preserves the unit of times, `tolist` does not.
         Ok(1..) if value.hasattr("tolist")? => return array_of(value),
         _ => {}
     }
     Err(PyTypeError::new_err(format!(
-        "a parameter of type {kind}; allowed are None, bool, int, float, decimal.Decimal, str, bytes, date, time, \
+        "a parameter of type {type_name}; allowed are None, bool, int, float, decimal.Decimal, str, bytes, date, time, \
          datetime, timedelta, and lists, tuples and arrays of these"
     )))
 }
@@ -140,11 +140,13 @@ fn time_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(Value::Time(i64::from(time.num_seconds_from_midnight()) * 1_000_000 + i64::from(time.nanosecond() / 1_000)))
 }
 
-/// Converts a timedelta. Its days are days of the interval, as in psycopg2.
+/// Converts a timedelta. Its days become days of the interval, not hours, as in psycopg2.
 fn interval_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    // `nanoseconds` exists for timedeltas of pandas.
+    // Only timedeltas of pandas have `nanoseconds`.
     if value.hasattr("nanoseconds")? && value.getattr("nanoseconds")?.is_truthy()? {
-        return Err(DataError::new_err(format!("parameter {value}: intervals count microseconds; use floor('us')")));
+        return Err(DataError::new_err(format!(
+            "parameter {value}: intervals have microsecond precision; use floor('us')"
+        )));
     }
     let days: i32 = value.getattr("days")?.extract()?;
     let seconds: i64 = value.getattr("seconds")?.extract()?;
@@ -160,7 +162,7 @@ fn timedelta64_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
         return Ok(Value::Null);
     }
     if micros.ne(value)? || !inner.is_instance_of::<PyDelta>() {
-        return Err(DataError::new_err(format!("parameter {value}: intervals count microseconds")));
+        return Err(DataError::new_err(format!("parameter {value}: intervals have microsecond precision")));
     }
     interval_of(&inner)
 }
@@ -175,38 +177,41 @@ fn integer_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
             let digits = unscaled.unsigned_abs().checked_ilog10().unwrap_or_default() + 1;
             Ok(Value::Decimal { unscaled, precision: digits as u8, scale: 0 })
         }
-        None => Err(DataError::new_err(format!("a parameter is an integer of more than {DIGITS_MAX} digits"))),
+        None => Err(DataError::new_err(format!("an integer parameter has more than {DIGITS_MAX} digits"))),
     }
 }
 
-/// Converts a decimal digit by digit. Checks the exponent first, before the digits are written out.
+/// Converts a `Decimal` from its text. Checks the exponent first, because a large one makes the text long.
 fn decimal_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let error = |what: &str| DataError::new_err(format!("parameter {value}: {what}"));
     if !value.call_method0("is_finite")?.extract::<bool>()? {
-        return Err(error("a decimal that is no number; a float can be NaN or infinite"));
+        return Err(error("a decimal cannot be NaN or infinite; use a float"));
     }
     let exponent: i64 = value.call_method0("as_tuple")?.getattr("exponent")?.extract()?;
-    let leading: i64 = value.call_method0("adjusted")?.extract()?;
+    let leading_exponent: i64 = value.call_method0("adjusted")?.extract()?;
     let is_zero = !value.is_truthy()?;
-    let (scale, whole) = ((-exponent).max(0), if is_zero { 0 } else { (leading + 1).max(0) });
-    if scale > DIGITS_MAX || whole + scale > DIGITS_MAX {
+    let scale = (-exponent).max(0);
+    let integer_digits = if is_zero { 0 } else { (leading_exponent + 1).max(0) };
+    if scale > DIGITS_MAX || integer_digits + scale > DIGITS_MAX {
         return Err(error("decimals have up to 38 digits"));
     }
     let text: String = value.call_method1("__format__", ("f",))?.extract()?;
     let digits: String = text.chars().filter(|c| c.is_ascii_digit()).collect();
     let unscaled: i128 = digits.parse().map_err(|_| error("decimals have up to 38 digits"))?;
     let unscaled = if text.starts_with('-') { -unscaled } else { unscaled };
-    Ok(Value::Decimal { unscaled, precision: (whole + scale).max(1) as u8, scale: scale as i8 })
+    Ok(Value::Decimal { unscaled, precision: (integer_digits + scale).max(1) as u8, scale: scale as i8 })
 }
 
-/// Converts a datetime. One with a time zone becomes a `timestamptz`.
+/// Converts a datetime: to a `timestamptz` if it has a time zone, otherwise to a `timestamp`.
 fn timestamp_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    // Timestamps of pandas have nanoseconds.
+    // Only timestamps of pandas have `nanosecond`.
     if value.hasattr("nanosecond")? && value.getattr("nanosecond")?.is_truthy()? {
-        return Err(DataError::new_err(format!("parameter {value}: timestamps count microseconds; use floor('us')")));
+        return Err(DataError::new_err(format!(
+            "parameter {value}: timestamps have microsecond precision; use floor('us')"
+        )));
     }
-    let none = [("tzinfo", value.py().None())].into_py_dict(value.py())?;
-    let local: NaiveDateTime = value.call_method("replace", (), Some(&none))?.extract()?;
+    let without_zone = [("tzinfo", value.py().None())].into_py_dict(value.py())?;
+    let local: NaiveDateTime = value.call_method("replace", (), Some(&without_zone))?.extract()?;
     let offset: Option<TimeDelta> = value.call_method0("utcoffset")?.extract()?;
     let micros = local.and_utc().timestamp_micros();
     Ok(match offset {
@@ -224,7 +229,7 @@ fn datetime64_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     }
     if micros.ne(value)? || !inner.is_instance_of::<PyDateTime>() {
         return Err(DataError::new_err(format!(
-            "parameter {value}: timestamps count microseconds, in the years 1 to 9999"
+            "parameter {value}: timestamps have microsecond precision, and years 1 to 9999"
         )));
     }
     timestamp_of(&inner)

@@ -1,4 +1,4 @@
-"""Databases that are opened read-only, in this process and in others, while a connection writes them."""
+"""Read-only connections, in this process and in others, to a database that another connection writes."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ import taut
 ROUNDS = int(os.environ.get("READ_ONLY_ROUNDS", 25))
 
 
-def files_of(path):
+def checksums_of(path):
     files = sorted(file for file in pathlib.Path(path).rglob("*") if file.is_file())
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -36,12 +36,12 @@ def path(tmp_path):
 @pytest.fixture
 def writer(path):
     with taut.connect(path, threads=2) as con:
-        con.sql("CREATE TABLE t (n bigint, place bigint)")
+        con.sql("CREATE TABLE t (n bigint, id bigint)")
         con.sql("INSERT INTO t SELECT 0, i FROM generate_series(1, 100) AS g(i)")
         yield con
 
 
-def test_a_reader_sees_what_was_committed_when_it_opened_or_refreshed(path, writer):
+def test_a_reader_sees_commits_up_to_its_opening_or_last_refresh(path, writer):
     reader = taut.connect(path, read_only=True)
     assert reader.read_only and not writer.read_only
     count = "SELECT count(*) FROM t"
@@ -52,7 +52,7 @@ def test_a_reader_sees_what_was_committed_when_it_opened_or_refreshed(path, writ
     assert reader.sql(count).fetchone() == (101,)
     assert reader.refresh() is False
     assert writer.refresh() is False
-    # Read-only connections share one snapshot, and connecting again refreshes it for all of them.
+    # The read-only connections of a process share one snapshot. A new connection refreshes it for all of them.
     writer.sql("INSERT INTO t VALUES (2, 2)")
     other = taut.connect(path, read_only=True)
     assert [con.sql(count).fetchone() for con in (reader, other, reader.duplicate())] == [(102,)] * 3
@@ -60,7 +60,7 @@ def test_a_reader_sees_what_was_committed_when_it_opened_or_refreshed(path, writ
     reader.close()
 
 
-def test_a_transaction_and_a_result_keep_what_they_saw(path, writer):
+def test_a_transaction_and_a_result_keep_their_snapshot(path, writer):
     with taut.connect(path, read_only=True) as reader:
         reader.begin()
         assert reader.sql("SELECT count(*) FROM t").fetchone() == (100,)
@@ -74,19 +74,19 @@ def test_a_transaction_and_a_result_keep_what_they_saw(path, writer):
         assert reader.sql("SELECT min(n), max(n) FROM t").fetchone() == (1, 1)
 
 
-def test_prepared_queries_see_a_refresh(path, writer):
+def test_cached_plans_see_a_refresh(path, writer):
     with taut.connect(path, read_only=True) as reader:
         for number in range(6):
             reader.refresh()
             expected = [(number,)] * 100
-            assert reader.sql("SELECT n FROM t WHERE place >= ?", [0]).fetchall() == expected
-            assert reader.sql("SELECT n FROM t WHERE place = ?", [7]).fetchall() == [(number,)]
+            assert reader.sql("SELECT n FROM t WHERE id >= ?", [0]).fetchall() == expected
+            assert reader.sql("SELECT n FROM t WHERE id = ?", [7]).fetchall() == [(number,)]
             writer.sql("UPDATE t SET n = n + 1")
         writer.sql("DROP TABLE t")
-        writer.sql("CREATE TABLE t (place bigint, n varchar)")
+        writer.sql("CREATE TABLE t (id bigint, n varchar)")
         writer.sql("INSERT INTO t VALUES (7, 'new')")
         reader.refresh()
-        assert reader.sql("SELECT n FROM t WHERE place = ?", [7]).fetchall() == [("new",)]
+        assert reader.sql("SELECT n FROM t WHERE id = ?", [7]).fetchall() == [("new",)]
 
 
 @pytest.mark.parametrize(
@@ -99,35 +99,35 @@ def test_prepared_queries_see_a_refresh(path, writer):
         ("VACUUM", "VACUUM"),
     ],
 )
-def test_statements_that_write_are_refused(path, writer, statement, name):
+def test_statements_that_write_fail(path, writer, statement, name):
     with taut.connect(path, read_only=True) as reader, pytest.raises(taut.OperationalError) as caught:
         reader.sql(statement)
     assert str(caught.value) == f"cannot execute {name} in a read-only transaction"
     assert caught.value.sqlstate == "25006"
 
 
-def test_loads_are_refused(path, writer):
+def test_loads_fail(path, writer):
     import pyarrow
 
     with taut.connect(path, read_only=True) as reader:
         with pytest.raises(taut.OperationalError, match="cannot execute INSERT in a read-only transaction"):
             reader.insert("t", pyarrow.table({"n": [1]}))
-        # Registered data belongs to the connection, and changes no database.
+        # Registered data belongs to the connection, not to the database.
         reader.register("mine", pyarrow.table({"n": [1, 2]}))
         assert reader.sql("SELECT sum(mine.n) FROM mine").fetchone() == (3,)
 
 
-def test_nothing_is_changed_or_created(path, tmp_path):
+def test_readers_change_and_create_no_files(path, tmp_path):
     with taut.connect(path) as con:
         con.sql("CREATE TABLE t AS SELECT i, i * 3 AS j FROM generate_series(1, 50000) AS g(i)")
-    before = files_of(path)
+    before = checksums_of(path)
     with taut.connect(path, read_only=True, memory="16MiB", threads=1) as reader:
-        # Spill files are outside of the database.
+        # Spill files of a read-only connection are outside of the database.
         plan = reader.explain("SELECT i, j, g.k FROM t, generate_series(1, 7) AS g(k) ORDER BY j DESC", analyze=True)
         assert any(int(spills) > 0 for spills in re.findall(r"spill_count=(\d+)", plan)), plan
-        inside = set(files_of(path)) - set(before)
-        assert all(pathlib.Path(name).parent.name == "readers" for name in inside), inside
-    assert files_of(path) == before
+        new_files = set(checksums_of(path)) - set(before)
+        assert all(pathlib.Path(name).parent.name == "readers" for name in new_files), new_files
+    assert checksums_of(path) == before
     with pytest.raises(taut.OperationalError, match="there is no database at"):
         taut.connect(tmp_path / "missing.taut", read_only=True)
     assert not (tmp_path / "missing.taut").exists()
@@ -135,7 +135,7 @@ def test_nothing_is_changed_or_created(path, tmp_path):
         taut.connect(read_only=True)
 
 
-READS = """
+READER = """
     import json, sys, taut
     con = taut.connect(sys.argv[1], read_only=True, threads=1)
     print("open", flush=True)
@@ -147,7 +147,7 @@ READS = """
         con.begin()
         rows = con.sql("SELECT n, count(*) FROM t GROUP BY n").fetchall()
         assert len(rows) == 1 and rows[0][1] == 100, rows
-        again = con.sql("SELECT min(n), max(n), sum(place) FROM t").fetchone()
+        again = con.sql("SELECT min(n), max(n), sum(id) FROM t").fetchone()
         assert again == (rows[0][0], rows[0][0], 5050), (rows, again)
         con.commit()
         seen.append(rows[0][0])
@@ -158,7 +158,7 @@ READS = """
 
 
 def test_other_processes_read_while_one_commits_and_vacuums(path, writer):
-    readers = [start(READS, path, ROUNDS) for _ in range(3)]
+    readers = [start(READER, path, ROUNDS) for _ in range(3)]
     for reader in readers:
         assert reader.stdout.readline() == "open\n", reader.stderr.read()
     for number in range(ROUNDS):
@@ -167,8 +167,8 @@ def test_other_processes_read_while_one_commits_and_vacuums(path, writer):
     for reader in readers:
         output, errors = reader.communicate(timeout=120)
         assert reader.returncode == 0, errors
-        answers, states = json.loads(output)
-        assert answers >= states > 0
+        reads, distinct_states = json.loads(output)
+        assert reads >= distinct_states > 0
     writer.sql("VACUUM FULL")
     assert list((path / "readers").iterdir()) == []
     assert len(list((path / "blocks").iterdir())) == 1
@@ -205,7 +205,7 @@ def test_a_pool_of_processes_reads(path, writer, method):
     assert list((path / "readers").iterdir()) == []
 
 
-def test_the_message_of_a_locked_database_says_what_is_possible(path, writer):
+def test_the_error_of_a_locked_database_suggests_read_only(path, writer):
     errors = start("import sys, taut; taut.connect(sys.argv[1])", path).communicate()[1]
     assert "is in use by process" in errors and "it can be opened read-only" in errors
 
