@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, RwLock};
 
 use crate::delta::ContainerId;
-use crate::disk::{Disk, Lock, ReadFile};
+use crate::disk::{Disk, Lock, NoLock, ReadFile};
 use crate::error::{CommitError, FileError};
 use crate::files::{ROOT, block_name, file_error, write_file_on};
 use crate::readers::{PendingRemovals, Reader};
@@ -19,7 +19,7 @@ use crate::{BlockId, Cache, Catalog, TableId};
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub disk: Arc<dyn Disk>,
-    pub cache: Cache,
+    pub cache: Arc<Cache>,
     files: Mutex<VecDeque<(BlockId, Arc<dyn ReadFile>)>>,
     next_block: AtomicU64,
     /// Smallest id of a page that may grow.
@@ -45,7 +45,7 @@ impl Directory {
     pub fn new(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, cache: Cache) -> Self {
         Self {
             disk,
-            cache,
+            cache: Arc::new(cache),
             files: Mutex::default(),
             next_block: AtomicU64::new(1),
             first_growing_page: AtomicU64::new(0),
@@ -64,6 +64,11 @@ impl Directory {
     /// writers.
     pub fn of_reader(disk: Arc<dyn Disk>, lock: Box<dyn Lock>, reader: Reader, cache: Cache) -> Self {
         Self { reader: Some(reader), ..Self::new(disk, lock, cache) }
+    }
+
+    /// A directory of blocks that belong to no database: no other process reads them.
+    pub fn of_temporary_blocks(disk: Arc<dyn Disk>, cache: Arc<Cache>) -> Self {
+        Self { cache, ..Self::new(disk, Box::new(NoLock), Cache::new(0)) }
     }
 
     /// The registration of this process, if it has the database open read-only.

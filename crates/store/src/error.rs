@@ -222,6 +222,14 @@ pub enum CommitError {
         /// Name of one of its relations.
         relation: String,
     },
+    /// A permanent relation would depend on a temporary one, which ends with the session.
+    #[error("permanent relation {other:?} cannot depend on temporary relation {relation:?}")]
+    Temporary {
+        /// The temporary relation.
+        relation: String,
+        /// The permanent relation.
+        other: String,
+    },
     /// The table was dropped, or never existed.
     #[error("there is no table with number {}; it was dropped, or never existed", table.0)]
     NoTable {

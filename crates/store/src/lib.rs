@@ -45,6 +45,7 @@ mod repair;
 mod retention;
 mod root;
 mod store;
+mod temporary;
 mod transaction;
 mod verify;
 

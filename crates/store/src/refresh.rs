@@ -26,7 +26,7 @@ impl Store {
         if last_read.is_newest(&*directory.disk) {
             return Ok(false);
         }
-        let before = self.snapshot();
+        let before = self.permanent_snapshot();
         let guard = ReadGuard::begin(directory, reader)?;
         let load_checked = || match load(directory)? {
             (after, ..) if after.database != before.database => {

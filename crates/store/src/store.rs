@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use taut_types::TableDesign;
 
 use crate::catalog::change::Change;
@@ -38,8 +38,10 @@ use crate::read_only;
 use crate::read_only::ReadPosition;
 use crate::relocations::RelocationsSince;
 use crate::retention::Retention;
+use crate::temporary::Temporary;
 use crate::{
-    BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, SequenceId, Transaction,
+    BlockEntry, BlockFile, BlockId, CacheStatistics, Catalog, CatalogEdit, NewBlock, RowOrder, SequenceId, TableId,
+    Transaction,
 };
 use taut_block::{BlockImage, checksum};
 
@@ -62,6 +64,8 @@ pub enum Synchronous {
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+    /// The temporary relations that this handle sees, if it is that of a session.
+    temporary: Option<Arc<Temporary>>,
 }
 
 #[derive(Debug)]
@@ -177,7 +181,16 @@ impl Store {
             is_read_only: options.inspect || options.read_only,
             read_position: Mutex::new(position),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), temporary: None })
+    }
+
+    /// A handle of the same database for one session, which can have temporary relations. They are in schema
+    /// [`TEMPORARY_SCHEMA`](taut_types::TEMPORARY_SCHEMA), and their blocks on `disk`. Clones of the handle share them;
+    /// they are gone when the last clone, its snapshots and its transactions are dropped.
+    #[must_use]
+    pub fn for_session(&self, disk: Arc<dyn Disk>) -> Self {
+        let temporary = Temporary::new(disk, Arc::clone(&self.inner.directory.cache));
+        Self { inner: Arc::clone(&self.inner), temporary: Some(Arc::new(temporary)) }
     }
 
     /// Path of the database, for messages.
@@ -195,25 +208,54 @@ impl Store {
         &self.inner.recovery
     }
 
-    /// The newest catalog that readers can see.
+    /// The newest catalog that readers can see, with the temporary relations of the session.
     pub fn snapshot(&self) -> Arc<Catalog> {
+        self.merged(&self.permanent_snapshot())
+    }
+
+    /// The newest catalog that readers can see, without temporary relations.
+    pub(crate) fn permanent_snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.inner.snapshot.read())
+    }
+
+    /// A permanent catalog with the temporary relations of the session.
+    fn merged(&self, permanent: &Arc<Catalog>) -> Arc<Catalog> {
+        match &self.temporary {
+            Some(temporary) => temporary.merge(permanent, || self.inner.directory.allocate_definitions_id()),
+            None => Arc::clone(permanent),
+        }
+    }
+
+    /// An edit of a catalog that this handle has returned.
+    pub(crate) fn edit(&self, catalog: &Catalog) -> CatalogEdit {
+        let temporary = self.temporary.as_ref().map(|temporary| &temporary.directory);
+        CatalogEdit::new(catalog, &self.inner.directory).with_temporary(temporary)
     }
 
     /// Directs rows that are inserted from now on to new pages, so that existing pages can be compacted into blocks
     /// meanwhile. Commits that are under way may still append to an existing page.
     pub fn close_pages(&self) {
         self.inner.directory.close_pages();
+        if let Some(temporary) = &self.temporary {
+            temporary.directory.close_pages();
+        }
     }
 
-    /// Whether new commits may append rows to a page.
-    pub fn may_grow(&self, page: ContainerId) -> bool {
-        self.inner.directory.may_grow(page)
+    /// Whether new commits may append rows to a page of a table.
+    pub fn may_grow(&self, table: TableId, page: ContainerId) -> bool {
+        self.directory_of(table).may_grow(page)
+    }
+
+    /// Directory of the blocks and pages of a table.
+    fn directory_of(&self, table: TableId) -> &Arc<Directory> {
+        let temporary = self.temporary.as_ref().filter(|_| table.is_temporary());
+        temporary.map_or(&self.inner.directory, |temporary| &temporary.directory)
     }
 
     /// The catalog after all commits so far, including those that may still fail.
     pub(crate) fn newest_unpublished(&self) -> Arc<Catalog> {
-        Arc::clone(&self.inner.commits.lock().newest)
+        let newest = Arc::clone(&self.inner.commits.lock().newest);
+        self.merged(&newest)
     }
 
     /// Sections and bytes that the cache holds.
@@ -229,8 +271,28 @@ impl Store {
         if self.inner.is_read_only {
             return Err(WriteError::ReadOnly);
         }
+        self.write_block_in(&self.inner.directory, image, design)
+    }
+
+    /// Writes a block of a temporary table as [`Store::write_block`] does.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the handle has no temporary relations. No file remains then.
+    pub fn write_temporary_block(&self, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
+        match &self.temporary {
+            Some(temporary) => self.write_block_in(&temporary.directory, image, design),
+            None => Err(WriteError::ReadOnly),
+        }
+    }
+
+    fn write_block_in(
+        &self,
+        directory: &Arc<Directory>,
+        image: &BlockImage,
+        design: &TableDesign,
+    ) -> Result<NewBlock, WriteError> {
         loop {
-            match self.write_block_as(self.inner.directory.allocate_block(), image, design) {
+            match Self::write_block_as(directory, directory.allocate_block(), image, design) {
                 // A directory has the name of the block's file, so the block gets the next id.
                 Err(WriteError::File { source, .. }) if source.source.kind() == io::ErrorKind::IsADirectory => {}
                 result => return result,
@@ -238,8 +300,12 @@ impl Store {
         }
     }
 
-    fn write_block_as(&self, id: BlockId, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
-        let directory = &self.inner.directory;
+    fn write_block_as(
+        directory: &Arc<Directory>,
+        id: BlockId,
+        image: &BlockImage,
+        design: &TableDesign,
+    ) -> Result<NewBlock, WriteError> {
         let entry = entry_of(id, image, design);
         let file = Arc::new(BlockFile::new(Arc::clone(directory), entry));
         file.remove_at_version(0);
@@ -294,21 +360,47 @@ impl Store {
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
     ) -> Result<T, E> {
         let inner = &*self.inner;
-        if inner.is_read_only {
-            return Err(CommitError::ReadOnly.into());
+        match (inner.is_read_only, &self.temporary) {
+            (true, None) => return Err(CommitError::ReadOnly.into()),
+            (true, Some(_)) => {}
+            (false, _) => inner.directory.check_lock()?,
         }
-        inner.directory.check_lock()?;
+        let _session = self.temporary.as_ref().map(|temporary| temporary.commits.lock());
         let mut commits = inner.commits.lock();
         // Recovery comes first, because the change must not build on lost commits.
         let recovered = inner.recover_from_log_failure(&mut commits);
         let before = Arc::clone(&commits.newest);
-        let mut edit = CatalogEdit::new(&before, &inner.directory);
+        let mut edit = self.edit(&self.merged(&before));
         let value = change(&mut edit)?;
-        let AppliedEdit { catalog: mut after, changes, added, removed, relocations } = edit.finish();
-        if changes.is_empty() {
-            return Ok(value);
+        let edit = edit.finish();
+        let (edit, temporary_part) = match &self.temporary {
+            Some(temporary) => temporary.divide(edit, &before),
+            None => (edit, None),
+        };
+        if !edit.changes.is_empty() {
+            recovered.map_err(CommitError::Log)?;
+            self.commit_edit(commits, edit, (transaction, synchronous))?;
         }
-        recovered.map_err(CommitError::Log)?;
+        // After the permanent changes, which may fail.
+        if let (Some(temporary), Some(part)) = (&self.temporary, temporary_part) {
+            temporary.publish(part);
+        }
+        Ok(value)
+    }
+
+    /// Writes the changes of an edit of the newest catalog to the log, and publishes them.
+    fn commit_edit(
+        &self,
+        mut commits: MutexGuard<'_, Commits>,
+        edit: AppliedEdit,
+        (transaction, synchronous): (Option<TransactionId>, Synchronous),
+    ) -> Result<(), CommitError> {
+        let inner = &*self.inner;
+        if inner.is_read_only {
+            return Err(CommitError::ReadOnly);
+        }
+        let before = Arc::clone(&commits.newest);
+        let AppliedEdit { catalog: mut after, changes, added, removed, relocations } = edit;
         self.check_locks(&changes, transaction)?;
         if !changes.iter().all(Change::changes_only_rows) && !after.has_same_definitions(&before) {
             after.definitions_id = inner.directory.allocate_definitions_id();
@@ -341,12 +433,11 @@ impl Store {
             Synchronous::Off => {
                 let published = inner.publish_up_to(&mut commits, position.sequence());
                 drop((commits, published));
-                return Ok(value);
+                return Ok(());
             }
         };
         drop(commits);
-        self.flush_and_publish(&log, position, durability)?;
-        Ok(value)
+        self.flush_and_publish(&log, position, durability)
     }
 
     /// Appends changes to the log, as the record that changes the newest catalog to `after`.
@@ -416,9 +507,9 @@ impl Store {
         &self.inner.locks
     }
 
-    /// Allocates an id for a page of a delta.
-    pub(crate) fn allocate_page(&self) -> Result<ContainerId, CommitError> {
-        self.inner.directory.allocate_page().ok_or(CommitError::TooLarge)
+    /// Allocates an id for a page of the delta of a table.
+    pub(crate) fn allocate_page(&self, table: TableId) -> Result<ContainerId, CommitError> {
+        self.directory_of(table).allocate_page().ok_or(CommitError::TooLarge)
     }
 }
 

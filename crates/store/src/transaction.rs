@@ -85,7 +85,7 @@ struct TableRows {
 
 impl TransactionChanges {
     fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
-        let edit = CatalogEdit::new(&snapshot, store.directory());
+        let edit = store.edit(&snapshot);
         Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot, unchanged: BTreeMap::new() }
     }
 
@@ -333,7 +333,7 @@ impl Transaction {
             let page = match position.page {
                 Some(page) => page,
                 None => {
-                    let page = self.store.allocate_page()?;
+                    let page = self.store.allocate_page(table)?;
                     own_rows.pages.push(page);
                     page
                 }

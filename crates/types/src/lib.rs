@@ -38,7 +38,8 @@ pub use logical_type::{LogicalType, UnsupportedType};
 pub use partitioning::Partitioning;
 pub use predicate::{ColumnPredicate, DatumPredicate, NonNullPredicate, Predicate, RowPredicate};
 pub use relation_name::{
-    PUBLIC_SCHEMA, relation_name, relation_sql, sibling_name, split_relation_name, unqualified_name,
+    PUBLIC_SCHEMA, TEMPORARY_SCHEMA, is_temporary_relation, relation_name, relation_sql, sibling_name,
+    split_relation_name, unqualified_name,
 };
 pub use schema::{Column, ColumnIndex, Schema, SchemaError};
 pub use sketch::DistinctSketch;

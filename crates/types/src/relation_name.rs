@@ -20,6 +20,9 @@ use crate::quote_identifier;
 /// Name of the schema of relations that are created without one.
 pub const PUBLIC_SCHEMA: &str = "public";
 
+/// Name of the schema of temporary relations. Each session has one of its own.
+pub const TEMPORARY_SCHEMA: &str = "pg_temp";
+
 /// The text that identifies a relation of a schema.
 pub fn relation_name(schema: &str, name: &str) -> String {
     match schema == PUBLIC_SCHEMA && !name.contains('.') {
@@ -36,6 +39,11 @@ pub fn split_relation_name(relation: &str) -> (Cow<'_, str>, Cow<'_, str>) {
         end.is_empty().then_some((schema, name))
     };
     split().unwrap_or((Cow::Borrowed(PUBLIC_SCHEMA), Cow::Borrowed(relation)))
+}
+
+/// Whether the relation that a text identifies is temporary.
+pub fn is_temporary_relation(relation: &str) -> bool {
+    relation.strip_prefix(TEMPORARY_SCHEMA).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// The name of a relation without its schema.
@@ -99,6 +107,16 @@ mod tests {
                 assert_eq!(split_relation_name(&text), (schema.into(), name.into()), "{text}");
                 assert!(texts.insert(text.clone()), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn relations_of_the_temporary_schema_are_temporary() {
+        for name in ["t", "a.b", "\""] {
+            assert!(is_temporary_relation(&relation_name(TEMPORARY_SCHEMA, name)), "{name}");
+        }
+        for (schema, name) in [("public", "pg_temp"), ("public", "pg_temp.t"), ("pg_temp2", "t"), ("a", "pg_temp.t")] {
+            assert!(!is_temporary_relation(&relation_name(schema, name)), "{schema} {name}");
         }
     }
 

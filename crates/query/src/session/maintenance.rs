@@ -53,7 +53,9 @@ impl QuerySession {
             }
             drop(lock);
         }
-        self.mover.shared().checkpoint(&self.store)?;
+        if !self.store.is_read_only() {
+            self.mover.shared().checkpoint(&self.store)?;
+        }
         self.mover.wake();
         damaged.map_or(Ok(()), Err)?;
         Ok(Outcome::Done(Done::with_tag("VACUUM")))
@@ -98,7 +100,7 @@ impl QuerySession {
             let Some(mut compaction) = choose(&table) else { return Ok(false) };
             if compaction.kind == CompactionKind::Seal {
                 let pages = &table.delta.pages()[..compaction.pages];
-                compaction.pages = pages.iter().take_while(|page| !self.store.may_grow(page.id())).count();
+                compaction.pages = pages.iter().take_while(|page| !self.store.may_grow(id, page.id())).count();
                 if compaction.pages == 0 {
                     return Ok(false);
                 }
@@ -123,14 +125,16 @@ impl QuerySession {
     /// limit. `taut.mover` shows the errors.
     pub(super) async fn apply_backpressure(&self) {
         self.mover.wake();
-        if self.is_in_transaction() || self.store.is_read_only() {
+        if self.is_in_transaction() {
             return;
         }
+        // The mover does not know temporary tables, so that only commits bound their memory.
+        let may_compact = |table: &&Arc<Table>| table.id.is_temporary() || !self.store.is_read_only();
         let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
         // Skips the loop over all tables after most statements.
         let overfull = shared.may_be_overfull(&snapshot).then(|| snapshot.tables());
-        for table in overfull.into_iter().flatten().filter(|table| shared.is_overfull(table)) {
+        for table in overfull.into_iter().flatten().filter(may_compact).filter(|table| shared.is_overfull(table)) {
             if shared.status.lock().must_wait(Some((table.id, CompactionKind::Seal))) {
                 continue;
             }
@@ -149,7 +153,7 @@ impl QuerySession {
                 let _ = self.run_compaction(&newest, &compaction).await;
             }
         }
-        if shared.is_log_overfull(&self.store) && !shared.status.lock().must_wait(None) {
+        if !self.store.is_read_only() && shared.is_log_overfull(&self.store) && !shared.status.lock().must_wait(None) {
             let _ = shared.checkpoint(&self.store);
         }
     }

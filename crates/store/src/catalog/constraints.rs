@@ -209,6 +209,9 @@ impl Constraints {
         for key in &self.foreign_keys {
             let parent = catalog.table_of(key.table);
             let parent = parent.ok_or_else(|| format!("the table that foreign key {:?} references", key.name))?;
+            if key.table.is_temporary() != table.is_temporary() {
+                return Err(format!("foreign key {:?} to be one of two permanent or two temporary tables", key.name));
+            }
             let parent_constraints = if key.table == table { self } else { &*parent.constraints };
             if !key.references(schema, &parent.schema, parent_constraints) {
                 return Err(format!(
@@ -222,7 +225,8 @@ impl Constraints {
             let others = catalog.tables().filter(|other| other.id != table);
             let is_owned = others.flat_map(|other| other.constraints.sequences.values()).any(|other| is_other(&other))
                 || self.sequences.range(..column).any(|(_, other)| is_other(&other));
-            if is_owned || catalog.sequence_of(owned.sequence).is_none() {
+            let is_other_kind = owned.sequence.is_temporary() != table.is_temporary();
+            if is_owned || is_other_kind || catalog.sequence_of(owned.sequence).is_none() {
                 return Err(format!("an existing sequence {} that only one column owns", owned.sequence.0));
             }
         }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign, split_relation_name};
+use taut_types::{
+    Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TEMPORARY_SCHEMA, TableDesign,
+    is_temporary_relation, split_relation_name,
+};
 
 use super::change::{Change, OldRows};
 use super::check::check_design;
@@ -23,6 +26,8 @@ use crate::{BlockFile, NewBlock};
 pub struct CatalogEdit {
     catalog: Catalog,
     directory: Arc<Directory>,
+    /// Directory of the blocks of temporary tables, if the edit may change them.
+    temporary: Option<Arc<Directory>>,
     changes: Vec<Change>,
     added: Vec<Arc<BlockFile>>,
     removed: Vec<Arc<BlockFile>>,
@@ -58,7 +63,13 @@ pub enum RowOrder {
 impl CatalogEdit {
     pub(crate) fn new(catalog: &Catalog, directory: &Arc<Directory>) -> Self {
         let (catalog, directory) = (catalog.clone(), Arc::clone(directory));
-        Self { catalog, directory, changes: vec![], added: vec![], removed: vec![], relocations: vec![] }
+        let (changes, added, removed, relocations) = (vec![], vec![], vec![], vec![]);
+        Self { catalog, directory, temporary: None, changes, added, removed, relocations }
+    }
+
+    /// Allows changes of temporary relations, whose blocks are in a directory of their own.
+    pub(crate) fn with_temporary(self, directory: Option<&Arc<Directory>>) -> Self {
+        Self { temporary: directory.cloned(), ..self }
     }
 
     /// Ends the edit and returns its result.
@@ -122,7 +133,10 @@ impl CatalogEdit {
     /// # Errors
     /// If the name is taken, its schema does not exist, or the design does not fit the schema.
     pub fn create_table(&mut self, name: &str, schema: Schema, design: TableDesign) -> Result<TableId, CommitError> {
-        let table = self.directory.allocate_table();
+        let table = match is_temporary_relation(name) {
+            true => TableId::allocate_temporary(),
+            false => self.directory.allocate_table(),
+        };
         let (name, schema, design) = (name.to_owned(), Arc::new(schema), Arc::new(design));
         self.apply_and_record(Change::CreateTable { table, name, schema, design })?;
         Ok(table)
@@ -301,7 +315,10 @@ impl CatalogEdit {
     /// # Errors
     /// If the name is taken, or its numbers are not within its limits.
     pub fn create_sequence(&mut self, sequence: Sequence) -> Result<SequenceId, CommitError> {
-        let id = SequenceId(self.directory.allocate_table().0);
+        let id = match is_temporary_relation(&sequence.name) {
+            true => SequenceId::allocate_temporary(),
+            false => SequenceId(self.directory.allocate_table().0),
+        };
         self.apply_and_record(Change::CreateSequence { sequence: Sequence { id, ..sequence } })?;
         Ok(id)
     }
@@ -413,9 +430,9 @@ impl CatalogEdit {
     pub(crate) fn insert_rows(&mut self, table: TableId, rows: RecordBatch) -> Result<(), CommitError> {
         let mut rest = Some(rows);
         while let Some(rows) = rest.filter(|rows| rows.num_rows() > 0) {
-            let position =
-                self.find(table)?.delta.append_position(rows.num_rows(), |page| self.directory.may_grow(page));
-            let page = position.page.or_else(|| self.directory.allocate_page()).ok_or(CommitError::TooLarge)?;
+            let directory = self.directory_of(table);
+            let position = self.find(table)?.delta.append_position(rows.num_rows(), |page| directory.may_grow(page));
+            let page = position.page.or_else(|| directory.allocate_page()).ok_or(CommitError::TooLarge)?;
             let (here, after) = split_at(rows, position.rows);
             self.apply_and_record(Change::InsertRows { table, page, first: position.first, rows: here })?;
             rest = after;
@@ -434,6 +451,10 @@ impl CatalogEdit {
 
     fn apply(&mut self, change: &Change) -> Result<(), CommitError> {
         match change {
+            // The log knows no temporary relations, so that it must not know their schema either.
+            Change::CreateSchema { name } | Change::DropSchema { name } if name == TEMPORARY_SCHEMA => {
+                Err(CommitError::NoSchema { schema: name.clone() })
+            }
             Change::CreateSchema { name } if self.catalog.has_schema(name) => {
                 Err(CommitError::SchemaExists { schema: name.clone() })
             }
@@ -452,11 +473,12 @@ impl CatalogEdit {
                 }
             }
             Change::CreateTable { table, name, schema, design } => {
-                self.check_name(name)?;
+                self.check_name(name, table.is_temporary())?;
                 check_design(design, schema).map_err(|what| columns_error(name, schema, what))?;
                 let table = Table::empty(*table, name, Arc::clone(schema), Arc::clone(design));
                 let table = Table { partitions: partitions_of(design, 0), ..table };
                 self.catalog.tables.insert(Arc::new(table));
+                self.add_temporary_schema(name);
                 Ok(())
             }
             Change::DropTable { table } => {
@@ -499,7 +521,7 @@ impl CatalogEdit {
                 Ok(())
             }
             Change::RenameTable { table, name } => {
-                self.check_name(name)?;
+                self.check_name(name, table.is_temporary())?;
                 let mut renamed = self.find(*table)?.as_ref().clone();
                 self.check_no_view_on(&renamed.name)?;
                 renamed.name.clone_from(name);
@@ -507,7 +529,7 @@ impl CatalogEdit {
                 Ok(())
             }
             Change::AppendBlocks { table, blocks } => {
-                self.check_blocks(blocks)?;
+                self.check_blocks(*table, blocks)?;
                 self.change_table(*table, |table| {
                     table.content_version += 1;
                     append_blocks(table, blocks)
@@ -516,7 +538,7 @@ impl CatalogEdit {
                 Ok(())
             }
             Change::ReplaceRows { table, old, new, order } => {
-                self.check_blocks(new)?;
+                self.check_blocks(*table, new)?;
                 let removed = self.change_table(*table, |table| replace_rows(table, old, new, *order))?;
                 self.added.extend(new.iter().map(|block| Arc::clone(&block.file)));
                 let relocations = match order {
@@ -586,9 +608,15 @@ impl CatalogEdit {
             }
             Change::CreateView { view, replaces } => {
                 if !(*replaces && self.catalog.views.contains_key(&view.name)) {
-                    self.check_name(&view.name)?;
+                    self.check_name(&view.name, is_temporary_relation(&view.name))?;
+                }
+                if !is_temporary_relation(&view.name)
+                    && let Some(relation) = view.relations.keys().find(|relation| is_temporary_relation(relation))
+                {
+                    return Err(CommitError::Temporary { relation: relation.clone(), other: view.name.clone() });
                 }
                 self.catalog.views.insert_mut(view.name.clone(), view.clone());
+                self.add_temporary_schema(&view.name);
                 Ok(())
             }
             Change::DropView { name } => {
@@ -600,7 +628,8 @@ impl CatalogEdit {
                 }
             }
             Change::CreateSequence { sequence } => {
-                self.check_name(&sequence.name)?;
+                self.check_name(&sequence.name, sequence.id.is_temporary())?;
+                self.add_temporary_schema(&sequence.name);
                 self.put_sequence(sequence.clone())
             }
             Change::DropSequence { sequence } => {
@@ -619,7 +648,7 @@ impl CatalogEdit {
                 let from = if *restarts { sequence } else { old };
                 let (last, is_called) = (from.last, from.is_called);
                 if old.name != sequence.name {
-                    self.check_name(&sequence.name)?;
+                    self.check_name(&sequence.name, sequence.id.is_temporary())?;
                 }
                 self.put_sequence(Sequence { last, is_called, ..sequence.clone() })
             }
@@ -653,6 +682,19 @@ impl CatalogEdit {
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// Directory of the blocks and pages of a table.
+    fn directory_of(&self, table: TableId) -> &Arc<Directory> {
+        self.temporary.as_ref().filter(|_| table.is_temporary()).unwrap_or(&self.directory)
+    }
+
+    /// Makes the temporary schema exist if a new relation is in it. A merged catalog has it as long as the session has
+    /// temporary relations.
+    fn add_temporary_schema(&mut self, relation: &str) {
+        if is_temporary_relation(relation) && !self.catalog.has_schema(TEMPORARY_SCHEMA) {
+            self.catalog.schemas.insert_mut(TEMPORARY_SCHEMA.to_owned());
+        }
     }
 
     /// The other tables with foreign keys to a table, and their constraints after a column of that table is dropped.
@@ -711,10 +753,15 @@ impl CatalogEdit {
         Ok(value)
     }
 
-    /// Checks that the schema of a new name exists, and that nothing else has the name.
-    fn check_name(&self, name: &str) -> Result<(), CommitError> {
+    /// Checks that the schema of a new name exists, and that nothing else has the name. The temporary schema exists for
+    /// temporary relations, and only for them.
+    fn check_name(&self, name: &str, is_temporary: bool) -> Result<(), CommitError> {
         let schema = split_relation_name(name).0;
-        if !self.catalog.has_schema(&schema) {
+        let exists = match is_temporary_relation(name) {
+            true => is_temporary && self.temporary.is_some(),
+            false => !is_temporary && self.catalog.has_schema(&schema),
+        };
+        if !exists {
             return Err(CommitError::NoSchema { schema: schema.into_owned() });
         }
         match self.catalog.is_name_free(name) {
@@ -730,8 +777,9 @@ impl CatalogEdit {
         }
     }
 
-    fn check_blocks(&self, blocks: &[NewBlock]) -> Result<(), CommitError> {
-        let foreign = blocks.iter().find(|block| !Arc::ptr_eq(block.file.directory(), &self.directory));
+    fn check_blocks(&self, table: TableId, blocks: &[NewBlock]) -> Result<(), CommitError> {
+        let directory = self.directory_of(table);
+        let foreign = blocks.iter().find(|block| !Arc::ptr_eq(block.file.directory(), directory));
         foreign.map_or(Ok(()), |block| Err(CommitError::ForeignBlock { block: block.file.id() }))
     }
 }

@@ -32,6 +32,11 @@ impl Tables {
         self.by_id.get(&id)
     }
 
+    /// The tables with this id or a larger one.
+    pub fn with_ids_from(&self, first: TableId) -> impl Iterator<Item = &Arc<Table>> {
+        self.by_id.range(first..).map(|(_, table)| table)
+    }
+
     /// All tables, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.ids_by_name.values().filter_map(|id| self.by_id.get(id))

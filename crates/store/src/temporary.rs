@@ -1,0 +1,312 @@
+//! Temporary relations: tables, views and sequences that only one session sees, and that end with it.
+//!
+//! ```text
+//!   newest permanent catalog   public.t  sales.u            the log and the files of the database
+//!   temporary relations        pg_temp.t pg_temp.v          nowhere; blocks are on a disk of the session
+//!   what the session sees      public.t  sales.u  pg_temp.t  pg_temp.v
+//! ```
+//!
+//! A session has a handle of the store that merges both: its snapshots, edits and transactions know one catalog. A
+//! commit divides its changes again. The permanent ones are committed first. They may fail, but nothing can conflict
+//! with the temporary ones, because only this session makes them (docs/adr/0046-temporary-relations.md).
+//!
+//! Ids of temporary tables and sequences are unique in the process and larger than all ids of permanent ones, so that
+//! locks and cached plans tell them apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation};
+
+use crate::catalog::AppliedEdit;
+use crate::catalog::change::Change;
+use crate::directory::Directory;
+use crate::disk::Disk;
+use crate::{Cache, Catalog, Commented, SequenceId, TableId};
+
+/// The smallest id of a temporary table or sequence.
+const FIRST_ID: u64 = 1 << 62;
+
+/// The temporary relations of one session.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    /// Directory of the blocks. Their files are removed when their last holder is dropped.
+    pub directory: Arc<Directory>,
+    /// Held while a commit of the session runs, permanent changes included. Lock order: before the commits of the
+    /// store.
+    pub commits: Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// A catalog of the temporary relations alone. `None` if there are none.
+    relations: Option<Catalog>,
+    /// The last merged catalog, and the permanent one in it. Weak, because an idle session must not keep the files of
+    /// old versions.
+    merged: Option<(Weak<Catalog>, Weak<Catalog>)>,
+    /// [`Catalog::definitions_id`] of the last permanent catalog that was merged, and of the merged one.
+    definitions: Option<(u64, u64)>,
+}
+
+/// Temporary part of an edit, which a commit publishes after the permanent part.
+#[derive(Debug)]
+pub(crate) struct TemporaryPart {
+    relations: Catalog,
+    changes_definitions: bool,
+}
+
+impl Temporary {
+    /// No relations. Their blocks go to `disk`.
+    pub fn new(disk: Arc<dyn Disk>, cache: Arc<Cache>) -> Self {
+        let state = State { relations: None, merged: None, definitions: None };
+        let directory = Arc::new(Directory::of_temporary_blocks(disk, cache));
+        Self { directory, commits: Mutex::default(), state: Mutex::new(state) }
+    }
+
+    /// A permanent catalog with the temporary relations. `new_definitions_id` returns an unused
+    /// [`Catalog::definitions_id`].
+    pub fn merge(&self, permanent: &Arc<Catalog>, new_definitions_id: impl FnOnce() -> u64) -> Arc<Catalog> {
+        let state = &mut *self.state.lock();
+        let Some(relations) = &state.relations else { return Arc::clone(permanent) };
+        if let Some((known, merged)) = &state.merged
+            && std::ptr::eq(known.as_ptr(), Arc::as_ptr(permanent))
+            && let Some(merged) = merged.upgrade()
+        {
+            return merged;
+        }
+        let mut merged = permanent.as_ref().clone();
+        merged.schemas.insert_mut(TEMPORARY_SCHEMA.to_owned());
+        relations.tables().for_each(|table| merged.tables.insert(Arc::clone(table)));
+        relations.views.iter().for_each(|(name, view)| {
+            merged.views.insert_mut(name.clone(), view.clone());
+        });
+        relations.sequences.iter().for_each(|(id, sequence)| {
+            merged.sequences.insert_mut(*id, sequence.clone());
+        });
+        relations.comments().for_each(|(on, comment)| merged.comments.set(on, Some(comment)));
+        merged.definitions_id = match state.definitions {
+            Some((known, merged)) if known == permanent.definitions_id => merged,
+            _ => new_definitions_id(),
+        };
+        state.definitions = Some((permanent.definitions_id, merged.definitions_id));
+        let merged = Arc::new(merged);
+        state.merged = Some((Arc::downgrade(permanent), Arc::downgrade(&merged)));
+        merged
+    }
+
+    /// Divides an edit of a merged catalog, which was made from the catalog `permanent`. Returns its permanent part,
+    /// and its temporary part if it changes temporary relations.
+    pub fn divide(&self, edit: AppliedEdit, permanent: &Catalog) -> (AppliedEdit, Option<TemporaryPart>) {
+        let has_temporary = edit.changes.iter().any(Change::is_temporary);
+        if !has_temporary && self.state.lock().relations.is_none() {
+            return (edit, None);
+        }
+        let AppliedEdit { mut catalog, changes, mut added, mut removed, mut relocations } = edit;
+        let relations = take_temporary(&mut catalog);
+        catalog.definitions_id = permanent.definitions_id;
+        let is_permanent = |block: &Arc<crate::BlockFile>| !Arc::ptr_eq(block.directory(), &self.directory);
+        added.retain(is_permanent);
+        removed.retain(is_permanent);
+        // Only this session replaces rows of its temporary tables, and not while it has a transaction in progress. So
+        // no transaction needs relocations of temporary rows.
+        relocations.retain(|(table, _)| !table.is_temporary());
+        let (temporary, changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(Change::is_temporary);
+        let changes_definitions = !temporary.iter().all(Change::changes_only_rows);
+        let part = has_temporary.then_some(TemporaryPart { relations, changes_definitions });
+        (AppliedEdit { catalog, changes, added, removed, relocations }, part)
+    }
+
+    /// Publishes the temporary part of an edit.
+    pub fn publish(&self, part: TemporaryPart) {
+        let TemporaryPart { relations, changes_definitions } = part;
+        let is_empty = relations.tables.len() == 0 && relations.views.is_empty() && relations.sequences.is_empty();
+        let state = &mut *self.state.lock();
+        let before = std::mem::replace(&mut state.relations, (!is_empty).then_some(relations));
+        let has_same_definitions = !changes_definitions
+            || matches!((&before, &state.relations), (Some(before), Some(after)) if before.has_same_definitions(after));
+        if !has_same_definitions {
+            state.definitions = None;
+        }
+        state.merged = None;
+    }
+}
+
+/// Takes the temporary relations out of a catalog, and returns a catalog of them alone.
+fn take_temporary(catalog: &mut Catalog) -> Catalog {
+    let mut relations = Catalog::empty(catalog.database);
+    let tables: Vec<_> = catalog.tables.with_ids_from(TableId(FIRST_ID)).map(Arc::clone).collect();
+    for table in tables {
+        catalog.tables.remove(table.id);
+        relations.tables.insert(table);
+    }
+    let views: Vec<_> = catalog.views().filter(|view| is_temporary_relation(&view.name)).cloned().collect();
+    for view in views {
+        catalog.views.remove_mut(&view.name);
+        relations.views.insert_mut(view.name.clone(), view);
+    }
+    let sequences: Vec<_> = catalog.sequences.range(SequenceId(FIRST_ID)..).map(|(_, found)| found.clone()).collect();
+    for sequence in sequences {
+        catalog.sequences.remove_mut(&sequence.id);
+        relations.sequences.insert_mut(sequence.id, sequence);
+    }
+    let comments: Vec<_> = catalog.comments().filter(|(on, _)| on.is_temporary()).collect();
+    let comments: Vec<_> = comments.into_iter().map(|(on, comment)| (on.clone(), comment.to_owned())).collect();
+    for (on, comment) in comments {
+        catalog.comments.set(&on, None);
+        relations.comments.set(&on, Some(&comment));
+    }
+    catalog.schemas.remove_mut(TEMPORARY_SCHEMA);
+    relations
+}
+
+/// Allocates the id of a temporary table or sequence.
+fn allocate_id() -> u64 {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(FIRST_ID);
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+impl TableId {
+    /// Whether the table is temporary.
+    pub fn is_temporary(self) -> bool {
+        self.0 >= FIRST_ID
+    }
+
+    pub(crate) fn allocate_temporary() -> Self {
+        Self(allocate_id())
+    }
+}
+
+impl SequenceId {
+    /// Whether the sequence is temporary.
+    pub fn is_temporary(self) -> bool {
+        self.0 >= FIRST_ID
+    }
+
+    pub(crate) fn allocate_temporary() -> Self {
+        Self(allocate_id())
+    }
+}
+
+impl Commented {
+    /// Whether the object is temporary, or part of a temporary one.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Table(table) | Self::Column(table, _) => table.is_temporary(),
+            Self::View(view) | Self::ViewColumn(view, _) => is_temporary_relation(view),
+            Self::Sequence(sequence) => sequence.is_temporary(),
+        }
+    }
+}
+
+impl Change {
+    /// Whether the change is one of a temporary relation.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::SetComment { on, .. } => on.is_temporary(),
+            Self::CreateView { view, .. } => is_temporary_relation(&view.name),
+            Self::DropView { name } => is_temporary_relation(name),
+            Self::CreateSequence { sequence } | Self::AlterSequence { sequence, .. } => sequence.id.is_temporary(),
+            Self::DropSequence { sequence } | Self::AdvanceSequence { sequence, .. } => sequence.is_temporary(),
+            other => other.table().is_some_and(TableId::is_temporary),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_types::{Column, LogicalType, Schema, TableDesign};
+
+    use super::*;
+    use crate::disk::MemoryDisk;
+    use crate::{CatalogEdit, CommitError, OpenOptions, Store, Synchronous, View};
+
+    fn create(edit: &mut CatalogEdit, name: &str) -> Result<TableId, CommitError> {
+        let schema = Schema::new(vec![Column::new("a", LogicalType::Integer, true)]).unwrap();
+        edit.create_table(name, schema, TableDesign::default())
+    }
+
+    fn view(name: &str, reads: &str) -> View {
+        let relations = [(reads.to_owned(), vec!["a".to_owned()])].into();
+        View { name: name.to_owned(), sql: String::new(), search_path: Vec::new(), relations }
+    }
+
+    fn names(catalog: &Catalog) -> Vec<&str> {
+        catalog.tables().map(|table| table.name.as_str()).collect()
+    }
+
+    #[test]
+    fn only_the_session_sees_its_temporary_relations_and_the_database_stores_none() {
+        let disk = Arc::new(MemoryDisk::new());
+        let open = || Store::open_on(Arc::clone(&disk) as _, OpenOptions { create: true, ..OpenOptions::default() });
+        let database = open().unwrap();
+        let (one, two) = (database.for_session(Arc::new(MemoryDisk::new())), database.for_session(disk.clone()));
+        let before = database.snapshot().version();
+        let own = one.commit(|edit| create(edit, "pg_temp.t")).unwrap();
+        let other = two.commit(|edit| create(edit, "pg_temp.t")).unwrap();
+        assert!(own.is_temporary() && other.is_temporary() && own != other);
+        assert_eq!(database.snapshot().version(), before);
+        // One commit of both kinds of tables.
+        let transaction = one.begin();
+        let (p, u) =
+            transaction.change(|edit| Ok::<_, CommitError>((create(edit, "p")?, create(edit, "pg_temp.u")?))).unwrap();
+        assert!(!p.is_temporary() && u.is_temporary());
+        assert_eq!(names(&one.snapshot()), ["pg_temp.t"]);
+        transaction.commit(Synchronous::Full).unwrap();
+        assert_eq!(names(&one.snapshot()), ["p", "pg_temp.t", "pg_temp.u"]);
+        assert_eq!(names(&two.snapshot()), ["p", "pg_temp.t"]);
+        assert_eq!(names(&database.snapshot()), ["p"]);
+        one.commit(|edit| edit.create_view(view("pg_temp.v", "p"), false)).unwrap();
+        one.checkpoint().unwrap();
+        drop((one, two, transaction, database));
+        let database = open().unwrap();
+        let snapshot = database.snapshot();
+        assert_eq!((names(&snapshot), snapshot.views().count(), snapshot.schemas().count()), (vec!["p"], 0, 1));
+    }
+
+    #[test]
+    fn permanent_and_temporary_relations_stay_apart() {
+        let database = Store::in_memory().unwrap();
+        let session = database.for_session(Arc::new(MemoryDisk::new()));
+        let (p, t) =
+            session.commit(|edit| Ok::<_, CommitError>((create(edit, "p")?, create(edit, "pg_temp.t")?))).unwrap();
+        let refused: [&dyn Fn(&mut CatalogEdit) -> Result<(), CommitError>; 6] = [
+            &|edit| edit.rename_table(p, "pg_temp.p"),
+            &|edit| edit.rename_table(t, "t"),
+            &|edit| edit.create_view(view("v", "pg_temp.t"), false),
+            &|edit| edit.create_schema(TEMPORARY_SCHEMA),
+            &|edit| edit.drop_schema(TEMPORARY_SCHEMA),
+            &|edit| create(edit, "pg_temp.t").map(drop),
+        ];
+        for change in refused {
+            assert!(session.commit(change).is_err());
+        }
+        // A handle without a session has no temporary relations.
+        let error = database.commit(|edit| create(edit, "pg_temp.x")).unwrap_err();
+        assert!(matches!(error, CommitError::NoSchema { .. }), "{error}");
+        assert_eq!(names(&session.snapshot()), ["p", "pg_temp.t"]);
+    }
+
+    #[test]
+    fn each_pair_of_definitions_has_an_id() {
+        let database = Store::in_memory().unwrap();
+        let session = database.for_session(Arc::new(MemoryDisk::new()));
+        let mut ids = vec![session.snapshot().definitions_id()];
+        let mut add = |id: u64| {
+            assert!(!ids.contains(&id));
+            ids.push(id);
+        };
+        let t = session.commit(|edit| create(edit, "pg_temp.t")).unwrap();
+        let merged = session.snapshot();
+        add(merged.definitions_id());
+        assert!(Arc::ptr_eq(&merged, &session.snapshot()));
+        database.commit(|edit| create(edit, "p")).unwrap();
+        add(session.snapshot().definitions_id());
+        session.commit(|edit| edit.drop_table(t)).unwrap();
+        let permanent = session.snapshot().definitions_id();
+        assert_eq!(permanent, database.snapshot().definitions_id());
+        session.commit(|edit| create(edit, "pg_temp.t")).unwrap();
+        add(session.snapshot().definitions_id());
+    }
+}
