@@ -36,4 +36,7 @@ pub use runtime::spill::SpillDirectory;
 pub use runtime::workers::Workers;
 pub use session::{Done, Outcome, QuerySession, STATEMENT_OPTIONS, SystemCatalog, SystemColumn, SystemTable};
 pub use taut_sql::{FileFormat, Parameters, Setting, SettingInfo, SqlError, Statement, Value, is_long, type_name};
-pub use taut_types::{Encoding, TableDesign, TableOption, relation_name, relation_sql, split_relation_name};
+pub use taut_types::{
+    Encoding, PUBLIC_SCHEMA, TEMPORARY_SCHEMA, TableDesign, TableOption, relation_name, relation_sql,
+    split_relation_name,
+};

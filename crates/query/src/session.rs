@@ -41,6 +41,7 @@ mod settings;
 mod staged_file;
 mod summarize;
 mod system_tables;
+mod temporary;
 mod transactions;
 mod views;
 
@@ -74,9 +75,10 @@ use taut_sql::{
     StatementClass, TableChange, TableSource, inserts_values, lists_values,
 };
 use taut_store::{Catalog, Constraints, Store, Table};
+use taut_types::is_temporary_relation;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, TemporaryError};
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::create_physical_plan;
 use crate::exec::scan::TautTable;
@@ -85,6 +87,7 @@ use crate::mover::Mover;
 use crate::plan::cache::StatementCache;
 use crate::plan::files::ReadOptions;
 use crate::runtime::progress::{ProgressCallback, ProgressCounter};
+use crate::runtime::temporary_disk::TemporaryDisk;
 use crate::session::catalog::StatementCatalog;
 use crate::session::prepared::PreparedStatements;
 use crate::session::search_path::SearchPath;
@@ -176,6 +179,8 @@ pub struct QuerySession {
 impl QuerySession {
     /// Creates a session on `store`, with the settings of the mover's engine.
     pub fn new(store: Arc<Store>, mover: Arc<Mover>) -> Self {
+        let disk = TemporaryDisk::new(mover.engine().spill_directory());
+        let store = Arc::new(store.for_session(Arc::new(disk)));
         let context = mover.engine().context().enable_url_table();
         let empty_schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
         let catalog = MemoryCatalogProvider::new();
@@ -316,6 +321,7 @@ impl QuerySession {
         }
         let outcome = outcome?;
         fail_guard.0 = None;
+        self.apply_on_commit()?;
         let has_changed = matches!(outcome, Outcome::Done(Done { rows: Some(_), .. }));
         let may_have_changed = matches!(
             statement,
@@ -345,7 +351,9 @@ impl QuerySession {
             return Err(QueryError::unsupported("a parameter in this statement", allowed));
         }
         match statement.class() {
-            StatementClass::Definition(name) => self.check_may_write(name)?,
+            // Rows of temporary tables may change in read-only transactions.
+            _ if matches!(statement, Statement::CopyFrom { .. }) && self.is_of_temporary(statement) => {}
+            StatementClass::Definition(name) => self.check_may_define(name, || self.is_of_temporary(statement))?,
             StatementClass::Maintenance(name) if self.store.is_read_only() => self.check_may_write(name)?,
             _ => {}
         }
@@ -384,11 +392,24 @@ impl QuerySession {
             Statement::Prepare { name, mutation } => self.prepare(name, mutation).await,
             Statement::OpenPivot { statement } => self.run_with_pivots(statement, parameters).await,
             Statement::Execute { name, values, statement } => self.execute(name, values, statement).await,
-            Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices } => {
-                let name = &self.new_name(name)?;
+            Statement::CreateTable {
+                name,
+                temporary,
+                on_commit,
+                if_not_exists,
+                or_replace,
+                source,
+                options,
+                notices,
+            } => {
+                let name = &self.new_name(name, *temporary)?;
+                if on_commit.is_some() && !is_temporary_relation(name) {
+                    return Err(TemporaryError::OnCommit.into());
+                }
                 let source = self.named_source(source, name)?;
                 if *or_replace && snapshot.table(name).is_some() {
                     let mut done = self.replace_table(name, &source, options, parameters).await?;
+                    self.set_on_commit(name, *on_commit);
                     done.notices.extend(notices.iter().cloned());
                     return Ok(Outcome::Done(done));
                 }
@@ -401,13 +422,14 @@ impl QuerySession {
                     return Err(QueryError::relation_exists(name));
                 }
                 let mut done = self.create_table(name, &source, options, parameters).await?;
+                self.set_on_commit(name, *on_commit);
                 done.notices.extend(notices.iter().cloned());
                 Ok(Outcome::Done(done))
             }
             Statement::CreateIndex(index) => self.create_index(index).await,
-            Statement::CreateSequence { name, if_not_exists, options, notices } => {
-                Ok(self.create_sequence(&self.new_name(name)?, *if_not_exists, options)?.with_notices(notices))
-            }
+            Statement::CreateSequence { name, temporary, if_not_exists, options, notices } => Ok(self
+                .create_sequence(&self.new_name(name, *temporary)?, *if_not_exists, options)?
+                .with_notices(notices)),
             Statement::AlterSequence { name, if_exists, change, notices } => {
                 Ok(self.alter_sequence(&self.name(name)?, *if_exists, change)?.with_notices(notices))
             }
@@ -441,8 +463,9 @@ impl QuerySession {
                 let rows = self.load(&table, columns, &[file.into()], &options).await?;
                 Ok(Outcome::Done(Done::with_rows("COPY", rows)))
             }
-            Statement::CreateView { name, or_replace, columns, sql } => {
-                self.create_view(&self.new_name(name)?, *or_replace, columns, sql).await
+            Statement::CreateView { name, temporary, or_replace, columns, sql } => {
+                let (name, notice) = self.new_view_name(name, *temporary, sql)?;
+                Ok(self.create_view(&name, *or_replace, columns, sql).await?.with_notices(notice.as_slice()))
             }
             Statement::Truncate { names, restarts_identity } => {
                 self.truncate(&self.names(names)?, *restarts_identity).await
@@ -553,7 +576,7 @@ impl QuerySession {
         for table in tables {
             let TableReference::Bare { table } = table else { continue };
             let is_known = |name: String| snapshot.table(&name).is_some() || snapshot.view(&name).is_some();
-            let is_known = search_path.candidates(&table).any(is_known);
+            let is_known = search_path.candidates(&snapshot, &table).any(is_known);
             // The statement itself reports a path that cannot be read.
             let is_path = table.contains(['/', '.']);
             if !is_known && !is_path && self.files.table(&table).await.is_ok_and(|found| found.is_none()) {

@@ -36,6 +36,7 @@ impl QueryError {
             Self::NotATable { .. } | Self::NotAView { .. } => "42809",
             Self::Sequence(error) => error.sqlstate(),
             Self::Generated(error) => error.sqlstate(),
+            Self::Temporary(error) => error.sqlstate(),
             Self::Index(error) => error.sqlstate(),
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),
@@ -97,6 +98,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::NameTaken { .. } => "42P07",
         CommitError::SchemaExists { .. } => "42P06",
         CommitError::NoSchema { .. } => "3F000",
+        CommitError::Temporary { .. } => "0A000",
         CommitError::SchemaNotEmpty { .. } => "2BP01",
         CommitError::NoView { .. } => "42P01",
         CommitError::NoCommentedObject | CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => {

@@ -264,11 +264,12 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             copy::copy(source, to, target, &options)
         }
         Ast::CreateView(view) => {
-            if view.materialized || view.temporary {
-                return Err(SqlError::unsupported("a materialized or temporary view", "plain views are"));
+            if view.materialized {
+                return Err(SqlError::unsupported("a materialized view", "plain views are"));
             }
             Ok(Statement::CreateView {
                 name: relation_reference(&view.name)?,
+                temporary: view.temporary,
                 or_replace: view.or_replace,
                 columns: view.columns.iter().map(|column| normalize(&column.name)).collect(),
                 sql: view.query.to_string(),
@@ -435,7 +436,6 @@ mod tests {
             ("create sequence s no start 1", "NO MINVALUE"),
             ("create sequence s owned by t", "OWNED BY table.column"),
             ("create sequence s restart", "no RESTART"),
-            ("create temp sequence s", "temporary sequence"),
             ("alter table t add constraint c check (a > 0) not valid", "NOT VALID"),
             ("create table t (a json)", "json"),
             ("create unique index i on t using bloom (a)", "unique index using bloom"),

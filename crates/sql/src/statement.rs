@@ -26,6 +26,10 @@ pub enum Statement {
     CreateTable {
         /// Name of the table.
         name: TableReference,
+        /// Whether the statement says `TEMPORARY`. A table in schema `pg_temp` is temporary too.
+        temporary: bool,
+        /// What a commit does with the rows of a temporary table, if the statement says it.
+        on_commit: Option<OnCommit>,
         /// Whether an existing table is kept without an error.
         if_not_exists: bool,
         /// Whether an existing table is replaced.
@@ -43,6 +47,8 @@ pub enum Statement {
     CreateSequence {
         /// Name of the sequence.
         name: TableReference,
+        /// Whether the statement says `TEMPORARY`.
+        temporary: bool,
         /// Whether an existing sequence is kept without an error.
         if_not_exists: bool,
         /// Options of the sequence.
@@ -132,6 +138,8 @@ pub enum Statement {
     CreateView {
         /// Name of the view.
         name: TableReference,
+        /// Whether the statement says `TEMPORARY`. A view that reads a temporary relation is temporary too.
+        temporary: bool,
         /// Whether an existing view is replaced.
         or_replace: bool,
         /// Names of the columns; empty for the names of the query's columns.
@@ -390,6 +398,18 @@ impl Statement {
     pub fn is_long(&self) -> bool {
         matches!(self, Self::Engine { is_long: true, .. } | Self::Mutation { is_long: true, .. })
     }
+}
+
+/// What a commit does with the rows of a temporary table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCommit {
+    /// They stay until the session ends.
+    #[default]
+    PreserveRows,
+    /// They are deleted.
+    DeleteRows,
+    /// The table is dropped.
+    Drop,
 }
 
 /// Whether a statement only returns rows.

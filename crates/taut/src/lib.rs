@@ -35,6 +35,7 @@ pub use rows::{CancelHandle, Rows, WaitCallback};
 pub use session::{LoadOptions, Outcome, Session};
 pub use taut_query::with_causes;
 pub use taut_query::{
-    Batches, CsvWriter, Done, FileFormat, MoverOptions, Parameters, Progress, ProgressCallback, ReadOptions, Statement,
-    Value, relation_name, relation_sql, split_relation_name, type_name, write_json_lines,
+    Batches, CsvWriter, Done, FileFormat, MoverOptions, PUBLIC_SCHEMA, Parameters, Progress, ProgressCallback,
+    ReadOptions, Statement, TEMPORARY_SCHEMA, Value, relation_name, relation_sql, split_relation_name, type_name,
+    write_json_lines,
 };

@@ -1,11 +1,11 @@
 //! Completion of SQL keywords, tables, columns and commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reedline::{Completer, CompletionResult, Span, Suggestion};
 use taut::reference::{STATEMENT_OPTIONS, Setting, TableDesign};
-use taut::{Session, relation_name, relation_sql};
+use taut::{PUBLIC_SCHEMA, Session, TEMPORARY_SCHEMA, relation_name, relation_sql};
 
 use super::commands::COMMANDS;
 use crate::system_tables::{Records, identifier};
@@ -23,9 +23,18 @@ impl Names {
                                where table_schema <> 'information_schema' order by ordinal_position";
         let Ok(records) = Records::query(session, COLUMNS) else { return };
         let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let is_temporary = |row: &usize| records.text(*row, "table_schema") == TEMPORARY_SCHEMA;
+        let temporary: BTreeSet<String> =
+            (0..records.rows.len()).filter(is_temporary).map(|row| records.text(row, "table_name")).collect();
         for row in 0..records.rows.len() {
-            let name =
-                relation_sql(&relation_name(&records.text(row, "table_schema"), &records.text(row, "table_name")));
+            let (mut schema, table) = (records.text(row, "table_schema"), records.text(row, "table_name"));
+            match temporary.contains(&table) {
+                // A temporary relation needs no schema, and hides the others of its name in `public`.
+                true if is_temporary(&row) => PUBLIC_SCHEMA.clone_into(&mut schema),
+                true if schema == PUBLIC_SCHEMA => continue,
+                _ => {}
+            }
+            let name = relation_sql(&relation_name(&schema, &table));
             tables.entry(name).or_default().push(identifier(&records.text(row, "column_name")));
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = tables;

@@ -4,6 +4,7 @@ mod engine;
 mod generated;
 mod index;
 mod sequence;
+mod temporary;
 mod violation;
 
 use std::io;
@@ -18,6 +19,7 @@ use taut_types::{DesignError, SchemaError};
 pub use generated::GeneratedColumnError;
 pub use index::{IndexClause, IndexError};
 pub use sequence::SequenceError;
+pub use temporary::TemporaryError;
 pub use violation::Violation;
 
 /// Hint for errors that may not recur if the transaction is retried.
@@ -106,6 +108,9 @@ pub enum QueryError {
     /// A generated column that is not possible, or a change of one.
     #[error(transparent)]
     Generated(#[from] GeneratedColumnError),
+    /// A temporary relation, or a permanent one that would depend on it.
+    #[error(transparent)]
+    Temporary(#[from] TemporaryError),
     /// An expression or a predicate that no index can have.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -364,6 +369,7 @@ impl QueryError {
             Self::Constraint(violation) => violation.detail(),
             Self::Sequence(error) => error.detail(),
             Self::Generated(error) => error.detail(),
+            Self::Temporary(error) => error.detail(),
             Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::NoConflictKey { keys } => Some(keys.clone()),

@@ -520,7 +520,7 @@ async fn write_blocks(
 ) -> Result<WrittenBlocks> {
     let threads = context.session_config().target_partitions();
     let context = with_file_order(&context);
-    let writer = BlockWriter::new(changes, target.schema(), target.design(), threads);
+    let writer = BlockWriter::new(changes, (target.name(), target.schema()), target.design(), threads);
     let old_ids = writer.old_ids.clone();
     let schema = Arc::clone(target.schema());
     let coercion = match target {

@@ -7,4 +7,5 @@ pub mod pace;
 pub mod progress;
 pub mod shared_rows;
 pub mod spill;
+pub mod temporary_disk;
 pub mod workers;

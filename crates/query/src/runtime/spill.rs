@@ -69,6 +69,14 @@ impl SpillDirectory {
         Ok(SpillRegion(self.create_unnamed()?))
     }
 
+    /// Creates a spill file that is written and read at any offsets.
+    ///
+    /// # Errors
+    /// If no file can be created.
+    pub(super) fn create_scratch(&self) -> Result<ScratchFile, SpillError> {
+        Ok(ScratchFile(self.create()?.0))
+    }
+
     fn create_unnamed(&self) -> Result<UnnamedFile, SpillError> {
         let (file, directory) = self.create()?;
         Ok(UnnamedFile { file: Arc::new(file), written: Arc::default(), directory: directory.into() })
@@ -130,6 +138,12 @@ fn disk_full_hint(cause: &io::Error) -> &'static str {
     }
 }
 
+impl From<SpillError> for io::Error {
+    fn from(error: SpillError) -> Self {
+        Self::new(error.cause.kind(), error)
+    }
+}
+
 impl From<SpillError> for DataFusionError {
     fn from(error: SpillError) -> Self {
         Self::External(Box::new(error))
@@ -177,15 +191,7 @@ impl SpillRegion {
     pub fn append(&self, bytes: &[u8]) -> Result<Range<u64>, SpillError> {
         let Self(file) = self;
         let begin = file.written.load(Ordering::Acquire);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match positioned::write_at(&file.file, rest, begin + (bytes.len() - rest.len()) as u64) {
-                Ok(0) => return Err(file.error(ErrorKind::WriteZero.into())),
-                Ok(written) => rest = &rest[written..],
-                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
-                Err(cause) => return Err(file.error(cause)),
-            }
-        }
+        write_all_at(&file.file, bytes, begin).map_err(|cause| file.error(cause))?;
         file.written.store(begin + bytes.len() as u64, Ordering::Release);
         Ok(begin..begin + bytes.len() as u64)
     }
@@ -200,6 +206,49 @@ impl SpillRegion {
         positioned::read_exact_at(&file.file, &mut bytes, range.start).map_err(|cause| file.error(cause))?;
         Ok(bytes)
     }
+}
+
+/// A spill file that is written and read at any offsets.
+#[derive(Debug)]
+pub(super) struct ScratchFile(File);
+
+impl ScratchFile {
+    /// Writes all bytes at an offset, which may be behind the end.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        write_all_at(&self.0, bytes, offset)
+    }
+
+    /// Fills a buffer with the bytes at an offset.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has fewer bytes.
+    pub fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        positioned::read_exact_at(&self.0, into, offset)
+    }
+
+    /// Releases the space of the whole file.
+    ///
+    /// # Errors
+    /// If the file system returns an error.
+    pub fn clear(&self) -> io::Result<()> {
+        self.0.set_len(0)
+    }
+}
+
+fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match positioned::write_at(file, rest, offset + (bytes.len() - rest.len()) as u64) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
 }
 
 impl SpillFile for UnnamedFile {

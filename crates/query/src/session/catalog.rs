@@ -21,7 +21,7 @@ use taut_sql::{
     UNQUALIFIED, WRITTEN,
 };
 use taut_store::{Catalog, Store, View};
-use taut_types::{relation_name, split_relation_name};
+use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name, split_relation_name};
 
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
@@ -132,12 +132,14 @@ impl StatementCatalog {
         if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
             return Ok(Some(Arc::clone(relation)));
         }
-        for candidate in self.search_path.candidates(name).filter(|candidate| self.sees(candidate)) {
+        let candidates = self.search_path.candidates(&self.snapshot, name);
+        for candidate in candidates.filter(|candidate| self.sees(candidate)) {
             if let Some(relation) = self.relation(&candidate).await? {
                 return Ok(Some(relation));
             }
             // As in other statements, a sequence or an index hides relations of its name in later schemas.
-            if !self.search_path.is_default() && !self.snapshot.is_name_free(&candidate) {
+            let hides_later = !self.search_path.is_default() || is_temporary_relation(&candidate);
+            if hides_later && !self.snapshot.is_name_free(&candidate) {
                 return Ok(None);
             }
         }
@@ -283,7 +285,7 @@ impl CatalogProvider for StatementCatalog {
             }
             INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(self))),
             PG_CATALOG => Some(Arc::new(PgCatalog::new(self))),
-            name if self.snapshot.has_schema(name) => {
+            name if name == TEMPORARY_SCHEMA || self.snapshot.has_schema(name) => {
                 Some(Arc::new(UserSchema { catalog: self.clone(), name: Some(name.to_owned()) }))
             }
             _ => None,
@@ -307,7 +309,9 @@ impl SchemaProvider for UserSchema {
         let names = tables.chain(snapshot.views().map(|view| view.name.as_str())).map(split_relation_name);
         let is_inside = |schema: &str| match &self.name {
             Some(name) => schema == name,
-            None => self.catalog.search_path.schemas().iter().any(|known| known == schema),
+            None => {
+                schema == TEMPORARY_SCHEMA || self.catalog.search_path.schemas().iter().any(|known| known == schema)
+            }
         };
         names.filter(|(schema, _)| is_inside(schema)).map(|(_, name)| name.into_owned()).collect()
     }

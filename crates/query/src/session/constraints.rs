@@ -12,14 +12,14 @@ use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
 };
-use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign};
+use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign, is_temporary_relation};
 
 use super::columns::TypeChange;
 use super::index_columns::refuse_hidden_columns;
 use super::keys::{format_key, format_row, not_referenced};
 use super::sequences::create_owned_sequence;
 use super::{Done, Outcome, QuerySession};
-use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints};
+use crate::constraints::{AlteredTable, add_key_indexes, apply_changes, declare_constraints, sequences_of_default};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::operators::make_interruptible;
 use crate::exec::scan::TautTable;
@@ -334,6 +334,22 @@ fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
     before.into_iter().chain(drops).chain(adds).chain(after).collect()
 }
 
+/// # Errors
+/// If a default of a permanent table takes numbers of a temporary sequence.
+fn refuse_temporary_defaults(catalog: &Catalog, table: TableId, constraints: &Constraints) -> Result<(), CommitError> {
+    if table.is_temporary() {
+        return Ok(());
+    }
+    let used = constraints.defaults.values().flat_map(|default| sequences_of_default(default));
+    match used.into_iter().find(|sequence| is_temporary_relation(sequence)) {
+        None => Ok(()),
+        Some(relation) => {
+            let other = catalog.table_of(table).map(|table| table.name.clone()).unwrap_or_default();
+            Err(CommitError::Temporary { relation, other })
+        }
+    }
+}
+
 /// Sets the constraints of a table, and updates `referenced_by` of the tables that it references.
 pub(super) fn set_constraints(
     edit: &mut CatalogEdit,
@@ -349,6 +365,7 @@ pub(super) fn set_constraints(
     let newly_referenced: BTreeSet<TableId> =
         constraints.foreign_keys.iter().filter(is_new).map(|key| key.table).collect();
     let mut new_constraints = constraints;
+    refuse_temporary_defaults(edit.catalog(), table, &new_constraints)?;
     if !new_constraints.foreign_keys.iter().any(|key| key.table == table) {
         new_constraints.referenced_by.remove(&table);
     }

@@ -144,7 +144,7 @@ impl QuerySession {
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
-        let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(), relations };
+        let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(name), relations };
         let is_gone = |on: &Commented| match on {
             Commented::ViewColumn(view, column) => view == name && !columns.contains(column),
             _ => false,

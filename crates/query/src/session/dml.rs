@@ -18,7 +18,7 @@ use taut_sql::{
     Parameters, Statement, TARGET, TargetColumn, Value, WRITTEN, parse_expression,
 };
 use taut_store::{Catalog, CommitError, KeyMode, Table, TableId, UniqueKey};
-use taut_types::ColumnIndex;
+use taut_types::{ColumnIndex, is_temporary_relation};
 
 use super::computed_changes::ReturnedBatches;
 use super::index_columns::{inferred_key, visible_schema, with_generated};
@@ -97,7 +97,7 @@ impl QuerySession {
     /// Runs a mutation, in the transaction in progress or in one of its own. After a write conflict it is retried if it
     /// has a transaction of its own, or if the isolation level is READ COMMITTED.
     pub(super) async fn mutate(&self, request: &MutationRequest<'_>) -> Result<Outcome> {
-        self.check_may_write(request.mutation.kind.verb())?;
+        self.check_may_mutate(request.mutation)?;
         if let Some(mutation) = self.with_columns_by_name(request.mutation, request.names).await? {
             let request = MutationRequest { mutation: &mutation, plan: request.plan.clone(), ..*request };
             return Box::pin(self.mutate(&request)).await;
@@ -115,6 +115,14 @@ impl QuerySession {
                 }
                 done => return done,
             }
+        }
+    }
+
+    /// Refuses a mutation in a read-only transaction, except of a temporary table.
+    pub(super) fn check_may_mutate(&self, mutation: &Mutation) -> Result<()> {
+        match self.check_may_write(mutation.kind.verb()) {
+            Err(_) if self.name(&mutation.table).is_ok_and(|name| is_temporary_relation(&name)) => Ok(()),
+            checked => checked,
         }
     }
 
@@ -458,7 +466,8 @@ impl QuerySession {
 
     /// Removes all rows of some tables.
     pub(super) async fn truncate(&self, names: &[String], restarts_identity: bool) -> Result<Outcome> {
-        self.check_may_write("TRUNCATE TABLE")?;
+        let are_temporary = || names.iter().all(|name| is_temporary_relation(name));
+        self.check_may_define("TRUNCATE TABLE", are_temporary)?;
         let truncated = self.in_transaction(async |changes: Changes| {
             let snapshot = changes.snapshot();
             let table = |name: &String| match snapshot.table(name) {

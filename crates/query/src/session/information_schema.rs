@@ -15,8 +15,8 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use taut_sql::{CATALOG, INFORMATION_SCHEMA, SYSTEM, SYSTEM_SCHEMAS, type_name};
-use taut_store::{Catalog, Constraints, Identity, ReferentialAction, Table};
-use taut_types::{ColumnIndex, LogicalType, split_relation_name, unqualified_name};
+use taut_store::{Catalog, Constraints, Identity, ReferentialAction, Table, TableId};
+use taut_types::{ColumnIndex, LogicalType, is_temporary_relation, split_relation_name, unqualified_name};
 
 use super::catalog::StatementCatalog;
 use super::system_tables::SystemTable;
@@ -180,8 +180,10 @@ impl InformationSchema {
         let row = |relation: Row, kind: &str, is_changed: bool| {
             [relation, vec![text(kind), yes_no(is_changed)]].concat_rows()
         };
-        let tables = snapshot.tables().map(|table| row(of_relation(&table.name), "BASE TABLE", true));
-        let views = snapshot.views().map(|view| row(of_relation(&view.name), "VIEW", false));
+        let kind = |id: TableId| if id.is_temporary() { "LOCAL TEMPORARY" } else { "BASE TABLE" };
+        let tables = snapshot.tables().map(|table| row(of_relation(&table.name), kind(table.id), true));
+        let kind = |view: &str| if is_temporary_relation(view) { "LOCAL TEMPORARY" } else { "VIEW" };
+        let views = snapshot.views().map(|view| row(of_relation(&view.name), kind(&view.name), false));
         let system = SystemTable::ALL.iter().map(|table| row(of(SYSTEM, table.name), "VIEW", false));
         let own = TABLES.iter().map(|table| row(of(INFORMATION_SCHEMA, table.name), "VIEW", false));
         tables.chain(views).chain(system).chain(own).collect()

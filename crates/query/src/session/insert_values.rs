@@ -50,7 +50,7 @@ impl QuerySession {
         // More values than parameters are an error. Planning reports it.
         let columns = target.listed_columns(table, listed, values).filter(|columns| columns.parameters == values.len());
         let Some(columns) = columns else { return Ok(None) };
-        self.check_may_write("INSERT")?;
+        self.check_may_change(&table.name, "INSERT")?;
         let rows = columns.rows(&target, self.planning.state(&self.context).config_options())?;
         if rows.num_rows() > ROWS_MAX {
             return Ok(Some(self.insert_as_load(table, rows).await?));

@@ -51,19 +51,23 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        self.begin_load("COPY FROM")?;
+        self.begin_load(name, "COPY FROM")?;
         let loaded = self.load_files_into(name, files, options, design_options).await;
         self.end_load(loaded)
     }
 
     /// Prepares for a load through the API. Loads follow the same transaction rules as statements.
-    fn begin_load(&self, statement: &str) -> Result<()> {
+    fn begin_load(&self, table: &str, statement: &str) -> Result<()> {
         self.begin_statement()?;
-        self.check_may_write(statement)
+        match self.name(&Self::reference(table)) {
+            Ok(name) => self.check_may_change(&name, statement),
+            Err(_) => self.check_may_write(statement),
+        }
     }
 
     fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
         self.mover.wake();
+        let loaded = loaded.and_then(|rows| self.apply_on_commit().map(|()| rows));
         loaded.inspect_err(|_| self.mark_transaction_failed())
     }
 
@@ -82,7 +86,7 @@ impl QuerySession {
             return self.load(&Arc::clone(table), &[], files, options).await;
         }
         let (_, frame) = files::read(&self.context, files, options, None).await?;
-        self.fill_new_table(&self.new_name(&reference)?, frame.into_unoptimized_plan(), design_options).await
+        self.fill_new_table(&self.new_name(&reference, false)?, frame.into_unoptimized_plan(), design_options).await
     }
 
     /// Loads batches into a table. Creates the table from their schema if it does not exist.
@@ -99,7 +103,7 @@ impl QuerySession {
         partitions: Vec<Batches>,
         design_options: &[(String, String)],
     ) -> Result<u64> {
-        self.begin_load("INSERT")?;
+        self.begin_load(name, "INSERT")?;
         let rows = crate::exec::batches::scan_batches(schema, partitions)?;
         let loaded = self.load_rows(name, rows, design_options).await;
         self.end_load(loaded)
@@ -114,7 +118,7 @@ impl QuerySession {
                 self.fill(name, Target::Table(Arc::clone(table)), rows, None).await
             }
             Some(_) => Err(options_of_existing(name)),
-            None => self.fill_new_table(&self.new_name(&reference)?, rows, design_options).await,
+            None => self.fill_new_table(&self.new_name(&reference, false)?, rows, design_options).await,
         }
     }
 

@@ -47,7 +47,7 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         for mutation in statement.mutations() {
-            self.check_may_write(mutation.kind.verb())?;
+            self.check_may_mutate(mutation)?;
         }
         let mut attempts = 0;
         loop {

@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
-use taut_store::Catalog;
+use taut_store::{Catalog, Table};
 
 use super::dml::MutationRequest;
 use super::merge_join::{wait_for_memory, with_merge_join_fallback, with_merge_joins_preferred};
@@ -416,7 +416,10 @@ impl QuerySession {
         if let LogicalPlan::Analyze(analyze) = &plan
             && write_verb(&analyze.input)? == Some("INSERT")
         {
-            self.check_may_write("INSERT")?;
+            match insert_target(&analyze.input)? {
+                Some(table) => self.check_may_change(&table.name, "INSERT")?,
+                None => self.check_may_write("INSERT")?,
+            }
             let analyzed = self.in_transaction(async |changes: Changes| {
                 let mut state = state;
                 state.config_mut().set_extension(Arc::new(changes));
@@ -438,24 +441,18 @@ impl QuerySession {
             };
             return Ok(Outcome::Rows(with_merge_join_fallback(rows, replan)));
         };
-        let (operation, table) = match &plan {
-            LogicalPlan::Dml(dml) => {
-                let target = source_as_provider(&dml.target)?;
-                // Registered batches and files can only be read.
-                let Some(table) = target.downcast_ref::<TautTable>().map(TautTable::stored).cloned() else {
-                    return Err(QueryError::no_relation(dml.table_name.to_string()));
-                };
-                (format!("insert into {}", table.name), Some(table))
-            }
-            _ => ("copy".to_owned(), None),
-        };
+        let table = insert_target(&plan)?;
+        let operation = table.as_ref().map_or_else(|| "copy".to_owned(), |table| format!("insert into {}", table.name));
         let plan = make_values_nullable(plan)?;
         let progress = self.progress_counter(&operation, None);
         if verb != "INSERT" {
             let rows = sum_counts(start_write(state, plan, progress).await?).await?;
             return Ok(Outcome::Done(Done::with_rows(verb, rows)));
         }
-        self.check_may_write(verb)?;
+        match &table {
+            Some(table) => self.check_may_change(&table.name, verb)?,
+            None => self.check_may_write(verb)?,
+        }
         let inserted = self.in_transaction(async |changes: Changes| {
             let mut state = state;
             state.config_mut().set_extension(Arc::new(changes));
@@ -557,6 +554,18 @@ fn untyped(prepared: &EngineStatement) -> Option<&Ast> {
     match prepare.as_ref() {
         Ast::Prepare { data_types, statement, .. } if data_types.is_empty() => Some(statement),
         _ => None,
+    }
+}
+
+/// The table into which a plan inserts rows. `None` for other plans.
+///
+/// # Errors
+/// If the target is not a stored table: registered batches and files can only be read.
+fn insert_target(plan: &LogicalPlan) -> Result<Option<Arc<Table>>> {
+    let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
+    match source_as_provider(&dml.target)?.downcast_ref::<TautTable>() {
+        Some(table) => Ok(Some(Arc::clone(table.stored()))),
+        None => Err(QueryError::no_relation(dml.table_name.to_string())),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use taut_sql::{ObjectKind, Parameters, TableSource};
 use taut_store::{CatalogEdit, Commented, Table, View};
+use taut_types::sibling_name;
 
 use super::comments::{comments_of_view, set_comments};
 use super::names::{dependent_views, drop_views, foreign_key_text};
@@ -13,7 +14,7 @@ use super::{Done, QuerySession, query_tables};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
 
-/// Name of a new table until the table that it replaces is dropped. No statement can have it.
+/// Name of a new table, in the schema of the table that it replaces, until that is dropped. No statement can have it.
 const NEW_TABLE: &str = "\0new";
 
 impl QuerySession {
@@ -44,9 +45,10 @@ impl QuerySession {
                         // Rows that others insert after the query has read the old table would be dropped with it.
                         transaction.require_unchanged(old.id);
                     }
-                    let done = self.create_table_as(&target, NEW_TABLE, query, options, parameters).await?;
+                    let new_name = &sibling_name(name, NEW_TABLE);
+                    let done = self.create_table_as(&target, new_name, query, options, parameters).await?;
                     target.commit(|edit| {
-                        let new = edit.catalog().table(NEW_TABLE).map(|table| table.id);
+                        let new = edit.catalog().table(new_name).map(|table| table.id);
                         let new = new.ok_or_else(|| QueryError::no_relation(name))?;
                         replace(edit, old, &views, |edit| Ok(edit.rename_table(new, name)?))
                     })?;

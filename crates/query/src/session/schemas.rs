@@ -10,7 +10,7 @@ use taut_sql::{
     TableSource, parse_expression,
 };
 use taut_store::{Catalog, CatalogEdit, CommitError, Sequence, TableId, View};
-use taut_types::{relation_name, split_relation_name, unqualified_name};
+use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name, split_relation_name, unqualified_name};
 
 use super::comments::{comments_of_view, set_comments};
 use super::names::{check_kind, relations_of_view, view_text};
@@ -18,7 +18,7 @@ use super::search_path::SearchPath;
 use super::sequences::rename_sequence;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::with_named_sequences;
-use crate::error::{Dependency, QueryError, Result};
+use crate::error::{Dependency, QueryError, Result, TemporaryError};
 
 impl QuerySession {
     /// The search path of the session.
@@ -36,8 +36,27 @@ impl QuerySession {
     }
 
     /// The name of a relation that a statement creates: see [`SearchPath::new_name`].
-    pub(super) fn new_name(&self, reference: &TableReference) -> Result<String> {
-        self.search_path().new_name(&self.snapshot(), reference)
+    pub(super) fn new_name(&self, reference: &TableReference, is_temporary: bool) -> Result<String> {
+        self.search_path().new_name(&self.snapshot(), reference, is_temporary)
+    }
+
+    /// The name of a view that a statement creates. A view that reads a temporary relation is temporary itself; returns
+    /// a notice then, unless the statement says so.
+    pub(super) fn new_view_name(
+        &self,
+        reference: &TableReference,
+        is_temporary: bool,
+        sql: &str,
+    ) -> Result<(String, Option<String>)> {
+        let (path, snapshot) = (self.search_path(), self.snapshot());
+        let is_read = |relation: &TableReference| {
+            let name = path.name(&snapshot, relation);
+            name.is_ok_and(|name| is_temporary_relation(&name) && !snapshot.is_name_free(&name))
+        };
+        let reads_temporary = !is_temporary && taut_sql::relations_of(sql)?.iter().any(is_read);
+        let name = path.new_name(&snapshot, reference, is_temporary || reads_temporary)?;
+        let notice = || format!("view {:?} will be a temporary view", reference.table());
+        Ok((name, reads_temporary.then(notice)))
     }
 
     /// The reference that a text of the API stands for: a name, or a schema and a name. The text has the form of
@@ -65,9 +84,9 @@ impl QuerySession {
         let (mut notices, mut dropped) = (Vec::new(), BTreeSet::new());
         for name in names {
             match self.snapshot().has_schema(name) {
-                true if name == PUBLIC => {
+                true if name == PUBLIC || name == TEMPORARY_SCHEMA => {
                     let allowed = "DROP TABLE and DROP VIEW drop what is in it";
-                    return Err(QueryError::unsupported(format!("DROP SCHEMA {PUBLIC}"), allowed));
+                    return Err(QueryError::unsupported(format!("DROP SCHEMA {name}"), allowed));
                 }
                 true => drop(dropped.insert(name.as_str())),
                 false if if_exists => notices.push(format!("schema {name:?} does not exist, skipping")),
@@ -112,8 +131,8 @@ impl QuerySession {
         if !snapshot.has_schema(name) {
             return Err(QueryError::no_schema(name));
         }
-        if name == PUBLIC {
-            return Err(QueryError::unsupported(format!("ALTER SCHEMA {PUBLIC}"), "other schemas can be renamed"));
+        if name == PUBLIC || name == TEMPORARY_SCHEMA {
+            return Err(QueryError::unsupported(format!("ALTER SCHEMA {name}"), "other schemas can be renamed"));
         }
         let contents = contents(&snapshot, name);
         let relations: BTreeSet<&str> = contents.iter().map(|(_, relation)| relation.as_str()).collect();
@@ -155,6 +174,9 @@ impl QuerySession {
                 return Ok(Outcome::Done(Done { notices: vec![notice], ..done }));
             }
             return Err(QueryError::no_relation(name));
+        }
+        if is_temporary_relation(&name) || schema == TEMPORARY_SCHEMA {
+            return Err(TemporaryError::Moved.into());
         }
         if !snapshot.has_schema(schema) {
             return Err(QueryError::no_schema(schema));
@@ -227,7 +249,12 @@ impl QuerySession {
     /// exist yet.
     fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
         if let DeclaredRule::ForeignKey { table: parent, .. } = &mut constraint.rule {
-            *parent = qualified(&self.search_path().name_beside(&self.snapshot(), parent, Some(table))?);
+            let name = self.search_path().name_beside(&self.snapshot(), parent, Some(table))?;
+            let is_temporary = is_temporary_relation(table);
+            if is_temporary_relation(&name) != is_temporary && (name == table || self.table(&name).is_ok()) {
+                return Err(TemporaryError::ForeignKey { is_temporary }.into());
+            }
+            *parent = qualified(&name);
         }
         Ok(())
     }

@@ -5,45 +5,63 @@ use std::sync::Arc;
 use datafusion::common::TableReference;
 use taut_sql::PUBLIC;
 use taut_store::Catalog;
-use taut_types::relation_name;
+use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name};
 
-use crate::error::{QueryError, Result};
+use crate::error::{QueryError, Result, TemporaryError};
 
-/// Schemas in which names without a schema are looked up, in order. Some may not exist.
+/// Schemas in which names without a schema are looked up, in order. Some may not exist. Temporary relations come first,
+/// unless the path has their schema at another place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SearchPath(Arc<[String]>);
+pub struct SearchPath {
+    schemas: Arc<[String]>,
+    has_implicit_temporary: bool,
+}
 
 impl SearchPath {
     pub fn new(schemas: &[String]) -> Self {
-        Self(schemas.into())
+        let has_implicit_temporary = !schemas.iter().any(|schema| schema == TEMPORARY_SCHEMA);
+        Self { schemas: schemas.into(), has_implicit_temporary }
     }
 
-    /// The search path with which a view was created.
+    /// The search path with which a view was created. A permanent view never reads temporary relations.
     pub fn of_view(schemas: &[String]) -> Self {
-        if schemas.is_empty() { Self::default() } else { Self::new(schemas) }
+        let path = if schemas.is_empty() { Self::default() } else { Self::new(schemas) };
+        Self { has_implicit_temporary: false, ..path }
     }
 
     /// The schemas as a view stores them: none for the default.
-    pub fn to_stored(&self) -> Vec<String> {
-        if self.is_default() { Vec::new() } else { self.0.to_vec() }
+    pub fn to_stored(&self, view: &str) -> Vec<String> {
+        let temporary =
+            (self.has_implicit_temporary && is_temporary_relation(view)).then(|| TEMPORARY_SCHEMA.to_owned());
+        match temporary.is_none() && self.is_default() {
+            true => Vec::new(),
+            false => temporary.into_iter().chain(self.schemas.iter().cloned()).collect(),
+        }
     }
 
     pub fn schemas(&self) -> &[String] {
-        &self.0
+        &self.schemas
     }
 
     pub fn is_default(&self) -> bool {
-        matches!(&*self.0, [schema] if schema == PUBLIC)
+        matches!(&*self.schemas, [schema] if schema == PUBLIC)
     }
 
     /// The schema of new relations: the first that exists.
     pub fn current<'a>(&'a self, catalog: &Catalog) -> Option<&'a str> {
-        self.0.iter().map(String::as_str).find(|schema| catalog.has_schema(schema))
+        let exists = |schema: &&str| *schema == TEMPORARY_SCHEMA || catalog.has_schema(schema);
+        self.schemas.iter().map(String::as_str).find(exists)
     }
 
     /// What a name without a schema may stand for, in the order of the path.
-    pub fn candidates(&self, name: &str) -> impl Iterator<Item = String> {
-        self.0.iter().map(move |schema| relation_name(schema, name))
+    pub fn candidates(&self, catalog: &Catalog, name: &str) -> impl Iterator<Item = String> {
+        let temporary = self.searches_temporary_first(catalog).then_some(TEMPORARY_SCHEMA);
+        let schemas = temporary.into_iter().chain(self.schemas.iter().map(String::as_str));
+        schemas.map(move |schema| relation_name(schema, name))
+    }
+
+    fn searches_temporary_first(&self, catalog: &Catalog) -> bool {
+        self.has_implicit_temporary && catalog.has_schema(TEMPORARY_SCHEMA)
     }
 
     /// The relation that a statement names. If no relation has the name, returns the name in the current schema; a
@@ -64,25 +82,31 @@ impl SearchPath {
         if let Some(schema) = reference.schema() {
             return Ok(relation_name(schema, name));
         }
-        if self.is_default() {
+        if new.is_none() && self.is_default() && !self.searches_temporary_first(catalog) {
             return Ok(relation_name(PUBLIC, name));
         }
         let exists = |candidate: &String| new == Some(candidate.as_str()) || !catalog.is_name_free(candidate);
-        if let Some(found) = self.candidates(name).find(exists) {
+        let temporary = || Some(relation_name(TEMPORARY_SCHEMA, name)).filter(|_| self.has_implicit_temporary);
+        // The new relation may be the first temporary one, so that its schema does not exist yet.
+        let new_temporary = new.and_then(|new| temporary().filter(|candidate| candidate == new));
+        if let Some(found) = new_temporary.or_else(|| self.candidates(catalog, name).find(exists)) {
             return Ok(found);
         }
-        let schema = self.current(catalog).or(self.0.first().map(String::as_str));
+        let schema = self.current(catalog).or(self.schemas.first().map(String::as_str));
         schema.map(|schema| relation_name(schema, name)).ok_or_else(|| QueryError::no_relation(name))
     }
 
     /// The name of a relation that a statement creates.
     ///
     /// # Errors
-    /// If its schema does not exist.
-    pub fn new_name(&self, catalog: &Catalog, reference: &TableReference) -> Result<String> {
+    /// If its schema does not exist, or is not the temporary one although the relation is.
+    pub fn new_name(&self, catalog: &Catalog, reference: &TableReference, is_temporary: bool) -> Result<String> {
         let schema = match reference.schema() {
-            Some(schema) if catalog.has_schema(schema) => schema,
-            Some(schema) => return Err(QueryError::no_schema(schema)),
+            Some(TEMPORARY_SCHEMA) => TEMPORARY_SCHEMA,
+            Some(schema) if !catalog.has_schema(schema) => return Err(QueryError::no_schema(schema)),
+            Some(_) if is_temporary => return Err(TemporaryError::OtherSchema.into()),
+            Some(schema) => schema,
+            None if is_temporary => TEMPORARY_SCHEMA,
             None => self.current(catalog).ok_or(QueryError::NoCurrentSchema)?,
         };
         Ok(relation_name(schema, reference.table()))

@@ -17,7 +17,7 @@ use super::search_path::SearchPath;
 use super::transactions::Transactions;
 use super::{Done, Outcome, QuerySession};
 use crate::constraints::{default_of_sequence, renamed_sequence, sequences_of_default};
-use crate::error::{Dependency, QueryError, Result, SequenceError};
+use crate::error::{Dependency, QueryError, Result, SequenceError, TemporaryError};
 use crate::expressions::{Schemas, Sequences};
 use crate::write::changes::Changes;
 
@@ -60,8 +60,10 @@ impl SessionObjects {
         }
     }
 
-    fn check_may_write(&self, function: &str) -> Result<()> {
-        match self.store.is_read_only() || self.transactions.lock().modes().read_only {
+    /// Refuses to take numbers in a read-only transaction, except from a temporary sequence.
+    fn check_may_write(&self, sequence: SequenceId, function: &str) -> Result<()> {
+        let is_read_only = self.store.is_read_only() || self.transactions.lock().modes().read_only;
+        match is_read_only && !sequence.is_temporary() {
             true => Err(QueryError::Transaction {
                 message: format!("cannot execute {function}() in a read-only transaction"),
                 hint: None,
@@ -79,7 +81,7 @@ impl SessionObjects {
 
     fn take(&self, name: &str, count: usize) -> Result<Vec<i64>> {
         let sequence = self.find(name)?;
-        self.check_may_write("nextval")?;
+        self.check_may_write(sequence.id, "nextval")?;
         let transaction = self.transactions.lock().transaction();
         let numbers = match transaction {
             Some(transaction) => transaction.next_values(sequence.id, count)?,
@@ -93,7 +95,7 @@ impl SessionObjects {
 
     fn set(&self, name: &str, value: i64, is_called: bool) -> Result<()> {
         let sequence = self.find(name)?;
-        self.check_may_write("setval")?;
+        self.check_may_write(sequence.id, "setval")?;
         if !(sequence.min..=sequence.max).contains(&value) {
             return Err(SequenceError::OutOfBounds {
                 sequence: sequence.name,
@@ -468,6 +470,9 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
     clear_owner(edit, sequence)?;
     let Some((table_name, column_name)) = owner else { return Ok(()) };
     let table = edit.catalog().table(table_name).ok_or_else(|| QueryError::no_relation(table_name))?;
+    if table.id.is_temporary() != sequence.is_temporary() {
+        return Err(TemporaryError::Owner.into());
+    }
     let column = table.visible_column(column_name).ok_or_else(|| QueryError::no_column(table_name, column_name))?;
     if table.constraints.sequences.contains_key(&column) {
         let what = format!("a second sequence of column {column_name:?} of table {table_name:?}");

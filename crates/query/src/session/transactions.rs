@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
-use taut_sql::{IsolationLevel, Statement, TableSource, is_insert};
+use taut_sql::{IsolationLevel, Statement, StatementClass, TableSource, is_insert};
 use taut_store::{Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
+use taut_types::is_temporary_relation;
 
+use super::temporary::OnCommitActions;
 use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result, Violation};
 use crate::exec::reads::StatementReads;
@@ -22,6 +24,8 @@ pub(super) struct Transactions {
     isolation: IsolationLevel,
     read_only: bool,
     pub synchronous: Synchronous,
+    /// What commits do with temporary tables that do not preserve their rows.
+    pub on_commit: OnCommitActions,
 }
 
 /// A transaction that a statement has begun.
@@ -41,8 +45,8 @@ struct OpenTransaction {
 
 impl Default for Transactions {
     fn default() -> Self {
-        let synchronous = Synchronous::Full;
-        Self { current: None, isolation: IsolationLevel::default(), read_only: false, synchronous }
+        let (synchronous, on_commit) = (Synchronous::Full, OnCommitActions::default());
+        Self { current: None, isolation: IsolationLevel::default(), read_only: false, synchronous, on_commit }
     }
 }
 
@@ -117,6 +121,7 @@ impl QuerySession {
                 None => done.notices.push("there is no transaction in progress".to_owned()),
                 Some(current) if current.has_failed => done = Done::with_tag("ROLLBACK"),
                 Some(current) => {
+                    state.on_commit.apply(&current.transaction)?;
                     self.interrupt()
                         .cancellation()
                         .commit_unless_cancelled(|| current.transaction.commit(state.synchronous))?;
@@ -181,7 +186,7 @@ impl QuerySession {
     }
 
     /// Whether a statement without a transaction must begin one before it is planned, because the rows that it reads
-    /// must not have changed when it commits.
+    /// must not have changed when it commits, or because the commit does more than the statement.
     pub(super) fn needs_own_transaction(&self, statement: &Statement) -> bool {
         let state = self.transactions.lock();
         let writes = match statement {
@@ -197,7 +202,10 @@ impl QuerySession {
             _ => false,
         };
         let has_steps = matches!(statement, Statement::DropSchemas { .. });
-        state.current.is_none() && (has_steps || writes && state.isolation == IsolationLevel::Serializable)
+        let has_actions =
+            !state.on_commit.is_empty() && (writes || matches!(statement.class(), StatementClass::Definition(_)));
+        let is_serializable = writes && state.isolation == IsolationLevel::Serializable;
+        state.current.is_none() && (has_steps || has_actions || is_serializable)
     }
 
     /// Adds the tables of a violated constraint to the read set, because the transaction may continue from a savepoint.
@@ -323,6 +331,24 @@ impl QuerySession {
                 sqlstate: "25006",
             }),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses a statement that changes rows of a relation as [`QuerySession::check_may_write`] does, unless the
+    /// relation is temporary.
+    pub(super) fn check_may_change(&self, relation: &str, statement: &str) -> Result<()> {
+        match is_temporary_relation(relation) {
+            true => Ok(()),
+            false => self.check_may_write(statement),
+        }
+    }
+
+    /// Refuses a definition as [`QuerySession::check_may_write`] does. A database that is open read-only can have
+    /// temporary relations, but a transaction that is read-only by its own mode defines none, as in PostgreSQL.
+    pub(super) fn check_may_define(&self, statement: &str, is_temporary: impl FnOnce() -> bool) -> Result<()> {
+        match self.check_may_write(statement) {
+            Err(_) if !self.transactions.lock().modes().read_only && is_temporary() => Ok(()),
+            checked => checked,
         }
     }
 

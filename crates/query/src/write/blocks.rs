@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use taut_block::{Extent, rows_until_full};
 use taut_store::NewBlock;
-use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign};
+use taut_types::{BlockSize, PartitionDesign, Partitioning, Schema, TableDesign, is_temporary_relation};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::changes::Changes;
@@ -46,6 +46,8 @@ pub(crate) async fn write_streams(
 #[derive(Clone)]
 pub(crate) struct BlockWriter {
     pub changes: Changes,
+    /// Whether the table is temporary.
+    pub is_temporary: bool,
     pub schema: Arc<Schema>,
     pub design: Arc<TableDesign>,
     /// Limits the number of blocks that are encoded at once.
@@ -55,11 +57,13 @@ pub(crate) struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Creates a writer of blocks of a design. Partitioning is up to the caller.
-    pub fn new(changes: &Changes, schema: &Arc<Schema>, design: &TableDesign, threads: usize) -> Self {
+    /// Creates a writer of blocks of a design for the table of a name. Partitioning is up to the caller.
+    pub fn new(changes: &Changes, (table, schema): (&str, &Arc<Schema>), design: &TableDesign, threads: usize) -> Self {
+        let is_temporary = is_temporary_relation(table);
         let design = TableDesign { partition_by: None, ..design.clone() };
         let (schema, permits) = (Arc::clone(schema), Arc::new(Semaphore::new(threads.max(1))));
-        Self { changes: changes.clone(), schema, design: Arc::new(design), permits, old_ids: OldIds::default() }
+        let (changes, design, old_ids) = (changes.clone(), Arc::new(design), OldIds::default());
+        Self { changes, is_temporary, schema, design, permits, old_ids }
     }
 
     pub fn builder(&self) -> BlockInProgress {
@@ -68,7 +72,7 @@ impl BlockWriter {
 
     pub fn write(&self, building: BlockInProgress) -> Result<NewBlock> {
         let (image, old_ids) = building.finish().map_err(external)?;
-        let block = self.changes.write_block(&image, &self.design).map_err(external)?;
+        let block = self.changes.write_block(self.is_temporary, &image, &self.design).map_err(external)?;
         if !old_ids.is_empty() {
             self.old_ids.insert(block.entry().id, old_ids);
         }

@@ -151,11 +151,20 @@ impl Changes {
         }
     }
 
-    /// Writes a block to a new file, durably. The block is not visible until it is committed.
+    /// Writes a block of a table to a new file, durably if the table is permanent. The block is not visible until it is
+    /// committed.
     ///
     /// # Errors
     /// If the file cannot be written. Nothing is left of it then.
-    pub fn write_block(&self, image: &BlockImage, design: &TableDesign) -> Result<NewBlock, WriteError> {
-        self.store.write_block(image, design)
+    pub fn write_block(
+        &self,
+        is_temporary: bool,
+        image: &BlockImage,
+        design: &TableDesign,
+    ) -> Result<NewBlock, WriteError> {
+        match is_temporary {
+            true => self.store.write_temporary_block(image, design),
+            false => self.store.write_block(image, design),
+        }
     }
 }

@@ -86,7 +86,7 @@ pub async fn repartition(
     threads: usize,
     progress: Option<ProgressCounter>,
 ) -> Result<u64> {
-    let writer = BlockWriter::new(changes, &table.schema, design, threads);
+    let writer = BlockWriter::new(changes, (&table.name, &table.schema), design, threads);
     let partitioner = Partitioner::new(writer, design.partition_by, partitioning.clone());
     let blocks = copy_partitioned(partitioner, table, table.blocks.to_vec(), progress).await?;
     let old = old_rows(table, &table.blocks, false)?;
@@ -120,7 +120,7 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
             return Ok(());
         }
         let replaced = old_rows(&table, &old, false)?;
-        let writer = BlockWriter::new(changes, &table.schema, &table.design, threads);
+        let writer = BlockWriter::new(changes, (&table.name, &table.schema), &table.design, threads);
         let partitioner = Partitioner::new(writer, Some(by), Some(partitioning));
         let new = copy_partitioned(partitioner, &table, old, None).await?;
         attempts += 1;

@@ -158,7 +158,7 @@ async fn run_steps(
     progress: Option<ProgressCounter>,
     run_step: Step,
 ) -> Result<u64> {
-    let writer = BlockWriter::new(changes, &table.schema, &design, threads);
+    let writer = BlockWriter::new(changes, (&table.name, &table.schema), &design, threads);
     let partitioning = partitioning_of(table);
     let mut tasks = Vec::new();
     for step in steps(table, &writer.design) {
@@ -226,7 +226,7 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
 
 /// Gives some blocks the indexes of the writer's design.
 fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
-    let BlockWriter { changes, design: new_design, .. } = &writer.writer;
+    let BlockWriter { changes, is_temporary, design: new_design, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
     for block in old {
         // Opened without filling the cache, so that memory does not grow with the table.
@@ -239,7 +239,7 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
         if !indexes.iter().flatten().eq(&wanted) {
             let image = BlockImage::with_indexes(open.block(), &open, &wanted)?;
             let design = open.block().description(&open)?.1;
-            new.push(changes.write_block(&image, &design)?.with_columns_of(block)?);
+            new.push(changes.write_block(*is_temporary, &image, &design)?.with_columns_of(block)?);
             replaced.push(Arc::clone(block));
         } else if !new.is_empty() {
             // Blocks that are replaced together must be neighbours.

@@ -5,7 +5,7 @@
 use datafusion_sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
     CreateTableLikeKind, CreateTableOptions, Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName,
-    OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
+    OnCommit as AstOnCommit, OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -16,7 +16,7 @@ use crate::declared::SchemaChange;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::index_part::{IndexPart, is_index_part};
-use crate::statement::{NewIndex, Statement, TableChange, TableSource};
+use crate::statement::{NewIndex, OnCommit, Statement, TableChange, TableSource};
 
 /// Forms of `ALTER TABLE`, for errors.
 const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
@@ -25,8 +25,8 @@ const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the d
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
-        (create.temporary, "a temporary table"),
         (create.or_replace && create.if_not_exists, "CREATE OR REPLACE TABLE IF NOT EXISTS"),
+        (create.global.is_some() && !create.temporary, "GLOBAL or LOCAL without TEMPORARY"),
         (create.external, "an external table"),
         (create.partition_by.is_some(), "PARTITION BY"),
         (create.hive_distribution != HiveDistributionStyle::NONE, "PARTITIONED BY"),
@@ -34,7 +34,6 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         (create.order_by.is_some(), "ORDER BY after the columns"),
         (create.clone.is_some(), "CREATE TABLE ... CLONE"),
         (create.inherits.is_some(), "INHERITS"),
-        (create.on_commit.is_some(), "ON COMMIT"),
     ];
     if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
         return Err(SqlError::unsupported(what, "CREATE TABLE t (columns) WITH (options) and AS query are"));
@@ -71,8 +70,13 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         }
     };
     let name = relation_reference(&create.name)?;
-    let (if_not_exists, or_replace) = (create.if_not_exists, create.or_replace);
-    Ok(Statement::CreateTable { name, if_not_exists, or_replace, source, options, notices })
+    let on_commit = create.on_commit.map(|action| match action {
+        AstOnCommit::PreserveRows => OnCommit::PreserveRows,
+        AstOnCommit::DeleteRows => OnCommit::DeleteRows,
+        AstOnCommit::Drop => OnCommit::Drop,
+    });
+    let (temporary, if_not_exists, or_replace) = (create.temporary, create.if_not_exists, create.or_replace);
+    Ok(Statement::CreateTable { name, temporary, on_commit, if_not_exists, or_replace, source, options, notices })
 }
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {

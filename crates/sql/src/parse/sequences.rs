@@ -31,18 +31,19 @@ pub(super) fn sequences(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         _ => String::new(),
     };
     match (word(parser, 0).as_str(), word(parser, 1).as_str(), word(parser, 2).as_str()) {
-        ("create", "temp" | "temporary", "sequence") => {
-            Err(SqlError::unsupported("a temporary sequence", "CREATE SEQUENCE is"))
-        }
-        ("create", "sequence", _) => create(parser).map(Some),
+        ("create", "temp" | "temporary", "sequence") => create(parser, true).map(Some),
+        ("create", "sequence", _) => create(parser, false).map(Some),
         ("alter", "sequence", _) => alter(parser).map(Some),
         ("alter", "table", _) => alter_column(parser),
         _ => Ok(None),
     }
 }
 
-fn create(parser: &mut Parser<'_>) -> Result<Statement> {
+fn create(parser: &mut Parser<'_>, temporary: bool) -> Result<Statement> {
     parser.next_token();
+    if temporary {
+        parser.next_token();
+    }
     parser.next_token();
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
     let name = relation_reference(&parser.parse_object_name(false)?)?;
@@ -51,7 +52,7 @@ fn create(parser: &mut Parser<'_>) -> Result<Statement> {
     if options.restart.is_some() {
         return Err(SqlError::syntax("CREATE SEQUENCE has no RESTART; START WITH sets the first number"));
     }
-    Ok(Statement::CreateSequence { name, if_not_exists, options, notices })
+    Ok(Statement::CreateSequence { name, temporary, if_not_exists, options, notices })
 }
 
 fn alter(parser: &mut Parser<'_>) -> Result<Statement> {

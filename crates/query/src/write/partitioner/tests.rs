@@ -30,7 +30,8 @@ async fn partition_rows(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<
     let schema = Arc::new(Schema::new(columns).unwrap());
     let design = TableDesign::from_options(options.iter().copied(), &schema).unwrap();
     let store = Arc::new(Store::in_memory().unwrap());
-    let writer = BlockWriter::new(&crate::write::changes::Changes::autocommit(Arc::clone(&store)), &schema, &design, 2);
+    let changes = crate::write::changes::Changes::autocommit(Arc::clone(&store));
+    let writer = BlockWriter::new(&changes, ("t", &schema), &design, 2);
     let mut partitioner = Partitioner { bounds, ..Partitioner::new(writer, design.partition_by, None) };
     let mut held_max = 0;
     for batch in batches(&schema) {
