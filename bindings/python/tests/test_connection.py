@@ -493,3 +493,21 @@ def test_transactions_by_methods(con):
     assert other.sql("SELECT count(*) FROM accounts").fetchone() == (0,)
     con.commit()
     assert other.sql("SELECT count(*) FROM accounts").fetchone() == (1,)
+
+
+def test_temporary_tables_belong_to_a_connection(tmp_path):
+    path = tmp_path / "a.taut"
+    with taut.connect(path) as con, taut.connect(path) as other:
+        con.sql("CREATE TABLE t AS SELECT 1 AS a")
+        con.sql("CREATE TEMP TABLE t AS SELECT 2 AS a")
+        assert con.sql("SELECT a FROM t").fetchall() == [(2,)]
+        assert other.sql("SELECT a FROM t").fetchall() == [(1,)]
+        con.insert("t", con.sql("SELECT 3 AS a"))
+        assert con.sql("SELECT sum(a) FROM t").fetchall() == [(5,)]
+        assert con.tables() == ["pg_temp.t", "t"]
+        assert other.tables() == ["t"]
+    with taut.connect(path, read_only=True) as con:
+        con.sql("CREATE TEMP TABLE u AS SELECT a + 10 AS a FROM t")
+        assert con.sql("SELECT a FROM u").fetchall() == [(11,)]
+        with pytest.raises(taut.Error, match="read-only"):
+            con.sql("CREATE TABLE v (a int)")

@@ -11,6 +11,8 @@ import re
 
 #: The schema that always exists.
 PUBLIC = "public"
+#: The schema of the temporary relations of a session.
+TEMPORARY = "pg_temp"
 
 _PART = r"\"(?:[^\"]|\"\")*\"|[^\".][^.]*"
 _QUALIFIED = re.compile(rf"({_PART})\.({_PART})", re.DOTALL)

@@ -10,6 +10,11 @@ def _generate_driver_url(url, driver, query_str):
     return url
 
 
+@provision.temp_table_keyword_args.for_db("taut")
+def _temp_table_keyword_args(cfg, engine):
+    return {"prefixes": ["TEMPORARY"]}
+
+
 @provision.upsert.for_db("taut")
 def _upsert(cfg, table, returning, *, set_lambda=None, sort_by_parameter_order=False, index_elements=None):
     statement = insert(table)

@@ -22,14 +22,14 @@ OPEN = """
     nullsordering order_by_label_with_expression percent_schema_names precision_numerics_enotation_small
     precision_numerics_many_significant_digits precision_numerics_retains_significant_digits
     reflect_indexes_with_expressions reflect_table_options reflects_pk_names regexp_match regexp_replace savepoints
-    schema_create_delete schemas server_defaults skip_autocommit_rollback supports_bitwise_and supports_bitwise_or
+    create_temp_table_as has_temp_table temp_table_comment_reflection temp_table_names temp_table_reflect_indexes
+    temp_table_reflection temporary_tables temporary_views schema_create_delete schemas server_defaults skip_autocommit_rollback supports_bitwise_and supports_bitwise_or
     supports_bitwise_shift
     supports_bitwise_xor supports_distinct_on table_ddl_if_exists table_value_constructor timestamp_microseconds
     tuple_in unicode_ddl unique_constraints_reflect_as_index update_from views window_functions window_range
     window_range_non_numeric window_range_numeric
 """.split()
 
-_NO_TEMPORARY = "there are no temporary tables and views"
 _NO_MATERIALIZED = "there are no materialized views"
 _NO_UPDATE_ACTION = "ON UPDATE takes NO ACTION only"
 _NO_JSON = "JSON is text: there are no operators such as ->"
@@ -43,7 +43,6 @@ CLOSED = {
     "column_collation_reflection": "text has one order, that of its bytes",
     "computed_columns_virtual": "computed columns are stored",
     "constraint_comment_reflection": "a constraint has no comment",
-    "create_temp_table_as": _NO_TEMPORARY,
     "datetime_interval": "a column cannot have the type interval",
     "dbapi_lastrowid": _NO_LASTROWID,
     "default_schema_name_switch": "the dialect takes names without a schema as names in public",
@@ -57,7 +56,6 @@ CLOSED = {
     "fk_constraint_option_reflection_onupdate_restrict": _NO_UPDATE_ACTION,
     "foreign_key_constraint_option_reflection_onupdate": _NO_UPDATE_ACTION,
     "foreign_keys_reflect_as_index": "a foreign key has no index of its own",
-    "has_temp_table": _NO_TEMPORARY,
     "implements_get_lastrowid": _NO_LASTROWID,
     "index_reflects_included_columns": "an index has no INCLUDE",
     "indexes_check_column_order": "an index that is not unique keeps its first two columns only",
@@ -76,12 +74,6 @@ CLOSED = {
     "repeated_column_foreign_keys": "a foreign key names a column once",
     "repeated_remote_col_foreign_keys": "a foreign key names a column once",
     "supports_bitwise_not": "there is no operator ~ of one number",
-    "temp_table_comment_reflection": _NO_TEMPORARY,
-    "temp_table_names": _NO_TEMPORARY,
-    "temp_table_reflect_indexes": _NO_TEMPORARY,
-    "temp_table_reflection": _NO_TEMPORARY,
-    "temporary_tables": _NO_TEMPORARY,
-    "temporary_views": _NO_TEMPORARY,
     "time": "a column cannot have the type time",
     "time_microseconds": "a column cannot have the type time",
     "time_timezone": "a column cannot have the type time",

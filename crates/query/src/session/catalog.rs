@@ -203,7 +203,8 @@ impl RelationNames for StatementCatalog {
         if self.relations.iter().any(|(known, _)| *known == name) {
             return None;
         }
-        let mut candidates = self.search_path.candidates(name).filter(|candidate| self.sees(candidate));
+        let candidates = self.search_path.candidates(&self.snapshot, name);
+        let mut candidates = candidates.filter(|candidate| self.sees(candidate));
         let found = candidates.find(|candidate| !self.snapshot.is_name_free(candidate))?;
         let is_relation = self.snapshot.table(&found).is_some() || self.snapshot.view(&found).is_some();
         is_relation.then(|| qualified(&found))

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default, reflection
 
-from taut.names import PUBLIC, relation_name
+from taut.names import PUBLIC, TEMPORARY, relation_name
 
 #: The schema of relations that are created without one.
 SCHEMA = PUBLIC
@@ -20,7 +20,7 @@ _FOREIGN_KEY = re.compile(
     r"(?P<referred>(?:\"(?:[^\"]|\"\")*\"|[^\")])*)\)(?P<actions>.*)",
     re.DOTALL,
 )
-_SYSTEM_SCHEMAS = ("information_schema", "pg_catalog", "taut")
+_SYSTEM_SCHEMAS = ("information_schema", "pg_catalog", "taut", TEMPORARY)
 _ACTION = re.compile(r"ON (DELETE|UPDATE) (CASCADE|RESTRICT|SET NULL|SET DEFAULT|NO ACTION)")
 _NAME = re.compile(r"\"((?:[^\"]|\"\")*)\"|(\w+)")
 
@@ -40,6 +40,15 @@ class Reflection(default.DefaultDialect):
             WHERE table_schema = ? AND table_type = ? ORDER BY table_name"""
         rows = connection.exec_driver_sql(query, (in_schema or self.default_schema_name, kind)).fetchall()
         return [name for (name,) in rows]
+
+    def _schema_of(self, connection: Any, name: str, in_schema: str | None, options: Any) -> str | None:
+        """Returns the schema of a relation. One that is temporary comes first if the schema is not named."""
+        if in_schema is None and name in self._temporary(connection, options):
+            return TEMPORARY
+        return in_schema
+
+    def _temporary(self, connection: Any, options: Any) -> list[str]:
+        return self.get_temp_table_names(connection, **options) + self.get_temp_view_names(connection, **options)
 
     def _relation(self, name: str, in_schema: str | None) -> str:
         """Returns the name of a relation in the system tables: with its schema if that is not public."""
@@ -66,6 +75,7 @@ class Reflection(default.DefaultDialect):
     def get_view_definition(
         self, connection: Any, view_name: str, schema: str | None = None, **options: Any
     ) -> str:
+        schema = self._schema_of(connection, view_name, schema, options)
         query = "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = ?"
         found = connection.exec_driver_sql(query, (schema or self.default_schema_name, view_name)).scalar()
         if found is None:
@@ -78,20 +88,25 @@ class Reflection(default.DefaultDialect):
 
     @reflection.cache
     def get_temp_table_names(self, connection: Any, **options: Any) -> list[str]:
-        return []
+        views = self.get_temp_view_names(connection, **options)
+        return [name for name in self._names(connection, "LOCAL TEMPORARY", TEMPORARY) if name not in views]
 
     @reflection.cache
     def get_temp_view_names(self, connection: Any, **options: Any) -> list[str]:
-        return []
+        query = "SELECT table_name FROM information_schema.views WHERE table_schema = ? ORDER BY table_name"
+        return [name for (name,) in connection.exec_driver_sql(query, (TEMPORARY,)).fetchall()]
 
     @reflection.cache
     def has_table(self, connection: Any, table_name: str, schema: str | None = None, **options: Any) -> bool:
+        if schema in (None, TEMPORARY) and table_name in self._temporary(connection, options):
+            return True
         return table_name in self._names(connection, "BASE TABLE", schema) + self._names(connection, "VIEW", schema)
 
     @reflection.cache
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
+        schema = self._schema_of(connection, table_name, schema, options)
         self._check_exists(connection, table_name, schema, options)
         quote = self.identifier_preparer.quote
         relation = f"{quote(schema or self.default_schema_name or SCHEMA)}.{quote(table_name)}"
@@ -132,6 +147,7 @@ class Reflection(default.DefaultDialect):
     def get_table_comment(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> dict[str, Any]:
+        schema = self._schema_of(connection, table_name, schema, options)
         self._check_exists(connection, table_name, schema, options)
         return {"text": self._comments(connection, self._relation(table_name, schema)).get(None)}
 
@@ -170,6 +186,7 @@ class Reflection(default.DefaultDialect):
     def get_table_options(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> dict[str, Any]:
+        schema = self._schema_of(connection, table_name, schema, options)
         self._check_exists(connection, table_name, schema, options)
         query = "SELECT layout, groups, sort_by, partition_by FROM taut.tables WHERE table_name = ?"
         row = connection.exec_driver_sql(query, (self._relation(table_name, schema),)).fetchone()
@@ -202,6 +219,7 @@ class Reflection(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> Mapping[str, Any]:
+        schema = self._schema_of(connection, table_name, schema, options)
         keys = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
         name, columns = next(iter(keys.items()), (None, []))
         return {"constrained_columns": columns, "name": name}
@@ -210,6 +228,7 @@ class Reflection(default.DefaultDialect):
     def get_unique_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
+        schema = self._schema_of(connection, table_name, schema, options)
         keys = self._keys(connection, table_name, schema, "UNIQUE", options)
         return [{"name": name, "column_names": columns} for name, columns in keys.items()]
 
@@ -217,6 +236,7 @@ class Reflection(default.DefaultDialect):
     def get_check_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
+        schema = self._schema_of(connection, table_name, schema, options)
         rows = self._constraints(connection, table_name, schema, "CHECK", options)
         return [
             {"name": name, "sqltext": definition.removeprefix("CHECK (").removesuffix(")")} for name, _, definition in rows
@@ -226,6 +246,7 @@ class Reflection(default.DefaultDialect):
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
+        schema = self._schema_of(connection, table_name, schema, options)
         keys = []
         for name, _, definition in self._constraints(connection, table_name, schema, "FOREIGN KEY", options):
             match = _FOREIGN_KEY.fullmatch(definition)
@@ -242,6 +263,7 @@ class Reflection(default.DefaultDialect):
     def get_indexes(
         self, connection: Any, table_name: str, schema: str | None = None, **options: Any
     ) -> list[dict[str, Any]]:
+        schema = self._schema_of(connection, table_name, schema, options)
         primary = self._keys(connection, table_name, schema, "PRIMARY KEY", options)
         unique = self._keys(connection, table_name, schema, "UNIQUE", options)
         query = "SELECT index_name, columns, predicate, is_unique FROM taut.indexes WHERE table_name = ? ORDER BY index_name"

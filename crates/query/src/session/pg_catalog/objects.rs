@@ -152,7 +152,7 @@ impl<'a> Objects<'a> {
     /// Whether the name of a relation, without its schema, stands for this relation.
     pub fn is_visible(&self, relation: &Relation<'_>) -> bool {
         let name = relation.unqualified();
-        let mut candidates = self.search_path.candidates(&name);
+        let mut candidates = self.search_path.candidates(self.catalog, &name);
         candidates.find(|candidate| !self.catalog.is_name_free(candidate)).as_ref() == Some(&relation.name)
     }
 

@@ -2,7 +2,7 @@
 
 use datafusion::common::ScalarValue;
 use taut_store::{Commented, Identity, Sequence, Table};
-use taut_types::ColumnIndex;
+use taut_types::{ColumnIndex, is_temporary_relation};
 
 use super::objects::{Index, Objects, Relation, RelationDefinition, column_number};
 use super::{
@@ -83,7 +83,7 @@ fn class(objects: &Objects<'_>, relation: &Relation<'_>) -> CatalogRow {
         oid(0),
         flag(has_index),
         flag(false),
-        text("p"),
+        text(if is_temporary_relation(&relation.name) { "t" } else { "p" }),
         text(kind),
         small(columns),
         small(checks),
