@@ -183,11 +183,8 @@ pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), 
         columns.dedup();
         let is_distinct = columns.len() == index.columns.len() && columns.iter().all(inside);
         if !is_distinct || !(1..=index.kind.columns_max()).contains(&columns.len()) {
-            return Err(format!(
-                "distinct existing columns in index {:?}, at most {}",
-                index.name,
-                index.kind.columns_max()
-            ));
+            let columns_max = index.kind.columns_max();
+            return Err(format!("1 to {columns_max} distinct existing columns in index {:?}", index.name));
         }
         if design.indexes[..position].iter().any(|other| other.name == index.name) {
             return Err(format!("one index named {:?}", index.name));
@@ -316,7 +313,7 @@ mod tests {
         };
         assert_eq!(index(&[0]), Ok(()));
         for columns in [&[][..], &[1], &[0, 0]] {
-            assert!(index(columns).unwrap_err().contains("an index \"i\""), "{columns:?}");
+            assert!(index(columns).unwrap_err().contains("columns in index \"i\""), "{columns:?}");
         }
     }
 }
