@@ -152,8 +152,9 @@ impl Visitor for OpenPivotFinder {
 
     fn post_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Box<Query>> {
         match factor {
-            TableFactor::Pivot { table, value_column, value_source: PivotValueSource::Any(_), .. }
-                if let Some(column) = value_column.last() =>
+            TableFactor::Pivot { table, value_column, value_source: PivotValueSource::Any(order), .. }
+                if order.is_empty()
+                    && let Some(column) = value_column.last() =>
             {
                 let mut query = values_query(table, column);
                 query.with = self.with();
@@ -192,6 +193,7 @@ impl VisitorMut for ValueLister {
 
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Pivot { value_source: source @ PivotValueSource::Any(_), .. } = factor
+            && matches!(source, PivotValueSource::Any(order) if order.is_empty())
             && let Some(values) = self.values.take()
         {
             *source = PivotValueSource::List(values);

@@ -192,7 +192,7 @@ impl QuerySession {
         let writes = match statement {
             Statement::Mutation { explain, .. } => explain.as_ref().is_none_or(|options| options.analyze),
             Statement::CreateTable { source: TableSource::Query(_), .. } => true,
-            Statement::ModifyingWith { .. } => true,
+            Statement::ModifyingWith { .. } | Statement::OpenPivot { .. } => true,
             Statement::Engine { statement, .. } => is_insert(statement),
             Statement::Execute { name, .. } => match self.prepared.get(name) {
                 Ok(Statement::Engine { statement, .. }) => is_insert(&statement),

@@ -28,7 +28,9 @@ pub(crate) const GROUPS: &str = "taut groups";
 pub(super) fn rewrite(table: &mut TableFactor) -> ControlFlow<SqlError> {
     let (query, alias) = match table {
         // The values are listed before the statement runs: see `open_pivots.rs`.
-        TableFactor::Pivot { value_source: PivotValueSource::Any(_), .. } => return ControlFlow::Continue(()),
+        TableFactor::Pivot { value_source: PivotValueSource::Any(order), .. } if order.is_empty() => {
+            return ControlFlow::Continue(());
+        }
         TableFactor::Pivot { table, aggregate_functions, value_column, value_source, default_on_null, alias } => {
             let columns = PivotColumns { aggregates: aggregate_functions, column: value_column, source: value_source };
             (pivot(table, columns, default_on_null.as_ref())?, alias.clone())

@@ -215,11 +215,8 @@ impl Target {
     fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
         for relation in relations {
             let joined = relation.joins.iter().map(|join| &join.relation);
-            let mut factors = std::iter::once(&relation.relation).chain(joined);
-            factors
-                .by_ref()
-                .filter(|factor| !self.is_namesake(factor))
-                .try_for_each(|factor| self.check_name(factor))?;
+            let factors = std::iter::once(&relation.relation).chain(joined);
+            factors.filter(|factor| !self.is_namesake(factor)).try_for_each(|factor| self.check_name(factor))?;
         }
         Ok(())
     }

@@ -76,9 +76,7 @@ fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
     if !is_word(tokens, start, "insert") || !is_word(tokens, start + 1, "into") {
         return false;
     }
-    while matches!(tokens[name].token, Token::Word(_))
-        && tokens.get(name + 1).is_some_and(|next| next.token == Token::Period)
-    {
+    while tokens.get(name + 1).is_some_and(|next| next.token == Token::Period) {
         name += 2;
     }
     let end = name + 1;
@@ -141,6 +139,7 @@ mod tests {
             "select * from t where extract(year from a) = 1",
             "insert into t select a from u where b",
             "update t set a = (b) from u where c",
+            "insert into where.from.",
         ] {
             assert_eq!(completed(other), None, "{other}");
         }
